@@ -1,0 +1,29 @@
+"""Credit: from rewards to advantages. Pure functions; shapes in the names.
+
+N: trajectories. C: chosen tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def group_mean(x_N: Tensor, group_N: Tensor) -> Tensor:
+    """The mean of each trajectory's group."""
+    groups = int(group_N.max()) + 1
+    sums_G = torch.zeros(groups, dtype=x_N.dtype, device=x_N.device).index_add_(0, group_N, x_N)
+    return (sums_G / group_N.bincount(minlength=groups).clamp(min=1))[group_N]
+
+
+def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps: float = 1e-6) -> Tensor:
+    """GRPO (arXiv:2402.03300): each reward against its group's mean, in standard deviations if `scale`.
+
+    Without `scale` it is the advantage of Dr. GRPO (arXiv:2503.20783). A group of one has no signal and gets 0.
+    """
+    centred_N = reward_N - group_mean(reward_N, group_N)
+    if not scale:
+        return centred_N
+    size_N = group_N.bincount()[group_N]
+    variance_N = group_mean(centred_N.square(), group_N) * size_N / (size_N - 1).clamp(min=1)
+    return centred_N / (variance_N.sqrt() + eps)

@@ -1,0 +1,49 @@
+"""The contract of every algorithm: which log-probs it needs, whom it credits, what it minimises."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from palestra.algos.losses import Stats
+from palestra.batch import Batch
+from palestra.settings import Settings
+
+Need = Literal["old", "reference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model being trained says of the chosen tokens."""
+
+    logp_C: Tensor
+    entropy_C: Tensor
+    """For diagnostics: carries no gradient."""
+
+
+class Algorithm(Settings):
+    """Small, pure and blind to the learner, as the learner is to it. Its settings are itself."""
+
+    name: str
+    overlong: Literal["train", "mask"] = "train"
+    """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The log-probs to be computed before the first update, besides those the engine gave."""
+        return frozenset()
+
+    @abstractmethod
+    def advantages(self, batch: Batch) -> Tensor:
+        """How much better than expected each chosen token's trajectory went."""
+
+    @abstractmethod
+    def weights(self, batch: Batch) -> Tensor:
+        """What each chosen token's loss counts for in one optimiser step over `batch`."""
+
+    @abstractmethod
+    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
+        """The loss of each chosen token."""

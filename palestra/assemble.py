@@ -1,0 +1,150 @@
+"""From a configuration to the objects that a run works with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palestra.agents.agent import Persona
+from palestra.agents.formats import formats
+from palestra.agents.render import Renderer
+from palestra.config import Config, ConfigError, EnvSettings, NewModel, PretrainedModel
+from palestra.engines.base import Engine
+from palestra.envs import Environment
+from palestra.learn.learner import Learner
+from palestra.model import byte_tokenizer, largest_context, load_model, load_tokenizer, new_model, word_tokenizer
+from palestra.rollout import Arena
+from palestra.seeds import derive_seed
+from palestra.serve.handle import EnvHandle, EnvPool, InlineHandle, ProcessHandle
+from palestra.types import Sampling, Task
+
+
+class TaskStream:
+    """The training tasks, for ever: each epoch has all of them in an order of its own. A pure function of the position."""
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        if not tasks:
+            raise ConfigError("env: the training split has no tasks")
+        self.tasks = list(tasks)
+        self.seed = seed
+        self._epoch, self._order = -1, list(range(len(self.tasks)))
+
+    def __getitem__(self, position: int) -> Task:
+        epoch, place = divmod(position, len(self.tasks))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, list(range(len(self.tasks)))
+            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)  # noqa: S311
+        return self.tasks[self._order[place]]
+
+    def slice(self, start: int, count: int) -> list[Task]:
+        return [self[position] for position in range(start, start + count)]
+
+
+def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
+    """A fixed sample of a split, the same in every run, so that runs can be compared."""
+    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)  # noqa: S311
+
+
+@dataclass
+class Parts:
+    """What `train` and `evaluate` work with."""
+
+    config: Config
+    env: Environment
+    """One to ask for tasks, never played."""
+    tokenizer: PreTrainedTokenizerBase
+    learner: Learner
+    engine: Engine
+    arena: Arena
+    """For training episodes."""
+    loop: asyncio.Runner
+
+    @property
+    def eval_arena(self) -> Arena:
+        sampling = replace(self.arena.sampling, temperature=self.config.eval.temperature)
+        return self.arena.with_(sampling=sampling)
+
+    def close(self) -> None:
+        self.loop.run(self.arena.pool.close())
+        self.loop.close()
+        self.env.close()
+
+
+def assemble(config: Config) -> Parts:
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+    env = config.env.make()
+    model, tokenizer = make_model(config, env)
+    persona = make_persona(config, env, tokenizer)
+    engine: Engine = config.engine.build(model, config.agent.context_tokens)  # type: ignore[attr-defined]
+    sampling = Sampling(
+        temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=persona.renderer.stop_ids
+    )
+    pool = make_pool(config.env)
+    arena = Arena(persona, engine, pool, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
+    learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed)
+    return Parts(config, env, tokenizer, learner, engine, arena, asyncio.Runner())
+
+
+def make_persona(config: Config, env: Environment, tokenizer: PreTrainedTokenizerBase) -> Persona:
+    if config.agent.example and not env.example:
+        raise ConfigError(f"agent.example = true: {config.env.name} has no worked example")
+    return Persona(
+        renderer=Renderer(tokenizer, template=config.agent.template),
+        format=formats[config.agent.format](),
+        instructions=env.instructions,
+        example=env.example if config.agent.example else (),
+        context_tokens=config.agent.context_tokens,
+    )
+
+
+def make_pool(settings: EnvSettings) -> EnvPool:
+    def make() -> EnvHandle:
+        if settings.isolation == "process":
+            return ProcessHandle(settings.name, settings.options, settings.deadline_s)
+        return InlineHandle(settings.make, settings.deadline_s)
+
+    return EnvPool(make)
+
+
+def make_model(config: Config, env: Environment) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and its tokenizer, read from a directory or made on the spot."""
+    device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
+    if isinstance(config.model, PretrainedModel):
+        path = Path(config.model.path)
+        if not (path / "config.json").is_file():
+            raise ConfigError(f"model.path = {config.model.path!r}: expected a Hugging Face directory with a config.json")
+        model = load_model(path, device=device, dtype=getattr(torch, config.dtype))
+        if largest_context(model) < config.agent.context_tokens:
+            limit = largest_context(model)
+            raise ConfigError(f"agent.context_tokens = {config.agent.context_tokens}: {config.model.path} can take at most {limit}")
+        return model, load_tokenizer(path)
+    if not isinstance(config.model, NewModel):
+        raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
+    tokenizer = make_tokenizer(config.model, env)
+    model = new_model(
+        vocabulary=len(tokenizer),
+        width=config.model.width,
+        layers=config.model.layers,
+        heads=config.model.heads,
+        context=config.agent.context_tokens,
+        stop_id=tokenizer.eos_token_id,
+        seed=derive_seed(config.seed, "weights"),
+        device=device,
+    )
+    return model, tokenizer
+
+
+def make_tokenizer(settings: NewModel, env: Environment) -> PreTrainedTokenizerBase:
+    if settings.tokenizer == "bytes":
+        return byte_tokenizer()
+    words = env.vocabulary()
+    if words is None:
+        raise ConfigError("model.tokenizer = 'words': this environment does not list its words; use 'bytes'")
+    return word_tokenizer(words)

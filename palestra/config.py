@@ -1,0 +1,293 @@
+"""A run is one typed, closed, frozen object: from a TOML file, then from the command line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from palestra.agents.formats import formats
+from palestra.algos import algos
+from palestra.algos.base import Algorithm
+from palestra.algos.grpo import GRPO
+from palestra.engines import engines
+from palestra.engines.native import NativeSettings
+from palestra.envs import Environment, envs
+from palestra.horizon import Fixed, Horizon, horizons
+from palestra.learn.schedule import Optim
+from palestra.registry import Registry, UnknownName, nearest
+from palestra.settings import Settings, chosen_from
+
+CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
+"""Tables whose other keys depend on this one: choosing anew starts from the defaults."""
+
+
+class ConfigError(ValueError):
+    """One line: the field, the value, and what would be valid."""
+
+
+class NewModel(Settings):
+    """A small model with random weights, made on the spot."""
+
+    kind: Literal["new"] = "new"
+    width: PositiveInt = 128
+    layers: PositiveInt = 3
+    heads: PositiveInt = 4
+    tokenizer: Literal["words", "bytes"] = "words"
+    """One token per word of the environment's own vocabulary, or one per byte."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> NewModel:
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
+        return self
+
+
+class PretrainedModel(Settings):
+    """A Hugging Face directory."""
+
+    kind: Literal["pretrained"] = "pretrained"
+    path: str
+
+
+models: Registry[type[Settings]] = Registry(
+    "models", {"new": "palestra.config:NewModel", "pretrained": "palestra.config:PretrainedModel"}
+)
+
+
+def _known_format(name: str) -> str:
+    try:
+        formats[name]
+    except UnknownName as error:
+        raise ValueError(str(error)) from error
+    return name
+
+
+class EnvSettings(Settings):
+    name: str = "textcraft"
+    """A registered environment, or "module:Class"."""
+    options: dict[str, Any] = {}
+    """Keyword arguments of the environment's constructor."""
+    isolation: Literal["inline", "process"] = "inline"
+    """Run environments between the engine's steps, or each in a worker process of its own."""
+    deadline_s: PositiveFloat = 60.0
+    """Seconds that any one call may take."""
+
+    def make(self) -> Environment:
+        return envs[self.name](**self.options)
+
+    @model_validator(mode="after")
+    def _makeable(self) -> EnvSettings:
+        try:
+            kind = envs[self.name]
+        except UnknownName as error:
+            raise ValueError(f"name = {self.name!r}: {error}") from error
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"name = {self.name!r}: it cannot be imported: {error}") from error
+        accepted = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        for option, value in self.options.items():
+            if option not in accepted:
+                hint = nearest(option, accepted) if accepted else "it has none"
+                raise ValueError(f"options.{option} = {value!r}: {self.name} has no such option; {hint}")
+        try:
+            self.make().close()
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"options = {self.options!r}: {error}") from error
+        return self
+
+
+class AgentSettings(Settings):
+    format: Annotated[str, AfterValidator(_known_format)] = "react"
+    """How the model writes actions: "react" or "plain"."""
+    example: bool = False
+    """Show the environment's worked example in the prompt."""
+    template: Literal["auto", "model", "chatml"] = "auto"
+    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot be appended to."""
+    context_tokens: PositiveInt = 4096
+    """All tokens of an episode."""
+    reply_tokens: PositiveInt = 256
+    """Tokens of one reply."""
+
+    @model_validator(mode="after")
+    def _reply_fits(self) -> AgentSettings:
+        if self.reply_tokens >= self.context_tokens:
+            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self
+
+
+class RolloutSettings(Settings):
+    tasks: PositiveInt = 16
+    """Tasks per training step."""
+    group: PositiveInt = 8
+    """Trajectories per task."""
+    temperature: PositiveFloat = 1.0
+    concurrency: PositiveInt = 128
+    """Episodes in flight at once."""
+    retries: NonNegativeInt = 1
+    """How often an episode that a fault ended is begun anew."""
+    redraws: NonNegativeInt = 0
+    """Dynamic sampling: rounds in which groups without a signal are replaced by fresh ones."""
+
+
+class WarmStart(Settings):
+    """Imitate expert episodes before the first training step, until the model succeeds often enough to explore."""
+
+    episodes: PositiveInt = 1000
+    lr: PositiveFloat = 2e-3
+    batch: PositiveInt = 32
+    """Episodes per optimiser step."""
+    updates: PositiveInt = 100
+    """Optimiser steps at the most."""
+    target: float = Field(default=0.4, gt=0, le=1)
+    """The success rate on training tasks at which to stop."""
+    check_every: PositiveInt = 5
+    check_tasks: PositiveInt = 128
+
+
+class EvalSettings(Settings):
+    every: NonNegativeInt = 0
+    """Training steps between evaluations; 0 evaluates only before and after."""
+    tasks: PositiveInt = 300
+    """Held-out tasks, the first ones of the split."""
+    split: str = "test"
+    k: PositiveInt = 1
+    """Episodes per task."""
+    temperature: NonNegativeFloat = 1.0
+    horizon: PositiveInt | None = None
+    """Turns; the schedule's longest where not set."""
+    interim_tasks: PositiveInt = 100
+    """Tasks of the evaluations between the first and the last."""
+
+
+class SaveSettings(Settings):
+    every: PositiveInt = 50
+    """Training steps between checkpoints; the last step always has one."""
+    keep: PositiveInt = 2
+    """Checkpoints that are kept, the newest ones."""
+
+
+class Config(Settings):
+    """Everything that defines a run."""
+
+    seed: NonNegativeInt = 0
+    steps: PositiveInt = 100
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    threads: NonNegativeInt = 0
+    """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
+    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", "new")] = NewModel()
+    env: EnvSettings = Field(default_factory=EnvSettings)
+    agent: AgentSettings = AgentSettings()
+    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", "native")] = NativeSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", "grpo")] = GRPO()
+    optim: Optim = Optim()
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] = Fixed()
+    warm_start: WarmStart | None = None
+    eval: EvalSettings = EvalSettings()
+    save: SaveSettings = SaveSettings()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if isinstance(self.engine, NativeSettings) and self.engine.deterministic and self.env.isolation != "inline":
+            raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
+        if isinstance(self.algo, GRPO) and self.rollout.group < 2:
+            raise ValueError(f"rollout.group = {self.rollout.group}: GRPO compares trajectories of a task and needs at least 2")
+        kind = envs[self.env.name]
+        if self.eval.split not in kind.splits:
+            raise ValueError(f"eval.split = {self.eval.split!r}: {self.env.name} has no such split; {nearest(self.eval.split, kind.splits)}")
+        return self
+
+    @property
+    def eval_horizon(self) -> int:
+        return self.eval.horizon or self.horizon.full
+
+
+def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
+    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values."""
+    try:
+        tree = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        hint = f"; {nearest(path.name, siblings)}" if siblings else ""
+        raise ConfigError(f"{path}: no such recipe{hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from error
+    return build(tree, overrides)
+
+
+def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:
+    """A configuration from nested tables and dotted overrides."""
+    overrides = overrides or {}
+    for table, key in CHOICES.items():
+        choice = overrides.get(f"{table}.{key}")
+        if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key) != choice:
+            tree = tree | {table: {key: choice}}
+    for dotted, value in overrides.items():
+        tree = _set(tree, dotted.split("."), value, dotted)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, tree)) from None
+
+
+def _set(tree: Any, keys: list[str], value: Any, dotted: str) -> dict[str, Any]:
+    """`tree` with one value changed; the tables on the way are copied, not touched."""
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{dotted} = {value!r}: there is no such table")
+    first, *rest = keys
+    return tree | {first: _set(tree.get(first, {}), rest, value, dotted) if rest else value}
+
+
+def dump(config: Config) -> str:
+    """As TOML that loads to the same configuration."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
+    """The first thing that is wrong, in one line. Typos come first: they tend to cause the rest."""
+    problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    place = [str(part) for part in problem["loc"]]
+    field = ".".join(place) or "the run"
+    if problem["type"] == "extra_forbidden":
+        return f"{field} = {problem['input']!r}: there is no such setting; {nearest(place[-1], _siblings(tree, place[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{field}: is required and not set"
+    if problem["type"] == "literal_error":
+        expected = [part.strip(" '") for part in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
+        return f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; {nearest(str(problem['input']), expected)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):  # it names a field below this one
+        return f"{field}.{message}" if place else message
+    if isinstance(problem["input"], Settings):
+        return f"{field}: {message}"
+    return f"{field} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
+    """The settings there are at a place in the tree."""
+    kind: type[Settings] = Config
+    registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    for name in place:
+        if kind is Config and name in registries:
+            default: Settings = Config.model_fields[name].default
+            kind = registries[name][tree[name].get(CHOICES[name], getattr(default, CHOICES[name]))]
+            continue
+        annotation = kind.model_fields[name].annotation
+        kind = next(option for option in (*get_args(annotation), annotation) if inspect.isclass(option) and issubclass(option, Settings))
+    return list(kind.model_fields)

@@ -1,0 +1,7 @@
+"""Engines: where replies come from. Importing this package imports none of them."""
+
+from typing import Any
+
+from palestra.registry import Registry
+
+engines: Registry[Any] = Registry("engines", {"native": "palestra.engines.native:NativeSettings"})

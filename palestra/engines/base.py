@@ -1,0 +1,34 @@
+"""The contract of every engine: token ids in, sampled ids and their log-probs out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from palestra.types import Generation, Sampling
+
+if TYPE_CHECKING:
+    from palestra.serve.handle import EnvHandle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """One episode, as an engine knows it. An engine may keep its cache between calls until `release`."""
+
+    id: str
+    env: EnvHandle
+    """Where the episode is played: scripted engines ask it for an expert's or a random action."""
+
+
+class Engine(Protocol):
+    """Continuous batching: any number of `generate` calls may wait at the same time."""
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+        """Sample a reply to `ids`, all tokens of the episode so far. `ids` only ever grows within a session."""
+
+    def release(self, session: Session) -> None:
+        """The episode is over; its cache can go."""
+
+    async def load(self, version: int) -> None:
+        """The weights have changed: forget what was computed with the old ones."""

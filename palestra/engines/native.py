@@ -1,0 +1,212 @@
+"""The in-process engine: torch inference on the learner's own weights, with continuous batching over cache slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from palestra.engines.base import Session
+from palestra.engines.sampling import draw, noise
+from palestra.engines.slots import Piece, RaggedLayout, SlotCache
+from palestra.model import hidden_states
+from palestra.settings import Settings
+from palestra.types import Generation, Sampling
+
+
+class NativeSettings(Settings):
+    """`engine.name = "native"`."""
+
+    name: Literal["native"] = "native"
+    slots: PositiveInt = 128
+    """Episodes that can be in the cache at once; more than these wait for a slot."""
+    prefill_tokens: PositiveInt = 8192
+    """New tokens computed in one forward pass at the most, unless one request alone has more."""
+    deterministic: bool = True
+    """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival."""
+
+    def build(self, model: PreTrainedModel, context_tokens: int) -> Native:
+        return Native(model, self, context_tokens)
+
+
+@dataclass(slots=True)
+class _Request:
+    """A reply in the making."""
+
+    ids: list[int]
+    sampling: Sampling
+    session: Session
+    future: asyncio.Future[Generation]
+    uniforms: list[float]
+    reply: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Slot:
+    index: int
+    cached: list[int] = field(default_factory=list)
+    """The tokens whose keys and values it holds."""
+
+
+class Native:
+    """Serves any number of episodes; each keeps a slot from its first turn until it is released."""
+
+    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int) -> None:
+        self.model = model
+        self.settings = settings
+        self.context_tokens = context_tokens
+        self.version = 0
+        self.computed_tokens = 0
+        """Tokens that went through the model, for throughput."""
+        self._cache = SlotCache(model, settings.slots, context_tokens)
+        self._free = list(reversed(range(settings.slots)))
+        self._slots: dict[Session, _Slot] = {}
+        self._waiting: list[_Request] = []
+        self._running: list[_Request] = []
+        self._pump: asyncio.Task[None] | None = None
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+        if len(ids) + sampling.max_tokens > self.context_tokens:
+            raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(list(ids), sampling, session, future, noise(sampling)))
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._serve())
+        return await future
+
+    def release(self, session: Session) -> None:
+        self._waiting = [request for request in self._waiting if request.session is not session]
+        self._running = [request for request in self._running if request.session is not session]
+        slot = self._slots.pop(session, None)
+        if slot is not None:
+            self._free.append(slot.index)
+
+    async def load(self, version: int) -> None:
+        """The weights are shared, so they are here already; what the old ones computed is forgotten."""
+        self.version = version
+        for slot in self._slots.values():
+            slot.cached = []
+
+    async def _serve(self) -> None:
+        """Prefill what waits, then decode one token for all; between two rounds the episodes act."""
+        try:
+            while self._waiting or self._running:
+                admitted = self._admit()
+                if self.settings.deterministic:
+                    self._round(admitted)
+                else:
+                    await asyncio.to_thread(self._round, admitted)
+                self._finish()
+                for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
+                    await asyncio.sleep(0)
+        except BaseException as error:
+            for request in (*self._waiting, *self._running):
+                if not request.future.done():
+                    request.future.set_exception(RuntimeError(f"the engine failed: {error!r}"))
+            self._waiting, self._running = [], []
+            raise
+
+    def _admit(self) -> list[_Request]:
+        """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
+        admitted: list[_Request] = []
+        tokens = 0
+        for request in self._waiting:
+            slot = self._slots.get(request.session)
+            if slot is None:
+                if not self._free:
+                    continue
+                slot = self._slots[request.session] = _Slot(self._free.pop())
+            if request.ids[: len(slot.cached)] != slot.cached:
+                slot.cached = []
+            slot.cached = slot.cached[: len(request.ids) - 1]  # at least one token must be new, to have logits
+            tokens += len(request.ids) - len(slot.cached)
+            if admitted and tokens > self.settings.prefill_tokens:
+                break
+            admitted.append(request)
+        taken = set(map(id, admitted))
+        self._waiting = [request for request in self._waiting if id(request) not in taken]
+        return admitted
+
+    @torch.inference_mode()
+    def _round(self, admitted: list[_Request]) -> None:
+        if self._running:
+            self._decode()
+        if admitted:
+            self._prefill(admitted)
+            self._running = [*self._running, *admitted]
+
+    def _prefill(self, requests: list[_Request]) -> None:
+        slots = [self._slots[request.session] for request in requests]
+        new = [request.ids[len(slot.cached) :] for request, slot in zip(requests, slots, strict=True)]
+        pieces = [Piece(slot.index, len(ids), len(slot.cached) + len(ids)) for slot, ids in zip(slots, new, strict=True)]
+        device = self.model.device
+        positions = torch.cat([torch.arange(p.total - p.new, p.total) for p in pieces]).to(device)
+        rows = torch.tensor([p.slot for p in pieces]).repeat_interleave(torch.tensor([p.new for p in pieces])).to(device)
+        flat = torch.tensor([token for ids in new for token in ids], device=device)
+        self._cache.append(rows, positions)
+        layout = RaggedLayout(self._cache, pieces)
+        hidden = hidden_states(self.model, flat[None], positions[None], past_key_values=self._cache, layout=layout)
+        last = torch.tensor([p.new for p in pieces]).cumsum(0).to(device) - 1
+        for slot, ids in zip(slots, new, strict=True):
+            slot.cached.extend(ids)
+        self.computed_tokens += len(flat)
+        self._sample(requests, hidden[0, last])
+
+    def _decode(self) -> None:
+        """One more token for every running request."""
+        slots = [self._slots[request.session] for request in self._running]
+        device = self.model.device
+        last = [request.reply[-1] for request in self._running]
+        length = max(len(slot.cached) for slot in slots) + 1
+        high = max(slot.index for slot in slots) + 1
+        if high <= 2 * len(slots):  # most rows work: read the cache in place and let the others rest on the scratch column
+            ids, positions = [0] * high, [self._cache.scratch] * high
+            for slot, token in zip(slots, last, strict=True):
+                ids[slot.index], positions[slot.index] = token, len(slot.cached)
+            rows, read_rows = torch.arange(high, device=device), slice(0, high)
+            picked = torch.tensor([slot.index for slot in slots], device=device)
+        else:
+            ids, positions = last, [len(slot.cached) for slot in slots]
+            rows = read_rows = torch.tensor([slot.index for slot in slots], device=device)
+            picked = torch.arange(len(slots), device=device)
+        position = torch.tensor(positions, device=device)
+        self._cache.decode(rows, position, read_rows, length)
+        mask = torch.arange(length, device=device)[None, :] <= position[:, None]
+        hidden = hidden_states(
+            self.model,
+            torch.tensor(ids, device=device)[:, None],
+            position.clamp(max=self.context_tokens - 1)[:, None],
+            past_key_values=self._cache,
+            attention_mask=mask[:, None, None, :],
+        )
+        for slot, token in zip(slots, last, strict=True):
+            slot.cached.append(token)
+        self.computed_tokens += len(last)
+        self._sample(self._running, hidden[picked, 0])
+
+    def _sample(self, requests: list[_Request], hidden_BD: Tensor) -> None:
+        logits_BV = self.model.get_output_embeddings()(hidden_BD)
+        uniform_B = torch.tensor([request.uniforms[len(request.reply)] for request in requests], device=logits_BV.device)
+        tokens, logprobs = draw(logits_BV, uniform_B, [request.sampling for request in requests])
+        for request, token, logprob in zip(requests, tokens.tolist(), logprobs.tolist(), strict=True):
+            request.reply.append(token)
+            request.logprobs.append(logprob)
+
+    def _finish(self) -> None:
+        """Answer the requests whose reply is complete."""
+        still_running: list[_Request] = []
+        for request in self._running:
+            stopped = request.reply[-1] in request.sampling.stop_ids
+            if not stopped and len(request.reply) < request.sampling.max_tokens:
+                still_running.append(request)
+            elif not request.future.done():
+                finish: Literal["stop", "length"] = "stop" if stopped else "length"
+                request.future.set_result(Generation(request.reply, request.logprobs, finish, self.version))
+        self._running = still_running

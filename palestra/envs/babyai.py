@@ -1,0 +1,200 @@
+"""BabyAI (arXiv:1810.08272): follow an instruction in a world of rooms, told in words, with actions that walk for you."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+
+from palestra.envs import babyai_text as text
+from palestra.envs.babyai_expert import BOT_FAILURES, Expert
+from palestra.envs.babyai_levels import LEVELS, LONG_LEVELS, make_world
+from palestra.envs.babyai_view import View
+from palestra.envs.base import Environment
+from palestra.registry import nearest
+from palestra.types import Step, Task
+
+Style = Literal["text", "compact"]
+Category = Literal["family", "level"]
+
+FIRST_TEST_SEED = 1_000_000
+"""Seeds of training tasks count from 0, seeds of test tasks from here."""
+
+
+class BabyAI(Environment):
+    """minigrid's BabyAI levels. A task is a level and a seed; the reward is minigrid's 1 - 0.9 t/T, once, at success.
+
+    `levels`: short names such as "GoToObj"; all where None. `train_seeds`, `test_seeds`: tasks of each level in each split.
+    `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
+    `category`: what results are grouped by.
+    """
+
+    name: ClassVar[str] = "babyai"
+
+    def __init__(
+        self,
+        levels: Sequence[str] | None = None,
+        style: Style = "text",
+        *,
+        category: Category = "family",
+        train_seeds: int = 100,
+        test_seeds: int = 10,
+        max_turns: int | None = None,
+    ) -> None:
+        self.levels = tuple(LEVELS) if levels is None else tuple(levels)
+        self.max_turns = (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
+        _check_options(self.levels, style, category, train_seeds, test_seeds, self.max_turns)
+        self.style = style
+        self.category = category
+        self.seeds = {"train": range(train_seeds), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds)}
+        if style == "text":
+            self.instructions = text.INSTRUCTIONS
+            self.example = text.EXAMPLE
+        self._worlds: dict[str, RoomGridLevel] = {}
+        self._world: RoomGridLevel | None = None
+        self._views: list[View] = []
+        """All that was shown in this episode."""
+        self._over = False
+        self._success: bool | None = None
+        self._expert: Expert | None = None
+        self._advice: str | None = None
+
+    @staticmethod
+    def vocabulary() -> list[str]:
+        """Every word of the compact style, missions and actions included; the same for all levels."""
+        return text.vocabulary()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        if split not in self.seeds:
+            raise ValueError(f"babyai has no split {split!r}; {nearest(split, self.seeds)}")
+        return [
+            Task(self.name, split, f"{level}-{seed}", LEVELS[level] if self.category == "family" else level)
+            for seed in self.seeds[split]
+            for level in self.levels
+        ]
+
+    def reset(self, task: Task) -> str:
+        level, _, seed = task.id.rpartition("-")
+        if level not in LEVELS or not (seed.isascii() and seed.isdecimal()):
+            raise ValueError(f"babyai has no task {task.id!r}: expected <level>-<seed>; {nearest(level, LEVELS)}")
+        if level not in self._worlds:
+            self._worlds[level] = make_world(level)
+        self._world = self._worlds[level]
+        self._world.reset(seed=int(seed))
+        self._views = [View(self._world)]
+        self._over, self._success = False, None
+        self._expert = self._advice = None
+        return self._observation(first=True)
+
+    def step(self, action: str) -> Step:
+        world = self._playing()
+        if self._over:
+            return Step(self._say("over", "The episode is over."), terminated=True, success=self._success, info=self._info(0.0))
+        words = text.normalise(action)
+        primitives = self._views[-1].macros.get(words)
+        if primitives is None:
+            return Step(self._say_invalid(), info=self._info(0.0))
+        if words != self._advice:
+            self._expert = None
+        self._advice = None
+        reward, terminated, truncated = self._run(world, primitives)
+        self._views.append(View(world))
+        if terminated:
+            self._over, self._success = True, reward > 0
+            ending = (
+                ("success", "The goal is reached.") if reward > 0 else ("failure", "The goal was missed: that was the wrong thing to do.")
+            )
+            return Step(self._say(*ending), reward, terminated=True, success=self._success, info=self._info(reward))
+        if truncated:
+            self._over, self._success = True, False
+            ending = ("over", f"Time is up: all {world.max_steps} steps are used.")
+            return Step(self._say(*ending), truncated=True, success=False, info=self._info(0.0))
+        return Step(self._observation(), info=self._info(0.0))
+
+    def actions(self) -> list[str]:
+        self._playing()
+        return [] if self._over else list(self._views[-1].macros)
+
+    def expert(self) -> str | None:
+        world = self._playing()
+        if self._over:
+            return None
+        if self._advice is None and self._expert is not None:
+            self._advice = self._ask_expert()
+        # A new expert knows all that was seen. Things seen behind doors that were closed again confuse it: then it knows only this view.
+        for views in (self._views, self._views[-1:]):
+            if self._advice is None:
+                self._expert = self._new_expert(world, views)
+                self._advice = self._ask_expert()
+        return self._advice
+
+    def close(self) -> None:
+        self._worlds.clear()
+        self._world = self._expert = None
+
+    def _run(self, world: RoomGridLevel, primitives: list[int]) -> tuple[float, bool, bool]:
+        """Take the steps of a macro action until the episode ends: reward, terminated, truncated."""
+        for primitive in primitives:
+            _, reward, terminated, truncated, _ = world.step(primitive)
+            if terminated or truncated:
+                return float(reward), terminated, truncated
+            if self._expert is not None:
+                try:
+                    self._expert.follow(primitive)
+                except BOT_FAILURES:
+                    self._expert = None
+        return 0.0, False, False
+
+    def _new_expert(self, world: RoomGridLevel, views: list[View]) -> Expert | None:
+        seen = (view.position(cell) for view in views for cell, visible in enumerate(view.visible) if visible)
+        try:
+            return Expert(world, seen)
+        except BOT_FAILURES:
+            return None
+
+    def _ask_expert(self) -> str | None:
+        try:
+            return self._expert.advise(self._views[-1]) if self._expert is not None else None
+        except BOT_FAILURES:
+            return None
+
+    def _playing(self) -> RoomGridLevel:
+        if self._world is None:
+            raise RuntimeError("babyai: call reset(task) before this")
+        return self._world
+
+    def _observation(self, *, first: bool = False) -> str:
+        world, view = self._playing(), self._views[-1]
+        if self.style == "text":
+            return f"Your goal: {world.mission}\n{text.text_view(view)}"
+        # The history keeps the goal; repeating it would fill a small context.
+        return f"{text.compact_mission(world.mission)} {text.compact_view(view)}" if first else text.compact_view(view)
+
+    def _say(self, compact: str, sentence: str) -> str:
+        return compact if self.style == "compact" else sentence
+
+    def _say_invalid(self) -> str:
+        invalid = self._say(
+            f"{text.INVALID} ;", "That is not a valid action now. Answer with one of the available actions, word for word.\n"
+        )
+        return f"{invalid} {self._observation()}" if self.style == "compact" else f"{invalid}{self._observation()}"
+
+    def _info(self, reward: float) -> dict[str, Any]:
+        return {"raw_reward": reward, "steps": self._playing().step_count}
+
+
+def _check_options(levels: Sequence[str], style: str, category: str, train_seeds: int, test_seeds: int, max_turns: int) -> None:
+    if not levels:
+        raise ValueError("babyai: levels must name at least one level, or be None for all")
+    for level in levels:
+        if level not in LEVELS:
+            raise ValueError(f"babyai has no level {level!r}; {nearest(level, LEVELS)}")
+    for option, value, choices in (("style", style, get_args(Style)), ("category", category, get_args(Category))):
+        if value not in choices:
+            raise ValueError(f"babyai: {option} is {value!r}; {nearest(value, choices)}")
+    for option, count, least in (("train_seeds", train_seeds, 0), ("test_seeds", test_seeds, 0), ("max_turns", max_turns, 1)):
+        if count < least:
+            raise ValueError(f"babyai: {option} is {count}; it must be at least {least}")
+    if train_seeds > FIRST_TEST_SEED:
+        raise ValueError(f"babyai: train_seeds is {train_seeds}; more than {FIRST_TEST_SEED} would run into the test seeds")

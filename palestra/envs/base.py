@@ -1,0 +1,59 @@
+"""The contract of every environment: text in, text out, synchronous. No tokens, no tensors, no sockets."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from palestra.types import Example, Step, Task
+
+
+class Environment(ABC):
+    """One instance plays one episode at a time. Write `tasks`, `reset` and `step`; the rest has defaults.
+
+    The constructor's keyword arguments are the environment's options: a recipe sets them under `[env.options]`.
+    """
+
+    name: ClassVar[str]
+    """What recipes and task ids call it."""
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    max_turns: int = 20
+    """The full horizon: enough turns for a careful agent to solve the hardest task."""
+    instructions: str = ""
+    """What the agent is told before the first observation."""
+    example: Sequence[Example] = ()
+    """A worked example of one episode, shown in the prompt where the run asks for it."""
+
+    @abstractmethod
+    def tasks(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, in an order that is the same on every machine."""
+
+    @abstractmethod
+    def reset(self, task: Task) -> str:
+        """Begin `task` and return the first observation."""
+
+    @abstractmethod
+    def step(self, action: str) -> Step:
+        """Act. Nonsense from the model is answered with an observation, never with an exception."""
+
+    def close(self) -> None:
+        """Let go of what the environment holds. May be called twice."""
+
+    def actions(self) -> list[str] | None:
+        """The actions that are valid now, where they can be listed."""
+        return None
+
+    def expert(self) -> str | None:
+        """An oracle's next action, or None where there is none."""
+        return None
+
+    def vocabulary(self) -> list[str] | None:
+        """All words its texts and actions can contain, where they are few: a small model made on the spot gets a token for each."""
+        return None
+
+
+def content_id(*parts: str) -> str:
+    """A short id made from what a task is, not from where it stands in a list."""
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:12]

@@ -1,0 +1,323 @@
+"""TextCraft: make a Minecraft item from what can be fetched, by commands in plain words."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import ClassVar
+
+from palestra.envs.base import Environment, content_id
+from palestra.envs.textcraft_recipes import Choice, Plan, Recipe, Tree, amounts, craft_command, load_tree, spoken
+from palestra.types import Example, Step, Task
+
+MOST_PER_GET = 64
+MOST_WANTED = 16
+"""The largest `count`: with more of some goals, fetching alone would fill an episode."""
+TEST_TASKS = 100
+"""About so many goals are kept for the test split."""
+
+EXPECTED = "Expected `craft <amount> <item> using <amount> <item>, <amount> <item>`, `get <amount> <item>` or `inventory`."
+_CRAFT = re.compile(r"craft ([0-9]{1,6}) (.+?) using (.+)")
+_GET = re.compile(r"get ([0-9]{1,6}) (.+)")
+_PART = re.compile(r"([0-9]{1,6}) (.+)")
+_BETWEEN_PARTS = re.compile(r" ?, ?(?:and )?| and (?=[0-9])")
+
+INSTRUCTIONS = f"""\
+You are crafting items in a world that follows Minecraft's recipes. You start with an empty inventory, and you are done \
+when you hold the goal item.
+
+You are first shown crafting commands and then the goal. Some of the commands lead to the goal; others are of no use for it.
+
+Each turn you take one action:
+- craft <amount> <item> using <amount> <item>, <amount> <item>
+  Turns ingredients that you hold into an item. The amounts must be those of a recipe, or all of them multiplied by the \
+same whole number: where 1 oak log makes 4 oak planks, 3 oak log make 12 oak planks.
+- get <amount> <item>
+  Fetches an item that cannot be crafted, from 1 to {MOST_PER_GET} at a time. Items that can be crafted must be crafted.
+- inventory
+  Shows what you hold.
+
+A command may leave a choice: "charcoal or coal" takes either, and a group such as "planks" takes any of the items that \
+are listed for it. In your action, name the items themselves (oak planks), never the group."""
+
+EXAMPLE = (
+    Example(
+        observation="""\
+Crafting commands:
+craft 2 oak trapdoor using 6 oak planks
+craft 1 red bed using 1 red dye, 1 white bed
+craft 4 oak planks using 1 oak log or oak wood or stripped oak log or stripped oak wood
+craft 1 beehive using 6 planks, 3 honeycomb
+(planks: any item whose name ends in planks)
+
+Goal: craft beehive.""",
+        thought="A beehive takes 6 planks and 3 honeycomb. One oak log makes 4 oak planks, so I need 2 oak log for 8 of them.",
+        action="get 2 oak log",
+    ),
+    Example(
+        observation="Got 2 oak log.",
+        thought="Twice the recipe for oak planks turns both into 8 oak planks.",
+        action="craft 8 oak planks using 2 oak log",
+    ),
+    Example(
+        observation="Crafted 8 oak planks.",
+        thought="No command makes honeycomb, so I fetch the 3 that I need.",
+        action="get 3 honeycomb",
+    ),
+    Example(
+        observation="Got 3 honeycomb.",
+        thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the beehive.",
+        action="craft 1 beehive using 6 oak planks, 3 honeycomb",
+    ),
+)
+"""A training task, played with two distractors to keep the prompt short."""
+
+
+class _ActionError(Exception):
+    """An action that cannot be done; the message is the observation."""
+
+
+class TextCraft(Environment):
+    """Make a Minecraft item from what can be fetched. The reward is 1 when it is held, once."""
+
+    name: ClassVar[str] = "textcraft"
+    max_turns = 30
+    instructions = INSTRUCTIONS
+    example = EXAMPLE
+
+    def __init__(self, *, version: str = "1.16.5", distractors: int = 10, count: int = 1) -> None:
+        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make."""
+        if distractors < 0:
+            raise ValueError(f"distractors must be 0 or more, not {distractors}")
+        if not 1 <= count <= MOST_WANTED:
+            raise ValueError(f"count must be from 1 to {MOST_WANTED}, not {count}")
+        self.distractors = distractors
+        self.count = count
+        self._version = version
+        self._tree: Tree = load_tree(version)
+        self._goals = _tasks(version, count)
+        self._goal: str | None = None
+        self._plan: Plan = {}
+        self._listed: list[Recipe] = []
+        self._inventory: Counter[str] = Counter()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        if split not in self.splits:
+            raise ValueError(f"textcraft has no split {split!r}; there are: {', '.join(self.splits)}")
+        return [task for task in self._goals if task.split == split]
+
+    def reset(self, task: Task) -> str:
+        if task not in self._goals:
+            raise ValueError(
+                f"textcraft has no task {task.id!r} in split {task.split!r} for Minecraft {self._version} and count {self.count}"
+            )
+        self._goal = self._goals[task]
+        self._plan = _plan(self._version, self._goal)
+        self._listed = self._list(task)
+        self._inventory = Counter()
+        return "\n".join(
+            ["Crafting commands:", *map(self._tree.describe, self._listed), *self._groups(), "", f"Goal: craft {self._wanted}."]
+        )
+
+    def step(self, action: str) -> Step:
+        if self._is_done:
+            return Step("The episode is over: the goal was reached.", terminated=True, success=True)
+        try:
+            observation = self._act(_normal(action))
+        except _ActionError as refusal:
+            return Step(str(refusal))
+        if self._is_done:
+            return Step(f"{observation} The goal is reached.", reward=1.0, terminated=True, success=True)
+        return Step(observation)
+
+    def actions(self) -> list[str]:
+        """What the listed commands call for: those that can be carried out, and their fetched ingredients."""
+        if self._is_done:
+            return []
+        crafts = {Choice(recipe, items).command for recipe in self._listed for items in self._in_hand(recipe)}
+        gets = {
+            f"get {min(slot.amount, MOST_PER_GET)} {spoken(item)}"
+            for recipe in self._listed
+            for slot in recipe.slots
+            for item in slot.items
+            if item not in self._tree.recipes
+        }
+        return [*sorted(crafts), *sorted(gets), "inventory"]
+
+    def expert(self) -> str | None:
+        """The first turn of a plan from what is held now: short, and it never fails."""
+        return None if self._is_done else next(self._remaining())
+
+    @property
+    def _is_done(self) -> bool:
+        if self._goal is None:
+            raise RuntimeError("textcraft: reset an episode before playing it")
+        return self._inventory[self._goal] >= self.count
+
+    @property
+    def _wanted(self) -> str:
+        assert self._goal is not None
+        return spoken(self._goal) if self.count == 1 else f"{self.count} {spoken(self._goal)}"
+
+    # What is shown at the start.
+
+    def _list(self, task: Task) -> list[Recipe]:
+        """The recipes of the plan among distractors, half of which touch the same items."""
+        rng = random.Random(task.id)  # noqa: S311
+        needed = [choice.recipe for choice in self._plan.values() if choice is not None]
+        touching = dict.fromkeys(recipe for item in self._plan for recipe in self._tree.touching[item])
+        related = [recipe for recipe in touching if recipe not in needed]
+        listed = [*needed, *rng.sample(related, min(len(related), (self.distractors + 1) // 2))]
+        everything = [recipe for ways in self._tree.recipes.values() for recipe in ways]
+        size = min(len(needed) + self.distractors, len(everything))
+        drawn = rng.sample(everything, size)  # at least as many as are missing are not listed yet
+        listed = list(dict.fromkeys([*listed, *drawn]))[:size]
+        rng.shuffle(listed)
+        return listed
+
+    def _groups(self) -> Iterator[str]:
+        """A line for each named group of items that the listed commands use."""
+        used = {slot.items for recipe in self._listed for slot in recipe.slots}
+        for name, items in self._tree.sets.items():
+            if items in used:
+                yield f"({name}: {self._tree.members[name]})"
+
+    # What an action does.
+
+    def _act(self, action: str) -> str:
+        if action == "inventory":
+            return f"Inventory: {amounts(sorted(self._inventory.items())) or 'empty'}."
+        if match := _GET.fullmatch(action):
+            return self._get(int(match[1]), self._item(match[2]))
+        if match := _CRAFT.fullmatch(action):
+            return self._craft(int(match[1]), self._item(match[2]), self._parts(match[3]))
+        raise _ActionError(EXPECTED)
+
+    def _get(self, amount: int, item: str) -> str:
+        if item in self._tree.recipes:
+            raise _ActionError(f"{spoken(item)} cannot be fetched: it has to be crafted.")
+        if not 1 <= amount <= MOST_PER_GET:
+            raise _ActionError(f"One action gets from 1 to {MOST_PER_GET} of an item, not {amount}.")
+        self._inventory[item] += amount
+        return f"Got {amount} {spoken(item)}."
+
+    def _craft(self, amount: int, item: str, parts: Counter[str]) -> str:
+        if item not in self._tree.recipes:
+            raise _ActionError(f"{spoken(item)} cannot be crafted: get it.")
+        fitting = [recipe for recipe in self._tree.recipes[item] if _takes(recipe, parts)]
+        if not fitting:
+            raise _ActionError(f"No recipe makes {spoken(item)} from {' and '.join(map(spoken, parts))}.")
+        if not any(_adds_up(recipe, amount, parts) for recipe in fitting):
+            recipes = " or ".join(f"`{self._tree.describe(recipe)}`" for recipe in fitting)
+            raise _ActionError(f"The amounts are wrong: the recipe is {recipes}, or an exact multiple of it.")
+        lacking = [
+            f"{needed} {spoken(part)} (you have {self._inventory[part]})"
+            for part, needed in parts.items()
+            if self._inventory[part] < needed
+        ]
+        if lacking:
+            raise _ActionError(f"Not enough to craft that: it takes {', '.join(lacking)}.")
+        self._inventory -= parts
+        self._inventory[item] += amount
+        return f"Crafted {amount} {spoken(item)}."
+
+    def _parts(self, text: str) -> Counter[str]:
+        parts: Counter[str] = Counter()
+        for part in _BETWEEN_PARTS.split(text):
+            match = _PART.fullmatch(part)
+            if match is None:
+                raise _ActionError(f"Cannot read the ingredient {_short(part)}. {EXPECTED}")
+            if int(match[1]) == 0:
+                raise _ActionError(f"The amount of the ingredient {_short(part)} must be at least 1.")
+            parts[self._item(match[2])] += int(match[1])
+        return parts
+
+    def _item(self, name: str) -> str:
+        if name in self._tree.aliases:
+            return self._tree.aliases[name]
+        if name in self._tree.sets:
+            raise _ActionError(f"{name} is a group: name {self._tree.members[name]}.")
+        raise _ActionError(f"There is no item called {_short(name)}.")
+
+    # What to do next.
+
+    def _in_hand(self, recipe: Recipe) -> Iterator[tuple[str, ...]]:
+        """The ways to fill a recipe's slots from the inventory."""
+        return product(*([item for item in slot.items if self._inventory[item] >= slot.amount] for slot in recipe.slots))
+
+    def _remaining(self) -> Iterator[str]:
+        """The turns that are left: what each item of the plan is short of, from the goal down, then done from the bottom up."""
+        assert self._goal is not None
+        needed = Counter({self._goal: self.count})
+        turns: list[str] = []
+        for item, choice in reversed(self._plan.items()):
+            short = needed[item] - self._inventory[item]
+            if short <= 0:
+                continue
+            if choice is None:
+                turns.append(f"get {min(short, MOST_PER_GET)} {spoken(item)}")
+                continue
+            times = -(-short // choice.recipe.count)
+            parts = self._parts_in_hand(choice, times, needed)
+            needed.update(parts)
+            turns.append(craft_command(item, choice.recipe.count * times, parts.items()))
+        return reversed(turns)
+
+    def _parts_in_hand(self, choice: Choice, times: int, needed: Counter[str]) -> dict[str, int]:
+        """The ingredients of a choice, with another item of a group where enough of that is lying idle."""
+        parts: dict[str, int] = {}
+        for planned, slot in zip(choice.items, choice.recipe.slots, strict=True):
+            amount = slot.amount * times
+            idle = (item for item in slot.items if item not in self._plan and self._inventory[item] - needed[item] >= amount)
+            enough = self._inventory[planned] - needed[planned] >= amount
+            parts[planned if enough else next(idle, planned)] = amount
+        return parts
+
+
+def _takes(recipe: Recipe, parts: Counter[str]) -> bool:
+    """Whether these are the recipe's ingredients, whatever their amounts."""
+    return all(any(part in slot.items for part in parts) for slot in recipe.slots) and parts.keys() <= recipe.mentions - {recipe.item}
+
+
+def _adds_up(recipe: Recipe, amount: int, parts: Counter[str]) -> bool:
+    """Whether the amounts are the recipe's, one or more times over; the items of a group may be mixed."""
+    times, left = divmod(amount, recipe.count)
+    return left == 0 and all(sum(parts[item] for item in slot.items) == slot.amount * times for slot in recipe.slots)
+
+
+def _normal(action: str) -> str:
+    return " ".join(action.lower().replace("minecraft:", "").replace("_", " ").split()).strip(" .`'\"")
+
+
+def _short(text: str) -> str:
+    """Text of the model's, fit to be quoted."""
+    return ascii(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+@cache
+def _plan(version: str, goal: str) -> Plan:
+    return load_tree(version).plan(goal)
+
+
+@cache
+def _tasks(version: str, count: int) -> Mapping[Task, str]:
+    """The goal of each task, in the order of the goals. Each depth gives the same share of its goals to the test split."""
+    tree = load_tree(version)
+    by_depth: dict[int, list[str]] = defaultdict(list)
+    for goal in sorted(tree.recipes, key=lambda goal: content_id("textcraft split", goal)):
+        by_depth[tree.depth[goal]].append(goal)
+    test = {goal for goals in by_depth.values() for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]}
+
+    def task(goal: str) -> Task:
+        return Task(
+            env="textcraft",
+            split="test" if goal in test else "train",
+            id=f"{goal.replace('_', '-')}-{content_id('textcraft', version, goal, str(count))}",
+            category=f"depth {tree.depth[goal]}",
+        )
+
+    return {task(goal): goal for goal in sorted(tree.recipes)}

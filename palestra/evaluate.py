@@ -1,0 +1,116 @@
+"""How good is the agent: avg@k, pass@k and their 95% intervals, by category, at any horizon."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palestra.rollout import Arena, Episode, play_all
+from palestra.seeds import derive_seed
+from palestra.types import Task, Trajectory
+
+Z = 1.959963984540054
+"""Of a two-sided interval of 95%."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Results over some tasks."""
+
+    tasks: int
+    episodes: int
+    success: float
+    """avg@k: the mean over tasks of the share of successful episodes."""
+    success_interval: Interval
+    pass_at_k: float
+    """The share of tasks solved in at least one of k episodes."""
+    pass_interval: Interval
+    reward: float
+    turns: float
+    tokens: float
+    """Sampled, per episode."""
+
+
+def wilson(successes: float, n: int) -> Interval:
+    """Wilson's score interval of a proportion: sound for small n and near 0 and 1."""
+    if n == 0:
+        return (0.0, 1.0)
+    p = successes / n
+    centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z / (1 + Z * Z / n) * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
+    return (max(0.0, centre - half), min(1.0, centre + half))
+
+
+def clustered(means: Sequence[float]) -> Interval:
+    """The interval of a mean over tasks, each of them a mean over its own episodes (which are not independent)."""
+    n = len(means)
+    if n < 2:
+        return (0.0, 1.0)
+    mean = sum(means) / n
+    half = Z * math.sqrt(sum((m - mean) ** 2 for m in means) / (n - 1) / n)
+    return (max(0.0, mean - half), min(1.0, mean + half))
+
+
+def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
+    """As if episodes had been stopped after `horizon` turns: a success that took longer does not count."""
+    by_task: dict[Task, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        by_task[trajectory.task].append(trajectory)
+    solved = {task: [bool(t.success) and len(t.turns) <= horizon for t in group] for task, group in by_task.items()}
+    means = [sum(outcomes) / len(outcomes) for outcomes in solved.values()]
+    passes = sum(any(outcomes) for outcomes in solved.values())
+    tasks, episodes = len(solved), len(trajectories)
+    is_single = tasks == episodes
+    return Score(
+        tasks=tasks,
+        episodes=episodes,
+        success=sum(means) / max(tasks, 1),
+        success_interval=wilson(sum(means), tasks) if is_single else clustered(means),
+        pass_at_k=passes / max(tasks, 1),
+        pass_interval=wilson(passes, tasks),
+        reward=sum(sum(turn.reward for turn in t.turns[:horizon]) for t in trajectories) / max(episodes, 1),
+        turns=sum(min(len(t.turns), horizon) for t in trajectories) / max(episodes, 1),
+        tokens=sum(t.sampled_tokens for t in trajectories) / max(episodes, 1),
+    )
+
+
+def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Sequence[int]) -> dict[str, Any]:
+    """The result of an evaluation as it is stored: all tasks and each category, at each horizon. Faults are counted apart."""
+    valid = [t for t in trajectories if not t.stop.is_fault]
+    categories = sorted({t.task.category for t in valid})
+    return {
+        "k": k,
+        "faults": len(trajectories) - len(valid),
+        "horizons": {
+            str(horizon): {
+                "all": score(valid, horizon=horizon),
+                "categories": {c: score([t for t in valid if t.task.category == c], horizon=horizon) for c in categories},
+            }
+            for horizon in sorted(set(horizons))
+        },
+    }
+
+
+async def evaluate(
+    arena: Arena,
+    tasks: Sequence[Task],
+    *,
+    k: int,
+    horizon: int,
+    seed: int,
+    step: int = 0,
+    on_done: Callable[[Trajectory], None] | None = None,
+) -> list[Trajectory]:
+    """Play every task k times. The same seed gives the same noise, so that two models can be compared on it."""
+    episodes = [
+        Episode(f"eval-{step:06d}-{n:05d}-{member}", task, horizon, derive_seed(seed, "eval", n, member), step)
+        for n, task in enumerate(tasks)
+        for member in range(k)
+    ]
+    played, _ = await play_all(arena, episodes, on_done=on_done)
+    return played

@@ -1,0 +1,120 @@
+"""Checkpoints: a Hugging Face directory, the optimiser's moments and the run's state. Whole or not there; no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palestra.learn.learner import Learner
+
+STATE = "state.json"
+OPTIMIZER = "optimizer.safetensors"
+
+
+class BadCheckpoint(ValueError):
+    """A checkpoint that is not what was written."""
+
+
+def save(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> None:
+    """Write a checkpoint under a temporary name, make sure it is on disk, and only then give it its name."""
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    export(draft, learner.model, tokenizer)
+    save_file(_moments(learner), draft / OPTIMIZER)
+    digests = {path.name: _digest(path) for path in sorted(draft.iterdir())}
+    (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode({**state, "files": digests})))
+    for path in draft.iterdir():
+        _sync(path)
+    if folder.exists():
+        remove(folder)
+    draft.rename(folder)
+    _sync(folder.parent)
+
+
+def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """As a Hugging Face directory that any other program can load."""
+    ours = model.config._attn_implementation
+    model.config._attn_implementation = "sdpa"  # the name of our attention means nothing elsewhere
+    try:
+        model.save_pretrained(folder)
+    finally:
+        model.config._attn_implementation = ours
+    tokenizer.save_pretrained(folder)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The run's state, after checking that every file is as it was written."""
+    state: dict[str, Any] = msgspec.json.decode((folder / STATE).read_bytes())
+    for name, digest in state.pop("files").items():
+        if not (folder / name).is_file() or _digest(folder / name) != digest:
+            raise BadCheckpoint(f"{folder / name} is missing or damaged; delete {folder} to go on from the one before it")
+    return state
+
+
+def restore(folder: Path, learner: Learner) -> None:
+    """Weights and moments as they were."""
+    weights = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        weights |= load_file(path)
+    missing, unexpected = learner.model.load_state_dict(weights, strict=False)
+    tied = set(learner.model.all_tied_weights_keys)
+    if unexpected or set(missing) - tied:
+        raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(set(missing) - tied)}, unexpected {unexpected}")
+    learner.model.tie_weights()
+    moments = load_file(folder / OPTIMIZER)
+    learner.restart_optimizer()
+    for name, parameter in _trained(learner):
+        found = {kind: moments[f"{name}/{kind}"] for kind in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{kind}" in moments}
+        if found:
+            learner.optimizer.state[parameter] = {
+                kind: moment.to(parameter.device if kind != "step" else "cpu") for kind, moment in found.items()
+            }
+
+
+def remove(folder: Path) -> None:
+    """Delete a checkpoint, under another name first: a reader never sees half of one."""
+    doomed = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def newest(folder: Path) -> Path | None:
+    """The last complete checkpoint in a folder of them."""
+    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / STATE).is_file()]
+    return max(found, key=lambda path: int(path.name[5:]), default=None)
+
+
+def _trained(learner: Learner) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, parameter) for name, parameter in learner.model.named_parameters() if parameter.requires_grad]
+
+
+def _moments(learner: Learner) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}/{kind}": moment.contiguous()
+        for name, parameter in _trained(learner)
+        for kind, moment in learner.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,40 @@
+"""Log-probs of chosen tokens, computed over packed segments and a few tokens at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from palestra.algos.base import Prediction
+from palestra.batch import Batch
+from palestra.model import PackedLayout, hidden_states
+
+CHUNK = 2048
+"""Chosen tokens whose logits are held at once: with 150,000 words these alone are 1.2 GB."""
+
+
+def predict(model: PreTrainedModel, batch: Batch, temperature: float) -> Prediction:
+    """What `model` says of the chosen tokens of a batch that fits into one forward pass."""
+    layout = PackedLayout(batch.lengths_S.tolist())
+    hidden_TD = hidden_states(model, batch.ids_T[None], batch.positions_T[None], layout=layout)[0]
+    chosen = batch.chosen_T.nonzero().flatten()
+    # a token is predicted from the one before it; a segment never begins with a chosen token
+    pieces = [
+        _scored(model, hidden_TD[places - 1], batch.ids_T[places], temperature) for places in chosen.split(CHUNK)
+    ]
+    return Prediction(torch.cat([logp for logp, _ in pieces]), torch.cat([entropy for _, entropy in pieces]))
+
+
+def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def score(hidden_CD: Tensor) -> tuple[Tensor, Tensor]:
+        logits_CV = model.get_output_embeddings()(hidden_CD).float() / temperature
+        logp_CV = logits_CV.log_softmax(-1)
+        with torch.no_grad():
+            entropy_C = -(logp_CV.exp() * logp_CV).sum(-1)
+        return logp_CV.gather(-1, ids_C[:, None])[:, 0], entropy_C
+
+    if torch.is_grad_enabled() and len(ids_C) == CHUNK:  # full chunks are computed again backwards instead of kept
+        return checkpoint(score, hidden_CD, use_reentrant=False)  # type: ignore[no-any-return]
+    return score(hidden_CD)

@@ -1,0 +1,186 @@
+"""Causal language models: loading, making small ones on the spot, and running them without padding.
+
+Engine and learner run the same module through one attention function. How its tokens are laid out (segments end to end, or
+requests over cache slots) is a `Layout` that travels with the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from torch.nn import functional
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.modeling_utils import AttentionInterface
+
+log = logging.getLogger(__name__)
+
+ATTENTION = "palestra"
+
+
+class Layout(Protocol):
+    """Which of the tokens in a call may see each other."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        """All [1, heads, tokens, dim]; the result like `query`."""
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    layout: Layout | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Transformers calls this in every layer. Without a layout it is plain attention under the given mask."""
+    if others.get("softcap") is not None or others.get("s_aux") is not None:
+        raise NotImplementedError("models with soft-capped attention or attention sinks are not supported")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if layout is not None:
+        out = layout.attend(query, key, value, scale=scale, layer=int(module.layer_idx))  # type: ignore[arg-type]
+    else:
+        is_causal = attention_mask is None and query.shape[2] > 1
+        out = sdpa(query, key, value, scale=scale, mask=attention_mask, is_causal=is_causal)
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(ATTENTION, _attention)
+
+
+def sdpa(query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    """Scaled dot-product attention, with fewer key heads than query heads where the model has it so."""
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=is_causal, scale=scale, enable_gqa=query.shape[1] != key.shape[1]
+    )
+
+
+class PackedLayout:
+    """Segments end to end: each token sees its own segment, up to itself."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        self.lengths = lengths
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        pieces = zip(*(x.split(self.lengths, dim=2) for x in (query, key, value)), strict=True)
+        return torch.cat([sdpa(q, k, v, scale=scale, is_causal=True) for q, k, v in pieces], dim=2)
+
+
+def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, **extra: Any) -> Tensor:
+    """The last layer's output, before the head. `ids` and `positions` are [rows, tokens]."""
+    return model.base_model(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
+
+
+def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """A Hugging Face directory as a model that uses our attention, proven to compute what the original does."""
+    config = AutoConfig.from_pretrained(path, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, local_files_only=True).to(device)
+    return prepare_model(model)
+
+
+def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
+    """Switch to our attention, and refuse a model whose results that would change."""
+    model.eval()
+    if "position_ids" not in inspect.signature(model.base_model.forward).parameters:
+        raise ValueError(f"{type(model).__name__} takes no position_ids; only models with explicit positions are supported")
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.config.vocab_size, (1, 12), generator=generator).to(model.device)
+    with torch.no_grad():
+        expected = torch.cat([model(ids[:, :5]).logits, model(ids[:, 5:]).logits], dim=1)
+        model.set_attn_implementation(ATTENTION)
+        positions = torch.tensor([[*range(5), *range(7)]], device=model.device)
+        hidden = hidden_states(model, ids, positions, layout=PackedLayout([5, 7]))
+        found = model.get_output_embeddings()(hidden)
+    tolerance = 1e-3 if model.dtype == torch.float32 else 0.05
+    error = ((found - expected).abs().max() / expected.abs().max()).item()
+    if not error < tolerance:
+        raise ValueError(
+            f"{type(model).__name__} gives other results with packed attention (relative difference {error:.2g}); "
+            "it may use sliding windows, soft caps or scaled logits, which are not supported"
+        )
+    return model
+
+
+def largest_context(model: PreTrainedModel) -> int:
+    """The most tokens a segment may have: the model's positions, and its sliding window where it has one."""
+    config = model.config
+    limits = [config.max_position_embeddings]
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        limits.append(config.sliding_window)
+    return min(limits)
+
+
+def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+
+
+def new_model(
+    *, vocabulary: int, width: int, layers: int, heads: int, context: int, stop_id: int, seed: int, device: torch.device
+) -> PreTrainedModel:
+    """A small model in Llama's layout with random weights, the same for the same seed."""
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=4 * width * 2 // 3 // 8 * 8,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=stop_id,
+        pad_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    return prepare_model(model.to(device))
+
+
+WORD_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] }}<end>"
+    "{% else %}{{ message['content'] }}<act>{% endif %}{% endfor %}"
+)
+"""The shortest chat there is: an observation, `<act>`, a reply, `<end>`."""
+
+
+def word_tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
+    """One token per word, for environments that list their words. Words are parted by blanks."""
+    vocabulary = {token: i for i, token in enumerate(["<unk>", "<end>", "<act>", *words])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=["<act>"], clean_up_tokenization_spaces=False
+    )
+    tokenizer.chat_template = WORD_TEMPLATE
+    return tokenizer
+
+
+def byte_tokenizer() -> PreTrainedTokenizerBase:
+    """One token per byte: any text, no training, no files."""
+    specials = ["<end>", "<act>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*specials, *alphabet])}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<end>", additional_special_tokens=["<act>"], clean_up_tokenization_spaces=False
+    )
+    tokenizer.chat_template = WORD_TEMPLATE
+    return tokenizer

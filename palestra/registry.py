@@ -1,0 +1,72 @@
+"""Names for things that recipes and other packages can choose."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A hint for an error message: the choice most like `name`, or all of them."""
+    known = sorted(choices)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+
+
+class UnknownName(KeyError):
+    """Nothing of that name is registered. Prints as its message."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+class Registry(Generic[T]):
+    """A name for each choice: built in (imported when asked for), registered, or a plugin's entry point `palestra.<kind>`."""
+
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self._builtin = dict(builtin or {})
+        """name -> "module:attribute"."""
+        self._items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that adds an item under `name`."""
+
+        def add(item: T) -> T:
+            if name in self._items or name in self._builtin:
+                raise ValueError(f"two {self.kind} are called {name!r}")
+            self._items[name] = item
+            return item
+
+        return add
+
+    def names(self) -> list[str]:
+        """All names, plugins' included, without importing anything."""
+        plugins = {point.name for point in entry_points(group=f"palestra.{self.kind}")}
+        return sorted({*self._items, *self._builtin, *plugins})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names()
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._items:
+            return self._items[name]
+        if name in self._builtin:
+            self._items[name] = _imported(self._builtin[name])
+            return self._items[name]
+        if ":" in name:  # "module:attribute" names anything that can be imported, without a registration
+            return cast(T, _imported(name))
+        for point in entry_points(group=f"palestra.{self.kind}", name=name):
+            self._items[name] = point.load()
+            return self._items[name]
+        raise UnknownName(f"no {self.kind[:-1]} is called {name!r}; {nearest(name, self.names())}")

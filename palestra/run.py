@@ -1,0 +1,143 @@
+"""The run folder, format v1: configuration, metrics, trajectories, checkpoints, evaluations. It is what all other tools read."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra import config as configs
+from palestra.config import Config, ConfigError
+from palestra.horizon import Progress
+from palestra.types import Trajectory
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """What a run must know to go on as if it had never stopped. Saved in every checkpoint."""
+
+    step: int = 0
+    """Training steps done."""
+    tasks_drawn: int = 0
+    success: tuple[float, ...] = ()
+    """The success rate of each training step so far."""
+    updates_skipped: int = 0
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.step, self.success)
+
+
+@dataclass
+class Run:
+    """A folder on disk and the configuration in it."""
+
+    folder: Path
+    config: Config
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What `timed` has measured since the last `log`."""
+
+    @classmethod
+    def create(cls, folder: Path, config: Config) -> Run:
+        if (folder / "config.toml").exists():
+            raise ConfigError(f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.toml").write_text(f"# palestra run, format {FORMAT}\n{configs.dump(config)}")
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
+        if not (folder / "config.toml").is_file():
+            raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
+        run = cls(folder, configs.load(folder / "config.toml", overrides))
+        if overrides:
+            (folder / "config.toml").write_text(f"# palestra run, format {FORMAT}\n{configs.dump(run.config)}")
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:06d}"
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
+
+    def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Append one row to the metrics, with the seconds measured since the last one under `time/`."""
+        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        self.seconds.clear()
+        with (self.folder / "metrics.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+        return row
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+    def trajectory_file(self, name: str) -> Path:
+        return self.folder / "trajectories" / f"{name}.jsonl"
+
+    def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
+        """Store episodes, one a line."""
+        path = self.trajectory_file(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+
+    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
+        path = self.folder / "eval" / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        return path
+
+    def rewind(self, step: int) -> None:
+        """Forget what was recorded after `step`, so that going on records it once."""
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        (self.folder / "metrics.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        for path in (self.folder / "trajectories").glob("step-*.jsonl"):
+            if int(path.stem[5:]) > step:
+                path.unlink()
+
+
+def encode_trajectory(trajectory: Trajectory) -> bytes:
+    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have to add up."""
+    return msgspec.json.encode({"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)})
+
+
+def read_trajectories(path: Path) -> Iterator[Trajectory]:
+    """The episodes of a trajectory file. A last line that was cut by a crash is passed over."""
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)
+                return
+            version = msgspec.json.decode(line, type=_Versioned).format
+            if version != FORMAT:
+                raise ValueError(f"{path}: trajectory format {version}; this version reads format {FORMAT}")
+            yield msgspec.json.decode(line, type=Trajectory)
+
+
+class _Versioned(msgspec.Struct):
+    format: int
+
+
+def state_to_dict(state: State) -> dict[str, Any]:
+    return asdict(state)
+
+
+def state_from_dict(values: dict[str, Any]) -> State:
+    return msgspec.convert(values, State)

@@ -1,0 +1,188 @@
+"""What flows through a run: a task is played as a trajectory of turns, over one or more streams of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Stop(StrEnum):
+    """Why a trajectory ended."""
+
+    DONE = "done"
+    """The environment reached its end."""
+    HORIZON = "horizon"
+    """The turns allowed at this training step ran out."""
+    CONTEXT = "context"
+    """The next observation and a reply to it would not fit into the context."""
+    LENGTH = "length"
+    """A reply was cut at its token budget."""
+    ENV_FAULT = "env_fault"
+    """The environment broke. Counted, shown in the viewer, never trained on."""
+    TIMEOUT = "timeout"
+    """The environment did not answer before its deadline. Never trained on."""
+    CANCELLED = "cancelled"
+    """We stopped the episode. Never trained on."""
+
+    @property
+    def is_fault(self) -> bool:
+        """Our machinery is to blame, not the agent: no gradient, and no part in the group's statistics."""
+        return self in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)
+
+    @property
+    def is_overlong(self) -> bool:
+        """A token budget ended it: trained on or masked, as the run's `overlong` setting says."""
+        return self in (Stop.CONTEXT, Stop.LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to do in an environment. The same id is the same task on every machine."""
+
+    env: str
+    split: str
+    id: str
+    category: str = field(default="", compare=False)
+    """What results are grouped by: a level, a depth, a kind of question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An environment's answer to an action, with Gymnasium's meaning of terminated and truncated."""
+
+    observation: str
+    reward: float = 0.0
+    """In [0, 1] unless the environment's own definition says otherwise; a raw score goes to `info`."""
+    terminated: bool = False
+    truncated: bool = False
+    success: bool | None = None
+    """Whether the task is solved; None where the environment cannot tell yet."""
+    invalid: bool = False
+    """The action could not be understood or done, and nothing happened."""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Example(NamedTuple):
+    """One turn of a worked example that can be shown in the prompt."""
+
+    observation: str
+    thought: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a reply is drawn."""
+
+    temperature: float = 1.0
+    """0 takes the likeliest token."""
+    max_tokens: int = 128
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps all tokens."""
+    stop_ids: tuple[int, ...] = ()
+    seed: int = 0
+    """Seeds the noise of this one reply: the same seed, context and weights give the same tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What an engine returns for one reply."""
+
+    ids: list[int]
+    """As sampled, the stop token included."""
+    logprobs: list[float]
+    """Of each sampled token, at the sampling temperature, under the weights that sampled it."""
+    finish: Literal["stop", "length"]
+    version: int
+    """Of the weights that sampled it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One append-only stream of tokens. The four lists are parallel."""
+
+    ids: list[int]
+    mask: list[int]
+    """1 where the policy chose the token, 0 where it was shown."""
+    logprobs: list[float]
+    """Of chosen tokens, as the engine returned them; 0 elsewhere."""
+    versions: list[int]
+    """Of the weights that chose the token; -1 elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the agent saw, wrote and got. Text is for people; tokens are in the segment at `span`."""
+
+    observation: str
+    reply: str
+    """All the model wrote."""
+    action: str | None
+    """What the environment was given; None where the reply could not be read as an action."""
+    reward: float
+    span: tuple[int, int]
+    """Where its sampled tokens lie in the segment."""
+    segment: int = 0
+    invalid: bool = False
+    """The reply could not be read, or the environment could not do what it says."""
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One episode, whole: what was said, which tokens were chosen, how and why it ended."""
+
+    id: str
+    task: Task
+    segments: list[Segment]
+    turns: list[Turn]
+    stop: Stop
+    success: bool | None
+    horizon: int
+    """The turns that were allowed."""
+    seed: int
+    step: int = 0
+    """The training step it was played for."""
+    attempt: int = 0
+    """How often the episode was begun anew after a fault."""
+    final_observation: str = ""
+    fault: str = ""
+    """What broke, where something did."""
+    timings: dict[str, float] = field(default_factory=dict)
+    """Seconds in the engine and in the environment."""
+
+    @property
+    def reward(self) -> float:
+        return sum(turn.reward for turn in self.turns)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(sum(segment.mask) for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one task, played with the same weights."""
+
+    task: Task
+    trajectories: list[Trajectory]
+
+    @property
+    def valid(self) -> list[Trajectory]:
+        """Those that may be learnt from: a fault is not a failure."""
+        return [trajectory for trajectory in self.trajectories if not trajectory.stop.is_fault]
+
+    @property
+    def all_equal(self) -> bool:
+        """Whether its rewards carry no signal for a group-relative method."""
+        return len({trajectory.reward for trajectory in self.valid}) < 2
