@@ -42,6 +42,8 @@ class BabyAI(Environment):
         test_seeds: int = 10,
         max_turns: int | None = None,
     ) -> None:
+        if isinstance(levels, str):
+            raise ValueError(f"babyai: levels is {levels!r}; it must be a list of levels")
         self.levels = tuple(LEVELS) if levels is None else tuple(levels)
         self.max_turns = (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
         _check_options(self.levels, style, category, train_seeds, test_seeds, self.max_turns)
@@ -94,23 +96,24 @@ class BabyAI(Environment):
         words = text.normalise(action)
         primitives = self._views[-1].macros.get(words)
         if primitives is None:
-            return Step(self._say_invalid(), info=self._info(0.0))
+            return Step(self._invalid(), info=self._info(0.0))
         if words != self._advice:
             self._expert = None
         self._advice = None
         reward, terminated, truncated = self._run(world, primitives)
         self._views.append(View(world))
-        if terminated:
-            self._over, self._success = True, reward > 0
-            ending = (
-                ("success", "The goal is reached.") if reward > 0 else ("failure", "The goal was missed: that was the wrong thing to do.")
-            )
-            return Step(self._say(*ending), reward, terminated=True, success=self._success, info=self._info(reward))
-        if truncated:
-            self._over, self._success = True, False
-            ending = ("over", f"Time is up: all {world.max_steps} steps are used.")
-            return Step(self._say(*ending), truncated=True, success=False, info=self._info(0.0))
-        return Step(self._observation(), info=self._info(0.0))
+        if not (terminated or truncated):
+            return Step(self._observation(), info=self._info(0.0))
+        self._over, self._success = True, reward > 0
+        # Success on the last step allowed is both to minigrid; the end that the agent brought about counts.
+        return Step(
+            self._ending(terminated),
+            reward,
+            terminated=terminated,
+            truncated=not terminated,
+            success=self._success,
+            info=self._info(reward),
+        )
 
     def actions(self) -> list[str]:
         self._playing()
@@ -171,20 +174,27 @@ class BabyAI(Environment):
         # The history keeps the goal; repeating it would fill a small context.
         return f"{text.compact_mission(world.mission)} {text.compact_view(view)}" if first else text.compact_view(view)
 
+    def _ending(self, terminated: bool) -> str:
+        if self._success:
+            return self._say("success", "The goal is reached.")
+        if terminated:
+            return self._say("failure", "The goal was missed: that was the wrong thing to do.")
+        return self._say("over", f"Time is up: all {self._playing().max_steps} steps are used.")
+
+    def _invalid(self) -> str:
+        says = self._say(f"{text.INVALID} ; ", "That is not a valid action now. Answer with one of the available actions, word for word.\n")
+        return says + self._observation()
+
     def _say(self, compact: str, sentence: str) -> str:
         return compact if self.style == "compact" else sentence
-
-    def _say_invalid(self) -> str:
-        invalid = self._say(
-            f"{text.INVALID} ;", "That is not a valid action now. Answer with one of the available actions, word for word.\n"
-        )
-        return f"{invalid} {self._observation()}" if self.style == "compact" else f"{invalid}{self._observation()}"
 
     def _info(self, reward: float) -> dict[str, Any]:
         return {"raw_reward": reward, "steps": self._playing().step_count}
 
 
 def _check_options(levels: Sequence[str], style: str, category: str, train_seeds: int, test_seeds: int, max_turns: int) -> None:
+    if len(levels) != len({*levels}):
+        raise ValueError(f"babyai: a level is named twice in {', '.join(levels)}")
     if not levels:
         raise ValueError("babyai: levels must name at least one level, or be None for all")
     for level in levels:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.envs.babyai.core.verifier import AfterInstr, Instr, ObjDesc, PutNextInstr, SeqInstr
+from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, ObjDesc, PutNextInstr
 from minigrid.utils.baby_ai_bot import (
     BabyAIBot,
     DisappearedBoxError,
@@ -19,7 +19,7 @@ from minigrid.utils.baby_ai_bot import (
     Subgoal,
 )
 
-from palestra.envs.babyai_view import DROP, FORWARD, FRONT, LEFT, PICKUP, RIGHT, TOGGLE, Thing, View, visible_positions
+from palestra.envs.babyai_view import AGENT, DROP, FORWARD, FRONT, LEFT, PICKUP, RIGHT, SIZE, TOGGLE, Thing, View, visible_positions
 
 Position = tuple[int, int]
 
@@ -29,11 +29,11 @@ MOST_SEARCHES = 100
 _PRIMITIVES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", DROP: "drop", TOGGLE: "toggle"}
 
 
-class BotLost(Exception):
+class BotLostError(Exception):
     """The bot plans in circles."""
 
 
-BOT_FAILURES = (BotLost, AssertionError, TypeError, IndexError, DisappearedBoxError)
+BOT_FAILURES = (BotLostError, AssertionError, TypeError, IndexError, DisappearedBoxError)
 """How the package's bot gives up: most of its assumptions are asserts, and a missing place to drop something is a TypeError."""
 
 
@@ -97,8 +97,8 @@ class _Bot(BabyAIBot):
         """The cell in front, where it is free and there is a way round it."""
         (x, y), (dx, dy) = map(int, self.world.agent_pos), map(int, self.world.dir_vec)
         sides = ([(x - dy, y + dx), (x - dy + dx, y + dx + dy)], [(x + dy, y - dx), (x + dy + dx, y - dx + dy)])
-        is_free = self.world.grid.get(x + dx, y + dy) is None
-        return (x + dx, y + dy) if is_free and any(all(self.world.grid.get(*cell) is None for cell in side) for side in sides) else None
+        has_way_round = any(all(self.world.grid.get(*cell) is None for cell in side) for side in sides)
+        return (x + dx, y + dy) if has_way_round and self.world.grid.get(x + dx, y + dy) is None else None
 
     def in_words(self, primitive: int, view: View) -> str | None:
         """The longest macro action that does what the bot is about to do."""
@@ -152,10 +152,10 @@ class _Bot(BabyAIBot):
         """A door that is not the goal is opened to be walked through."""
         return f"open {door.name}" if id(purpose) in self._goals else f"go through {door.name}"
 
-    def _process_instr(self, instr: Instr) -> None:
+    def _process_instr(self, instr: Any) -> None:
         """Plan only what is not done yet."""
-        if isinstance(instr, SeqInstr):
-            parts = [(instr.instr_b, instr.b_done), (instr.instr_a, instr.a_done)]
+        if isinstance(instr, AfterInstr | AndInstr | BeforeInstr):
+            parts: list[tuple[Any, Any]] = [(instr.instr_b, instr.b_done), (instr.instr_a, instr.a_done)]
             for part, status in reversed(parts) if isinstance(instr, AfterInstr) else parts:
                 if status != "success":
                     self._process_instr(part)
@@ -190,12 +190,13 @@ class _Bot(BabyAIBot):
         """The bot's own search and order, in linear time."""
         self.bfs_counter += 1
         if self.bfs_counter > MOST_SEARCHES:
-            raise BotLost
+            raise BotLostError
         grid = self.world.grid
         seen = self.vis_mask.tolist()
         explores = bool(self.stack) and isinstance(self.stack[-1], ExploreSubgoal)
         came_from: dict[Position, Position | None] = {}
-        queue: deque[tuple[int, int, int, int, Position | None]] = deque((*map(int, state), None) for state in initial_states)  # type: ignore[misc]
+        queue: deque[tuple[int, int, int, int, Position | None]] = deque()
+        queue.extend((int(x), int(y), int(dx), int(dy), None) for x, y, dx, dy in initial_states)
         while queue:
             x, y, dx, dy, previous = queue.popleft()
             position = (x, y)
@@ -213,7 +214,7 @@ class _Bot(BabyAIBot):
         return None, None, came_from
 
 
-class _OpenBoxSubgoal(Subgoal):  # type: ignore[misc]
+class _OpenBoxSubgoal(Subgoal):
     """What the package's bot does not know: a key may lie in a box."""
 
     def replan_before_action(self) -> int:
@@ -240,9 +241,9 @@ def _trace(came_from: dict[Position, Position | None], position: Position | None
 
 def _longest_run(steps: list[Position], view: View) -> str:
     """As many of `steps` as lie straight ahead, in one action."""
-    run = 0
-    while (
-        run < len(steps) and f"move forward {run + 1}" in {*view.macros, "move forward 1"} and steps[run] == view.position(FRONT + 7 * run)
-    ):
-        run += 1
-    return f"move forward {run}" if run > 1 else "move forward"
+    action = "move forward"
+    for run in range(2, min(len(steps), SIZE - 1) + 1):
+        if steps[run - 1] != view.position(AGENT + SIZE * run) or f"move forward {run}" not in view.macros:
+            break
+        action = f"move forward {run}"
+    return action

@@ -1,0 +1,419 @@
+"""`palestra ...`: the command line. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from palestra.config import Config
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad input exits 2 with one line."""
+
+    def error(self, message: str) -> NoReturn:
+        fail(f"{message} (see: {self.prog} --help)")
+
+
+def fail(message: str) -> NoReturn:
+    print(f"palestra: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = _parser()
+    known, rest = parser.parse_known_args(arguments)
+    if rest and not known.takes_settings:
+        fail(f"{rest[0]!r}: there is no such argument (see: palestra {known.command} --help)")
+    try:
+        known.run(known, _settings(rest))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise SystemExit(0) from None
+    except Exception as error:
+        if _is_users_to_mend(error):
+            fail(str(error))
+        raise
+
+
+def _is_users_to_mend(error: Exception) -> bool:
+    from palestra.registry import UnknownName
+
+    mendable: tuple[type[Exception], ...] = (UnknownName,)
+    if "palestra.config" in sys.modules:
+        from palestra.config import ConfigError
+
+        mendable += (ConfigError,)
+    return isinstance(error, mendable)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="palestra",
+        description="Train LLM agents for long-horizon, multi-turn decision making by reinforcement learning.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    train = commands.add_parser("train", help="train a recipe, or go on with a run", add_help=False, allow_abbrev=False)
+    train.add_argument("recipe", nargs="?", type=Path, help="a TOML file; any setting can follow as a dotted flag, e.g. --optim.lr 1e-6")
+    train.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run from its newest checkpoint")
+    train.add_argument("--out", type=Path, metavar="DIR", help="the run folder (default: runs/<recipe>-<time>)")
+    train.add_argument("--dry-run", action="store_true", help="print the resolved run and stop")
+    train.add_argument("--json", action="store_true", help="print the final result as JSON")
+    train.add_argument("-h", "--help", action="store_true", help="show this and all settings of the recipe")
+    train.set_defaults(run=_train, takes_settings=True, parser=train)
+
+    evaluate = commands.add_parser("eval", help="evaluate a run, a model or a baseline on held-out tasks", allow_abbrev=False)
+    evaluate.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="its newest checkpoint is evaluated")
+    evaluate.add_argument("--model", metavar="DIR", help="a Hugging Face directory instead of a run")
+    evaluate.add_argument("--agent", choices=["expert", "random"], help="a baseline instead of a model")
+    evaluate.add_argument("--env", help="the environment (default: the run's)")
+    evaluate.add_argument("--split", help="default: the run's, else test")
+    evaluate.add_argument("--k", type=_positive, help="episodes per task")
+    evaluate.add_argument("--limit", type=_positive, metavar="N", help="tasks at the most")
+    evaluate.add_argument("--horizon", type=_positive, help="turns (default: the run's longest, else the environment's)")
+    evaluate.add_argument("--temperature", type=float)
+    evaluate.add_argument("--seed", type=int, help="of the sampling noise")
+    evaluate.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the run's eval folder, else runs/eval)")
+    evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
+    evaluate.set_defaults(run=_eval, takes_settings=True)
+
+    env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
+    actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    listing = actions.add_parser("list", help="all environments, plugins included")
+    listing.add_argument("--json", action="store_true")
+    listing.set_defaults(run=_env_list, takes_settings=False)
+    check = actions.add_parser("check", help="try every promise of the environments' contract", allow_abbrev=False)
+    check.add_argument("name")
+    check.add_argument("--tasks", type=_positive, default=20, help="how many tasks to try it on")
+    check.add_argument("--json", action="store_true")
+    check.set_defaults(run=_env_check, takes_settings=True)
+    play = actions.add_parser("play", help="be the agent", allow_abbrev=False)
+    play.add_argument("name")
+    play.add_argument("--split", default="train")
+    play.add_argument("--task", metavar="ID", help="default: a random one")
+    play.set_defaults(run=_env_play, takes_settings=True)
+
+    model = commands.add_parser("model", help="take a trained model out of a run", allow_abbrev=False)
+    verbs = model.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    export = verbs.add_parser("export", help="write a run's newest weights as a Hugging Face directory")
+    export.add_argument("run_folder", type=Path, metavar="RUN")
+    export.add_argument("out", type=Path, metavar="DIR")
+    export.set_defaults(run=_model_export, takes_settings=False)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return value
+
+
+def _settings(flags: list[str]) -> dict[str, Any]:
+    """`--optim.lr 1e-6 --agent.example` -> {"optim.lr": 1e-6, "agent.example": True}; hyphens may stand for underscores."""
+    settings: dict[str, Any] = {}
+    waiting = list(flags)
+    while waiting:
+        flag = waiting.pop(0)
+        if not flag.startswith("--"):
+            fail(f"{flag!r}: expected a flag such as --steps 40")
+        name, equals, value = flag[2:].partition("=")
+        if not equals:
+            value = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
+        settings[name.replace("-", "_")] = _value(value)
+    return settings
+
+
+def _value(text: str) -> Any:
+    """A number, a list or a truth value as TOML writes it; anything else is text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# train
+
+
+def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    if known.help:
+        return _train_help(known, settings)
+    if (known.recipe is None) == (known.resume is None):
+        fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
+    from palestra import config as configs
+    from palestra.config import ConfigError
+    from palestra.run import Run
+
+    if known.resume is not None:
+        if known.out is not None:
+            raise ConfigError(f"--out {known.out}: a resumed run stays in its folder")
+        run = Run.open(known.resume, settings) if not known.dry_run else None
+        config = run.config if run else configs.load(known.resume / "config.toml", settings)
+    else:
+        config = configs.load(known.recipe, settings)
+        run = None
+    if known.dry_run:
+        print(configs.dump(config), end="")
+        return
+    folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    _run(run or Run.create(folder, config), as_json=known.json)
+
+
+def _run(run: Any, *, as_json: bool) -> None:
+    from palestra.display import Display, display_for
+    from palestra.log import log_to
+    from palestra.plot import plot_run
+    from palestra.train import run_training
+
+    config = run.config
+    log_to(run.folder / "log.txt")
+    display = Display() if as_json else display_for(config.steps, config.rollout.tasks * config.rollout.group)
+    try:
+        display.note(f"run folder: {run.folder}")
+        result = run_training(run, display)
+        curve = plot_run(run)
+    except BaseException:
+        display.note(f"stopped; go on with: palestra train --resume {run.folder}")
+        raise
+    finally:
+        display.close()
+    if as_json:
+        _print_json({"run": str(run.folder), "result": result})
+    else:
+        _print_result(result)
+        print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+
+
+def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import tyro
+
+    from palestra import config as configs
+
+    known.parser.print_help()
+    print("\nSettings" + (f" of {known.recipe}" if known.recipe else "") + ", each of them a flag:\n")
+    config = configs.load(known.recipe, settings) if known.recipe else configs.Config()
+    tyro.cli(tyro.conf.AvoidSubcommands[configs.Config], default=config, args=["--help"], prog="palestra train RECIPE", use_underscores=True)
+
+
+# eval
+
+
+def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.baselines import evaluate_config
+
+    sources = [known.run_folder is not None, known.model is not None, known.agent is not None]
+    if sum(sources) != 1:
+        fail("eval: expected a run folder, --model or --agent, exactly one of them (see: palestra eval --help)")
+    if known.run_folder is None and known.env is None and "env.name" not in settings:
+        fail("eval: --env is needed with --model and --agent")
+    config, folder = _eval_config(known, settings)
+    result = evaluate_config(config, agent=known.agent)
+    what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
+    out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.env.name.replace(':', '.')}-{what}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(_json(result) + "\n")
+    if known.json:
+        _print_json(result | {"file": str(out)})
+    else:
+        _print_result(result)
+        print(f"result file: {out}")
+
+
+def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[Config, Path]:
+    """The configuration to evaluate with, and the folder that its result belongs into."""
+    from palestra import config as configs
+    from palestra.config import ConfigError
+
+    flags = {
+        "env.name": known.env,
+        "eval.split": known.split,
+        "eval.k": known.k,
+        "eval.tasks": known.limit,
+        "eval.horizon": known.horizon,
+        "eval.temperature": known.temperature,
+        "seed": known.seed,
+    }
+    settings = {name: value for name, value in flags.items() if value is not None} | settings
+    if known.run_folder is not None:
+        from palestra.learn.checkpoint import newest
+
+        if not (known.run_folder / "config.toml").is_file():
+            raise ConfigError(f"{known.run_folder}: there is no run in this folder (no config.toml)")
+        checkpoint = newest(known.run_folder / "checkpoints")
+        if checkpoint is None:
+            raise ConfigError(f"{known.run_folder}: the run has no checkpoint yet")
+        settings |= {"model.kind": "pretrained", "model.path": str(checkpoint)}
+        return configs.load(known.run_folder / "config.toml", settings), known.run_folder / "eval"
+    if known.model is not None:
+        settings |= {"model.kind": "pretrained", "model.path": known.model}
+    return configs.build({}, settings), Path("runs") / "eval"
+
+
+# env
+
+
+def _env_list(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.envs import envs
+
+    rows = [_env_row(name) for name in envs.names()]
+    if known.json:
+        return _print_json(rows)
+    _print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
+
+
+def _env_row(name: str) -> dict[str, Any]:
+    """What there is to say about an environment; one that cannot be made here says why."""
+    from palestra.envs import envs
+
+    try:
+        kind = envs[name]
+        env = kind()
+        tasks = {split: len(env.tasks(split)) for split in kind.splits}
+        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
+    except (ImportError, ValueError, TypeError) as error:
+        return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
+
+
+def _tasks_of(row: dict[str, Any]) -> str:
+    return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
+
+
+def _env_check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from dataclasses import asdict
+
+    from palestra.config import build
+    from palestra.envs.check import check_environment
+
+    options = build({"env": {"name": known.name, "options": settings}}).env.options
+    checks = check_environment(known.name, options, tasks=known.tasks)
+    if known.json:
+        _print_json([asdict(check) for check in checks])
+    else:
+        _print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
+    if not all(check.ok for check in checks):
+        raise SystemExit(1)
+
+
+def _env_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import random
+
+    from palestra.config import build
+    from palestra.registry import UnknownName, nearest
+
+    env = build({"env": {"name": known.name, "options": settings}}).env.make()
+    if known.split not in env.splits:
+        fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
+    tasks = {task.id: task for task in env.tasks(known.split)}
+    if known.task is not None and known.task not in tasks:
+        raise UnknownName(f"--task {known.task}: {known.name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
+    task = tasks[known.task or random.choice(list(tasks))]  # noqa: S311
+    print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
+    if env.instructions:
+        print(env.instructions, "\n")
+    print(env.reset(task))
+    turns, reward = 0, 0.0
+    while (line := _ask()) not in (None, ":quit"):
+        if line == ":actions":
+            print("\n".join(env.actions() or ["this environment does not list its actions"]))
+            continue
+        if line == ":expert":
+            line = env.expert()
+            print(f"> {line}" if line else "the expert has no answer")
+        if not line:
+            continue
+        step = env.step(line)
+        turns, reward = turns + 1, reward + step.reward
+        print(step.observation)
+        if step.terminated or step.truncated:
+            break
+    print(f"\n{turns} turns, reward {reward:.3f}")
+    env.close()
+
+
+def _ask() -> str | None:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return None
+
+
+# model
+
+
+def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import shutil
+
+    from palestra.learn import checkpoint
+
+    source = checkpoint.newest(known.run_folder / "checkpoints")
+    if source is None:
+        fail(f"{known.run_folder}: there is no checkpoint in this run")
+    if known.out.exists():
+        fail(f"{known.out}: exists already")
+    checkpoint.read_state(source)
+    private = (checkpoint.STATE, checkpoint.OPTIMIZER)
+    shutil.copytree(source, known.out, ignore=lambda _, names: [name for name in names if name in private])
+    print(known.out)
+
+
+# printing
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return json.dumps(msgspec.to_builtins(value), indent=2)
+
+
+def _print_json(value: Any) -> None:
+    print(_json(value))
+
+
+def _print_table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table)
+
+
+def _print_result(result: dict[str, Any]) -> None:
+    """The table of an evaluation: all tasks and each category, at each horizon."""
+    k = result["k"]
+    rows = []
+    for horizon, scores in result["horizons"].items():
+        for name, score in [("all", scores["all"]), *scores["categories"].items()]:
+            success = _with_interval(score.success, score.success_interval)
+            passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
+            figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
+            rows.append([horizon, name or "-", str(score.tasks), success, *passed, *figures])
+    passed_column = [f"pass@{k}"] if k > 1 else []
+    _print_table(["horizon", "category", "tasks", f"success (avg@{k})" if k > 1 else "success", *passed_column, "reward", "turns", "tokens"], rows)
+    if result["faults"]:
+        print(f"{result['faults']} episodes ended in a fault and are not counted")
+
+
+def _with_interval(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""The contract that every environment keeps, ours or a plugin's. `palestra env check NAME` and the tests run it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from palestra.envs import Environment, envs
+from palestra.types import Step, Task
+
+NONSENSE = (
+    "",
+    "   \n\t",
+    "\x00 not an action <tool_call>{",
+    "Action: Action: Action:",
+    "ignore all rules " * 200,
+    "-1",
+    "9" * 5000,
+    "１２",
+    "🤷‍♀️ \u202e\ud7ff",
+)
+
+FINGERPRINT = """
+import sys, msgspec
+from palestra.envs.check import fingerprint
+print(fingerprint(sys.argv[1], msgspec.json.decode(sys.argv[2])))
+"""
+
+
+class Violation(Exception):
+    """A promise of the contract that is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise, and whether it is kept."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks: int = 20) -> list[Check]:
+    """Try every promise on a sample of tasks."""
+    examiner = _Examiner(name, options or {}, tasks)
+    promises: list[tuple[str, Callable[[], str]]] = [
+        ("tasks have unique ids, and splits share none", examiner.unique_ids),
+        ("ids are the same under every hash seed", examiner.stable_ids),
+        ("reset is reproducible", examiner.reproducible),
+        ("instances share no state", examiner.no_shared_state),
+        ("nonsense is an observation, never an exception", examiner.nonsense),
+        ("what is offered is accepted", examiner.offers),
+        ("the expert solves what it claims to solve", examiner.expert),
+        ("nothing is rewarded after the end", examiner.after_the_end),
+        ("gymnasium's check_env passes", examiner.gymnasium),
+    ]
+    return [_tried(promise, attempt) for promise, attempt in promises]
+
+
+def _tried(promise: str, attempt: Callable[[], str]) -> Check:
+    try:
+        return Check(promise, True, attempt())
+    except Exception as error:  # noqa: BLE001  an exception is a finding here
+        detail = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        return Check(promise, False, detail)
+
+
+def fingerprint(name: str, options: dict[str, Any]) -> str:
+    """A digest of all task ids and of the first observations of a few tasks."""
+    env = envs[name](**options)
+    digest = hashlib.sha256()
+    for split in env.splits:
+        tasks = env.tasks(split)
+        digest.update("\n".join(f"{task.id} {task.category}" for task in tasks).encode())
+        for task in tasks[:3]:
+            digest.update(env.reset(task).encode())
+    return digest.hexdigest()
+
+
+class _Examiner:
+    def __init__(self, name: str, options: dict[str, Any], count: int) -> None:
+        self.name, self.options = name, options
+        env = self.make()
+        self.by_split = {split: list(env.tasks(split)) for split in env.splits}
+        self.tasks: list[Task] = [
+            task
+            for tasks in self.by_split.values()
+            for task in random.Random(0).sample(tasks, min(len(tasks), max(count // len(self.by_split), 1)))  # noqa: S311
+        ]
+
+    def make(self) -> Environment:
+        return envs[self.name](**self.options)
+
+    def unique_ids(self) -> str:
+        seen: dict[str, str] = {}
+        for split, tasks in self.by_split.items():
+            if not tasks:
+                raise Violation(f"the split {split} has no tasks")
+            for task in tasks:
+                if task.split != split:
+                    raise Violation(f"{task} is listed in the split {split}")
+                if task.id in seen:
+                    raise Violation(f"the id {task.id} stands in {seen[task.id]} and in {split}")
+                seen[task.id] = split
+        return ", ".join(f"{len(tasks)} {split}" for split, tasks in self.by_split.items())
+
+    def stable_ids(self) -> str:
+        digests = set()
+        for seed in ("0", "1", "4711"):
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-c", FINGERPRINT, self.name, msgspec.json.encode(self.options).decode()],
+                env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise Violation(f"cannot be made in a fresh process: {done.stderr.strip().splitlines()[-1]}")
+            digests.add(done.stdout.strip())
+        if len(digests) > 1:
+            raise Violation("ids or first observations differ between hash seeds")
+        return digests.pop()[:12]
+
+    def reproducible(self) -> str:
+        one, other = self.make(), self.make()
+        for task in self.tasks:
+            first = one.reset(task)
+            if not isinstance(first, str) or not first:
+                raise Violation(f"{task.id}: the first observation must be text, got {first!r}")
+            if other.reset(task) != first or one.reset(task) != first:
+                raise Violation(f"{task.id}: the first observation differs from one reset to the next")
+        one.close(), other.close()
+        one.close()  # twice is allowed
+        return f"{len(self.tasks)} tasks"
+
+    def no_shared_state(self) -> str:
+        """An instance answers the same whether or not another one plays beside it."""
+        steps = 0
+        for task, disturbing in zip(self.tasks, reversed(self.tasks), strict=True):
+            alone = [step.observation for step in self._walk(self.make(), task)]
+            env, other = self.make(), self.make()
+            env.reset(task)
+            other.reset(disturbing)
+            rng = random.Random(task.id)  # noqa: S311
+            for expected in alone:
+                action = self._some_action(env, rng)
+                other.step(self._some_action(other, random.Random(0)))  # noqa: S311
+                if env.step(action).observation != expected:
+                    raise Violation(f"{task.id}: another instance changed what {action!r} is answered with")
+                steps += 1
+        return f"{steps} steps beside another instance"
+
+    def nonsense(self) -> str:
+        env = self.make()
+        for task in self.tasks[:5]:
+            env.reset(task)
+            for action in NONSENSE:
+                step = env.step(action)
+                if not isinstance(step, Step) or not isinstance(step.observation, str) or not step.observation:
+                    raise Violation(f"{action[:40]!r} was not answered with an observation: {step!r}")
+                if step.reward:
+                    raise Violation(f"{action[:40]!r} was rewarded with {step.reward}")
+        return f"{len(NONSENSE)} kinds"
+
+    def offers(self) -> str:
+        offered = 0
+        for task in self.tasks:
+            env = self.make()
+            env.reset(task)
+            if env.actions() is None:
+                return "lists no actions"
+            rng = random.Random(task.id)  # noqa: S311
+            for _ in range(10):
+                actions = env.actions()
+                if not actions:
+                    break
+                action = rng.choice(actions)
+                step = env.step(action)
+                offered += 1
+                if step.invalid:
+                    raise Violation(f"{task.id}: {action!r} was offered and refused: {step.observation[:80]!r}")
+                if step.terminated or step.truncated:
+                    break
+        return f"{offered} actions"
+
+    def expert(self) -> str:
+        solved = turns = 0
+        for task in self.tasks:
+            env = self.make()
+            played = self._expert_episode(env, task)
+            if played is None:
+                continue
+            if not played[-1].success:
+                raise Violation(f"{task.id}: the expert ended after {len(played)} of {env.max_turns} turns without success")
+            if not 0 < sum(step.reward for step in played) <= 1:
+                raise Violation(f"{task.id}: the expert's rewards add up to {sum(step.reward for step in played)}, not to (0, 1]")
+            solved += 1
+            turns += len(played)
+        return f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average" if solved else "has no expert"
+
+    def after_the_end(self) -> str:
+        ended = 0
+        for task in self.tasks:
+            env = self.make()
+            played = self._expert_episode(env, task)
+            if played is None or not played[-1].terminated:
+                continue
+            last = (env.actions() or ["again"])[0]
+            step = env.step(last)
+            if step.reward or not (step.terminated or step.truncated):
+                raise Violation(f"{task.id}: a step after the end gave reward {step.reward}, terminated {step.terminated}")
+            ended += 1
+        return f"{ended} episodes"
+
+    def gymnasium(self) -> str:
+        from gymnasium.utils.env_checker import check_env
+
+        from palestra.envs.gym import GymEnv
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check_env(GymEnv(self.make()), skip_render_check=True)
+        return "text spaces"
+
+    def _expert_episode(self, env: Environment, task: Task) -> Sequence[Step] | None:
+        """What the expert is answered, or None where it does not claim to solve the task."""
+        env.reset(task)
+        steps: list[Step] = []
+        while len(steps) < env.max_turns:
+            action = env.expert()
+            if action is None:
+                return None
+            steps.append(env.step(action))
+            if steps[-1].terminated or steps[-1].truncated:
+                break
+        return steps
+
+    def _walk(self, env: Environment, task: Task) -> list[Step]:
+        env.reset(task)
+        rng = random.Random(task.id)  # noqa: S311
+        steps: list[Step] = []
+        while len(steps) < 5 and not (steps and (steps[-1].terminated or steps[-1].truncated)):
+            steps.append(env.step(self._some_action(env, rng)))
+        return steps
+
+    def _some_action(self, env: Environment, rng: random.Random) -> str:
+        return rng.choice(env.actions() or [str(rng.randint(1, 9))])

@@ -1,0 +1,27 @@
+"""What tests share: small models made on the spot."""
+
+import pytest
+import torch
+
+from palestra.model import byte_tokenizer, new_model, word_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _two_threads():
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def model():
+    """A random model with some hundred thousand parameters, in fp32."""
+    return new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cpu"))
+
+
+@pytest.fixture(scope="session")
+def words():
+    return word_tokenizer(["red", "blue", "green", "say", "right", "wrong"])
+
+
+@pytest.fixture(scope="session")
+def byte_level():
+    return byte_tokenizer()

@@ -1,0 +1,186 @@
+"""Every engine: ids in, the sampled ids and their log-probs out, whatever else is being served."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from palestra.agents.formats import Plain
+from palestra.agents.render import Renderer
+from palestra.engines.base import Session
+from palestra.engines.native import NativeSettings
+from palestra.engines.sampling import draw, noise
+from palestra.engines.scripted import Scripted
+from palestra.learn.logprobs import predict
+from palestra.batch import pack
+from palestra.model import hidden_states, new_model
+from palestra.types import Sampling, Segment, Stop, Task, Trajectory, Turn
+
+STOP = 1
+
+
+def native(model, slots=4, deterministic=True):
+    return NativeSettings(slots=slots, deterministic=deterministic).build(model, 1024)
+
+
+async def episode(engine, number, *, turns=8, temperature=1.0, max_tokens=12, shown=10):
+    """A made-up episode: random observations, sampled replies. Returns it as a trajectory."""
+    rng = random.Random(number)
+    session = Session(f"episode {number}", None)
+    stream = Segment([], [], [], [])
+    spans = []
+    for turn in range(turns):
+        new = [rng.randrange(2, 97) for _ in range(rng.randint(1, shown))]
+        stream.ids.extend(new)
+        stream.mask.extend([0] * len(new))
+        stream.logprobs.extend([0.0] * len(new))
+        sampling = Sampling(temperature=temperature, max_tokens=max_tokens, stop_ids=(STOP,), seed=1000 * number + turn)
+        generation = await engine.generate(stream.ids, sampling, session)
+        spans.append((len(stream.ids), len(stream.ids) + len(generation.ids)))
+        stream.ids.extend(generation.ids)
+        stream.mask.extend([1] * len(generation.ids))
+        stream.logprobs.extend(generation.logprobs)
+        await asyncio.sleep(0)
+    engine.release(session)
+    stream.versions.extend([0] * len(stream.ids))
+    turns_ = [Turn("", "", "", 0.0, span) for span in spans]
+    return Trajectory(str(number), Task("e", "train", "t"), [stream], turns_, Stop.DONE, None, 9, 0)
+
+
+async def episodes(engine, count, **settings):
+    return await asyncio.gather(*(episode(engine, number, **settings) for number in range(count)))
+
+
+def test_log_probs_equal_the_learners_over_a_twenty_turn_episode(model):
+    trajectories = asyncio.run(episodes(native(model, slots=3), 5, turns=20))
+    with torch.no_grad():
+        for trajectory in trajectories:
+            batch = pack([[trajectory]])
+            recomputed = predict(model, batch, 1.0).logp_C
+            assert (recomputed - batch.sampled_logp_C).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_log_probs_are_those_of_the_policy_at_its_temperature(model, temperature):
+    (trajectory,) = asyncio.run(episodes(native(model), 1, temperature=temperature))
+    batch = pack([[trajectory]])
+    with torch.no_grad():
+        assert (predict(model, batch, temperature).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
+
+
+def test_greedy_tokens_equal_generates(model):
+    """Against transformers' own loop, which starts each turn from nothing."""
+    trajectories = asyncio.run(episodes(native(model, slots=4), 6, temperature=0.0))
+    plain = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=STOP, seed=3, device=torch.device("cpu"))
+    plain.set_attn_implementation("sdpa")
+    for trajectory in trajectories:
+        ids = trajectory.segments[0].ids
+        for turn in trajectory.turns:
+            start, end = turn.span
+            prompt = torch.tensor([ids[:start]])
+            out = plain.generate(
+                prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, eos_token_id=STOP, pad_token_id=0
+            )
+            assert out[0, start:].tolist() == ids[start:end]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_an_episode_does_not_depend_on_its_company(model, deterministic):
+    alone = [asyncio.run(episode(native(model), number)) for number in range(6)]
+    together = asyncio.run(episodes(native(model, slots=3, deterministic=deterministic), 6))
+    assert [t.segments[0].ids for t in together] == [t.segments[0].ids for t in alone]
+
+
+def test_a_deterministic_engine_repeats_itself_bit_for_bit(model):
+    one, other = (asyncio.run(episodes(native(model, slots=3), 7)) for _ in range(2))
+    assert [t.segments for t in one] == [t.segments for t in other]
+
+
+def test_forty_rounds_of_joining_and_leaving(model):
+    engine = native(model, slots=2)
+    for round_ in range(40):
+        asyncio.run(episodes(engine, 1 + round_ % 4, turns=2, max_tokens=3))
+    assert sorted(engine._free) == [0, 1]
+    assert not engine._slots
+
+
+def test_new_weights_make_the_engine_forget(model):
+    engine = native(model)
+
+    async def scenario():
+        session = Session("x", None)
+        ids = [5, 6, 7]
+        sampling = Sampling(max_tokens=4, stop_ids=(STOP,), temperature=0.0)
+        first = await engine.generate(ids, sampling, session)
+        with torch.no_grad():
+            model.lm_head.weight.mul_(-1)  # tied: the embeddings change too
+        await engine.load(version=1)
+        longer = [*ids, *first.ids, 8]
+        second = await engine.generate(longer, sampling, session)
+        hidden = hidden_states(model, torch.tensor([longer]), torch.arange(len(longer))[None])
+        expected = model.lm_head(hidden)[0, -1].argmax().item()
+        with torch.no_grad():
+            model.lm_head.weight.mul_(-1)
+        return first, second, expected
+
+    first, second, expected = asyncio.run(scenario())
+    assert (first.version, second.version) == (0, 1)
+    assert second.ids[0] == expected
+
+
+def test_a_context_that_is_too_long_is_an_error(model):
+    with pytest.raises(ValueError, match="exceed the context of 1024"):
+        asyncio.run(native(model).generate([2] * 1020, Sampling(max_tokens=10), Session("x", None)))
+
+
+def test_a_model_that_fails_fails_every_waiting_episode(model):
+    engine = native(model)
+    with pytest.raises(BaseException, match="the engine failed|index out of range|out of bounds"):
+        asyncio.run(engine.generate([9999], Sampling(max_tokens=2), Session("x", None)))
+
+
+def test_sampling_follows_the_distribution():
+    # logits of probabilities .1 .2 .7: uniform numbers 0.05, 0.15, 0.29, 0.31, 0.99 fall on 0, 1, 1, 2, 2
+    logits = torch.tensor([0.1, 0.2, 0.7]).log().expand(5, 3)
+    uniform = torch.tensor([0.05, 0.15, 0.29, 0.31, 0.99])
+    tokens, logp = draw(logits, uniform, [Sampling()] * 5)
+    assert tokens.tolist() == [0, 1, 1, 2, 2]
+    assert logp.exp().tolist() == pytest.approx([0.1, 0.2, 0.2, 0.7, 0.7])
+
+
+def test_a_token_of_probability_zero_is_never_drawn():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(4, 5)
+    tokens, _ = draw(logits, torch.tensor([0.0, 0.5, 0.999, 1.0 - 1e-9]), [Sampling()] * 4)
+    assert tokens.tolist() == [1, 3, 3, 3]
+
+
+def test_top_k_and_top_p_cut_the_tail_but_log_probs_stay_the_policys():
+    logits = torch.tensor([[0.1, 0.2, 0.7]]).log()
+    # top-k 2 keeps .2 and .7 of .9: a uniform number of 0.2 is below .2/.9 = .222
+    tokens, logp = draw(logits, torch.tensor([0.2]), [Sampling(top_k=2)])
+    assert (tokens.item(), logp.exp().item()) == (1, pytest.approx(0.2))
+    # top-p 0.65 keeps the first token whose mass reaches it: .7 alone
+    tokens, _ = draw(logits, torch.tensor([0.01]), [Sampling(top_p=0.65)])
+    assert tokens.item() == 2
+
+
+def test_noise_belongs_to_the_reply():
+    sampling = Sampling(seed=5, max_tokens=10)
+    assert noise(sampling) == noise(sampling)
+    assert noise(replace(sampling, max_tokens=4)) == noise(sampling)[:4]
+    assert noise(replace(sampling, seed=6)) != noise(sampling)
+
+
+def test_a_scripted_engine_says_its_lines(words):
+    renderer = Renderer(words)
+
+    async def script(session, sampling):
+        return Plain().write("", "say red")
+
+    generation = asyncio.run(Scripted(script, renderer).generate([], Sampling(max_tokens=8), Session("x", None)))
+    assert renderer.reply_text(generation.ids) == "say red"
+    assert (generation.finish, generation.logprobs) == ("stop", [0.0] * 3)
+    cut = asyncio.run(Scripted(script, renderer).generate([], Sampling(max_tokens=2), Session("x", None)))
+    assert (len(cut.ids), cut.finish) == (2, "length")

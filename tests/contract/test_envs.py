@@ -1,0 +1,94 @@
+"""Every environment, ours or a plugin's, keeps the same promises."""
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import palestra
+from palestra.envs import envs
+from palestra.envs.check import check_environment
+from tests import helpers
+
+CASES = [(name, {}) for name in envs.names()] + [
+    ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
+    ("textcraft", {"distractors": 0}),
+    ("tests.helpers:Echo", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_the_contract(name, options):
+    broken = [check for check in check_environment(name, options, tasks=10) if not check.ok]
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "guess"])
+def test_made_for_gymnasium(name):
+    env = palestra.make(name)
+    assert isinstance(env, gymnasium.Env)
+    check_env(env, skip_render_check=True)
+    observation, info = env.reset(seed=3)
+    assert env.reset(seed=3) == (observation, info)
+    chosen, _ = env.reset(options={"task": info["task"]})
+    assert chosen == observation
+
+
+class ForgetsNothing(helpers.Echo):
+    """Shares state between instances."""
+
+    seen: list = []
+
+    def step(self, action):
+        self.seen.append(action)
+        step = super().step(action)
+        return helpers.Step(f"{step.observation} {len(self.seen)}", step.reward, step.terminated, success=step.success)
+
+
+class RandomIds(helpers.Echo):
+    def tasks(self, split):
+        return [helpers.Task(self.name, split, f"{split}{hash(str(i))}", "red") for i in range(3)]
+
+
+class ExpertLies(helpers.Echo):
+    def expert(self):
+        return "nonsense"
+
+
+class RaisesOnNonsense(helpers.Echo):
+    def step(self, action):
+        int(action)
+
+
+class RefusesItsOffers(helpers.Echo):
+    def step(self, action):
+        return helpers.Step("no", invalid=True)
+
+
+class RewardsTwice(helpers.Echo):
+    def step(self, action):
+        return helpers.Step("yes", reward=float(action == self.word), terminated=True, success=True)
+
+    def actions(self):
+        return [self.word]
+
+
+class SameIdTwice(helpers.Echo):
+    def tasks(self, split):
+        return [helpers.Task(self.name, split, "same", "red")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "promise"),
+    [
+        (ForgetsNothing, "instances share no state"),
+        (RandomIds, "ids are the same under every hash seed"),
+        (ExpertLies, "the expert solves what it claims to solve"),
+        (RaisesOnNonsense, "nonsense is an observation, never an exception"),
+        (RefusesItsOffers, "what is offered is accepted"),
+        (RewardsTwice, "nothing is rewarded after the end"),
+        (SameIdTwice, "tasks have unique ids, and splits share none"),
+    ],
+)
+def test_the_checker_finds_a_broken_promise(kind, promise):
+    checks = {check.name: check.ok for check in check_environment(f"tests.contract.test_envs:{kind.__name__}", tasks=6)}
+    assert not checks[promise]

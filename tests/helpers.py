@@ -1,0 +1,106 @@
+"""Environments and trajectories that tests play with. Environments here are named "tests.helpers:Class" in recipes."""
+
+import os
+import time
+
+from palestra.envs.base import Environment
+from palestra.types import Segment, Step, Stop, Task, Trajectory, Turn
+
+
+class Echo(Environment):
+    """Say the word that you are shown. Learnable in seconds."""
+
+    name = "echo"
+    max_turns = 2
+
+    def __init__(self, rounds: int = 1) -> None:
+        self.rounds = rounds
+
+    def tasks(self, split):
+        colours = ["red", "blue", "green"]
+        return [Task(self.name, split, f"{split}-{i}", colours[i % 3]) for i in range(60 if split == "train" else 30)]
+
+    def reset(self, task):
+        self.word, self.left = task.category, self.rounds
+        return f"say {self.word}"
+
+    def step(self, action):
+        if self.left == 0:
+            return Step("wrong", terminated=True, success=False)
+        if action.strip() != self.word:
+            self.left = 0
+            return Step("wrong", terminated=True, success=False)
+        self.left -= 1
+        done = self.left == 0
+        return Step("right", reward=1.0 / self.rounds, terminated=done, success=True if done else None)
+
+    def actions(self):
+        return ["red", "blue", "green"]
+
+    def expert(self):
+        return self.word
+
+    def vocabulary(self):
+        return ["red", "blue", "green", "say", "right", "wrong"]
+
+
+class Raises(Echo):
+    """Breaks at its second step, every time or only for the first `times` instances' worth of steps."""
+
+    def step(self, action):
+        raise RuntimeError("the simulator broke")
+
+
+class Hangs(Echo):
+    def step(self, action):
+        while True:
+            time.sleep(0.01)
+
+
+class Dies(Echo):
+    def step(self, action):
+        os._exit(7)
+
+
+class BreaksOnce(Echo):
+    """Breaks at the first step ever taken, and never again."""
+
+    broken = False
+
+    def step(self, action):
+        if not BreaksOnce.broken:
+            BreaksOnce.broken = True
+            raise RuntimeError("a hiccup")
+        return super().step(action)
+
+
+class BreaksForRed(Echo):
+    def step(self, action):
+        if self.word == "red":
+            raise RuntimeError("no red today")
+        return super().step(action)
+
+
+class Prints(Echo):
+    def reset(self, task):
+        print('{"result": "what a library prints must not be taken for an answer"}')
+        return super().reset(task)
+
+
+def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop = Stop.DONE, task: str = "t", success=None) -> Trajectory:
+    """From ("see", ids) and ("say", ids) pieces; the reward comes with the last turn."""
+    segment = Segment([], [], [], [])
+    turns: list[Turn] = []
+    for kind, ids in pieces:
+        start = len(segment.ids)
+        said = kind == "say"
+        segment.ids.extend(ids)
+        segment.mask.extend([int(said)] * len(ids))
+        segment.logprobs.extend([-0.1 * (i + 1) if said else 0.0 for i in range(len(ids))])
+        segment.versions.extend([0 if said else -1] * len(ids))
+        if said:
+            turns.append(Turn("", "", "", 0.0, (start, len(segment.ids))))
+    if turns:
+        last = turns[-1]
+        turns[-1] = Turn(last.observation, last.reply, last.action, reward, last.span)
+    return Trajectory("id", Task("env", "train", task), [segment], turns, stop, success, horizon=9, seed=0)

@@ -1,0 +1,145 @@
+"""Packing changes nothing, accumulation changes nothing, and what is not a number is not learnt."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palestra.algos.grpo import GRPO
+from palestra.algos.sft import SFT
+from palestra.batch import pack
+from palestra.learn.learner import Diverged, Learner
+from palestra.learn.logprobs import predict
+from palestra.learn.schedule import Optim
+from palestra.types import Group, Stop
+from tests.helpers import trajectory
+
+IDS = st.lists(st.integers(2, 96), min_size=1, max_size=9)
+EPISODE = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(episodes=st.lists(st.tuples(EPISODE, IDS | st.just([])), min_size=1, max_size=6))
+def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, episodes):
+    trajectories = [
+        trajectory(*(piece for seen, said in turns for piece in (("see", seen), ("say", said))), *([("see", tail)] if tail else []))
+        for turns, tail in episodes
+    ]
+    batch = pack([trajectories])
+    said = [token for turns, _ in episodes for _, reply in turns for token in reply]
+    assert batch.ids_T[batch.chosen_T].tolist() == said
+    with torch.no_grad():
+        packed = predict(model, batch, 1.0)
+        alone = [predict(model, pack([[one]]), 1.0) for one in trajectories]
+    assert (packed.logp_C - torch.cat([p.logp_C for p in alone])).abs().max() < 1e-5
+    assert (packed.entropy_C - torch.cat([p.entropy_C for p in alone])).abs().max() < 1e-4
+    for one, prediction in zip(trajectories, alone, strict=True):  # and alone equals transformers' own forward pass
+        ids = torch.tensor(one.segments[0].ids)
+        with torch.no_grad():
+            logp = model(ids[None], attention_mask=None).logits[0].log_softmax(-1)
+        chosen = torch.tensor(one.segments[0].mask).nonzero().flatten()
+        assert (logp[chosen - 1, ids[chosen]] - prediction.logp_C).abs().max() < 1e-5
+
+
+def some_groups():
+    return [
+        Group(
+            None,
+            [
+                trajectory(("see", [3 + g, 4]), ("say", [5 + n, 6]), ("see", [7]), ("say", [8 + n] * (n + 1)), reward=float(n % 2))
+                for n in range(4)
+            ],
+        )
+        for g in range(3)
+    ]
+
+
+def learner_with(model, **optim):
+    return Learner(copy.deepcopy(model), Optim(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0)
+
+
+def updated(learner, algo, groups=None):
+    batch = learner.prepare(groups or some_groups(), algo)
+    batch = batch.with_(advantage_C=algo.advantages(batch))
+    return learner.update(batch, algo, lr=1e-3, step=1)
+
+
+@pytest.mark.parametrize("algo", [GRPO(), GRPO(normalise="sequence"), GRPO(normalise="constant", constant=50), SFT()])
+def test_the_gradient_does_not_depend_on_how_tokens_are_packed(model, algo):
+    gradients = []
+    for row_tokens in (7, 20, 10_000):
+        learner = learner_with(model, row_tokens=row_tokens, clip_norm=1e9)
+        updated(learner, algo)
+        gradients.append(torch.cat([p.grad.flatten() for p in learner.model.parameters()]))
+    assert torch.allclose(gradients[0], gradients[2], atol=1e-7, rtol=1e-4)
+    assert torch.allclose(gradients[1], gradients[2], atol=1e-7, rtol=1e-4)
+
+
+def test_rewarded_tokens_become_likelier(model):
+    learner = learner_with(model)
+    batch = learner.prepare(some_groups(), GRPO())
+    before = predict(learner.model, batch, 1.0).logp_C.detach()
+    for _ in range(5):
+        updated(learner, GRPO())
+    change = predict(learner.model, batch, 1.0).logp_C.detach() - before
+    won = batch.reward_N[batch.owner_C] == 1
+    assert change[won].mean() > 0 > change[~won].mean()
+
+
+def test_faults_have_no_part_in_the_batch_nor_in_the_statistics(model):
+    learner = learner_with(model)
+    healthy = [trajectory(("see", [3]), ("say", [5]), reward=1.0), trajectory(("see", [3]), ("say", [6]), reward=0.0)]
+    faults = [trajectory(("see", [3]), ("say", [7]), reward=0.0, stop=stop) for stop in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)]
+    batch = learner.prepare([Group(None, [healthy[0], *faults, healthy[1]])], GRPO())
+    assert batch.ids_T[batch.chosen_T].tolist() == [5, 6]
+    # 1 and 0 against their own mean of .5; with the faults as failures it would be 1 against .2
+    assert GRPO(scale=False).advantages(batch).tolist() == [0.5, -0.5]
+
+
+@pytest.mark.parametrize(("overlong", "trained"), [("train", [5, 6, 7]), ("mask", [5])])
+def test_overlong_trajectories_are_trained_on_or_masked(model, overlong, trained):
+    members = [
+        trajectory(("see", [3]), ("say", [5])),
+        trajectory(("see", [3]), ("say", [6]), stop=Stop.LENGTH),
+        trajectory(("see", [3]), ("say", [7]), stop=Stop.CONTEXT),
+    ]
+    batch = learner_with(model).prepare([Group(None, members)], GRPO(overlong=overlong))
+    assert batch.ids_T[batch.chosen_T].tolist() == trained
+
+
+def test_kl_is_measured_against_the_reference(model):
+    learner = learner_with(model)
+    learner.remember_reference()
+    algo = GRPO(kl=0.1, recompute_old=True)
+    first = updated(learner, algo)
+    assert first["policy/kl_reference"] == pytest.approx(0.0, abs=1e-6)
+    assert first["policy/kl"] == pytest.approx(0.0, abs=1e-6)  # old log-probs are the learner's own
+    assert updated(learner, algo)["policy/kl_reference"] > 1e-6
+
+
+def test_an_update_that_is_not_a_number_is_left_out_and_three_end_the_run(model):
+    learner = learner_with(model)
+    before = copy.deepcopy(learner.model.state_dict())
+    broken = [Group(None, [trajectory(("see", [3]), ("say", [5]), reward=float("nan")), trajectory(("see", [3]), ("say", [6]))])]
+    for _ in range(2):
+        assert updated(learner, GRPO(), broken)["updates_skipped"] == 1.0
+    assert all(torch.equal(before[name], value) for name, value in learner.model.state_dict().items())
+    with pytest.raises(Diverged, match="three updates in a row"):
+        updated(learner, GRPO(), broken)
+    assert updated(learner_with(model), GRPO())["updates_skipped"] == 0.0
+
+
+def test_long_batches_are_scored_in_chunks(model, monkeypatch):
+    batch = learner_with(model).prepare(some_groups(), GRPO())
+    whole = predict(model, batch, 1.0)
+    whole.logp_C.sum().backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    monkeypatch.setattr("palestra.learn.logprobs.CHUNK", 5)
+    chunked = predict(model, batch, 1.0)
+    chunked.logp_C.sum().backward()
+    assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)
+    assert all(torch.allclose(p.grad, expected[name], atol=1e-5) for name, p in model.named_parameters())
+    model.zero_grad()
