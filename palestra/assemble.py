@@ -40,7 +40,7 @@ class TaskStream:
         epoch, place = divmod(position, len(self.tasks))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, list(range(len(self.tasks)))
-            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)  # noqa: S311
+            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
         return self.tasks[self._order[place]]
 
     def slice(self, start: int, count: int) -> list[Task]:
@@ -49,7 +49,7 @@ class TaskStream:
 
 def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
     """A fixed sample of a split, the same in every run, so that runs can be compared."""
-    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)  # noqa: S311
+    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)
 
 
 @dataclass
@@ -83,9 +83,7 @@ def assemble(config: Config) -> Parts:
     model, tokenizer = make_model(config, env)
     persona = make_persona(config, env, tokenizer)
     engine: Engine = config.engine.build(model, config.agent.context_tokens)  # type: ignore[attr-defined]
-    sampling = Sampling(
-        temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=persona.renderer.stop_ids
-    )
+    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=persona.renderer.stop_ids)
     pool = make_pool(config.env)
     arena = Arena(persona, engine, pool, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
     learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed)

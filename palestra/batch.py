@@ -64,11 +64,16 @@ class Batch:
         chosen = _ranges(chosen_starts_S[segments], per_segment_C[segments])
         index = {"T": tokens, "C": chosen, "S": segments}
         taken = {
-            f.name: value[index[f.name[-1]]]
-            for f in fields(self)
-            if (value := getattr(self, f.name)) is not None and f.name[-1] in index
+            f.name: value[index[f.name[-1]]] for f in fields(self) if (value := getattr(self, f.name)) is not None and f.name[-1] in index
         }
         return replace(self, **taken)
+
+    def with_signal(self) -> Batch:
+        """Without the segments whose advantages are all 0."""
+        assert self.advantage_C is not None
+        segment_C = torch.arange(len(self.lengths_S), device=self.ids_T.device).repeat_interleave(chosen_per_segment(self))
+        has_signal_S = torch.zeros_like(self.lengths_S).index_add_(0, segment_C, (self.advantage_C != 0).long()) > 0
+        return self.take(has_signal_S.nonzero().flatten())
 
     def split(self, parts: int, order_N: Tensor) -> Iterator[Batch]:
         """Mini-batches of whole trajectories, in the given order."""

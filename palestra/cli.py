@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,11 +29,12 @@ def fail(message: str) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
-    known, rest = parser.parse_known_args(arguments)
-    if rest and not known.takes_settings:
-        fail(f"{rest[0]!r}: there is no such argument (see: palestra {known.command} --help)")
+    plain, settings = _split(parser, list(sys.argv[1:] if arguments is None else arguments))
+    known = parser.parse_args(plain)
+    if settings and not known.takes_settings:
+        fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
     try:
-        known.run(known, _settings(rest))
+        known.run(known, settings)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -119,19 +120,38 @@ def _positive(text: str) -> int:
     return value
 
 
-def _settings(flags: list[str]) -> dict[str, Any]:
-    """`--optim.lr 1e-6 --agent.example` -> {"optim.lr": 1e-6, "agent.example": True}; hyphens may stand for underscores."""
+def _split(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """The arguments that the command itself knows, and all other flags as settings.
+
+    `--optim.lr 1e-6 --agent.example` -> {"optim.lr": 1e-6, "agent.example": True}; hyphens may stand for underscores.
+    """
+    known = {name: action for sub in _subparsers(parser, arguments) for name, action in sub._option_string_actions.items()}
+    plain: list[str] = []
     settings: dict[str, Any] = {}
-    waiting = list(flags)
+    waiting = list(arguments)
     while waiting:
-        flag = waiting.pop(0)
-        if not flag.startswith("--"):
-            fail(f"{flag!r}: expected a flag such as --steps 40")
-        name, equals, value = flag[2:].partition("=")
+        argument = waiting.pop(0)
+        name, equals, value = argument.partition("=")
+        if not argument.startswith("--") or name in known:
+            plain.append(argument)
+            if name in known and known[name].nargs is None and not equals and waiting:
+                plain.append(waiting.pop(0))
+            continue
         if not equals:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
-        settings[name.replace("-", "_")] = _value(value)
-    return settings
+        settings[name[2:].replace("-", "_")] = _value(value)
+    return plain, settings
+
+
+def _subparsers(parser: argparse.ArgumentParser, arguments: list[str]) -> Iterator[argparse.ArgumentParser]:
+    """The parsers that the words of the command line lead to."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word in arguments:
+                if word in action.choices:
+                    yield from _subparsers(action.choices[word], arguments)
+                    return
 
 
 def _value(text: str) -> Any:
@@ -165,8 +185,10 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.dry_run:
         print(configs.dump(config), end="")
         return
-    folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _run(run or Run.create(folder, config), as_json=known.json)
+    if run is None:
+        folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        run = Run.create(folder, config)
+    _run(run, as_json=known.json)
 
 
 def _run(run: Any, *, as_json: bool) -> None:
@@ -202,7 +224,9 @@ def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     known.parser.print_help()
     print("\nSettings" + (f" of {known.recipe}" if known.recipe else "") + ", each of them a flag:\n")
     config = configs.load(known.recipe, settings) if known.recipe else configs.Config()
-    tyro.cli(tyro.conf.AvoidSubcommands[configs.Config], default=config, args=["--help"], prog="palestra train RECIPE", use_underscores=True)
+    tyro.cli(
+        tyro.conf.AvoidSubcommands[configs.Config], default=config, args=["--help"], prog="palestra train RECIPE", use_underscores=True
+    )
 
 
 # eval
@@ -317,7 +341,7 @@ def _env_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     tasks = {task.id: task for task in env.tasks(known.split)}
     if known.task is not None and known.task not in tasks:
         raise UnknownName(f"--task {known.task}: {known.name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
-    task = tasks[known.task or random.choice(list(tasks))]  # noqa: S311
+    task = tasks[known.task or random.choice(list(tasks))]
     print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
         print(env.instructions, "\n")
@@ -406,7 +430,9 @@ def _print_result(result: dict[str, Any]) -> None:
             figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
             rows.append([horizon, name or "-", str(score.tasks), success, *passed, *figures])
     passed_column = [f"pass@{k}"] if k > 1 else []
-    _print_table(["horizon", "category", "tasks", f"success (avg@{k})" if k > 1 else "success", *passed_column, "reward", "turns", "tokens"], rows)
+    _print_table(
+        ["horizon", "category", "tasks", f"success (avg@{k})" if k > 1 else "success", *passed_column, "reward", "turns", "tokens"], rows
+    )
     if result["faults"]:
         print(f"{result['faults']} episodes ended in a fault and are not counted")
 

@@ -65,9 +65,7 @@ class PretrainedModel(Settings):
     path: str
 
 
-models: Registry[type[Settings]] = Registry(
-    "models", {"new": "palestra.config:NewModel", "pretrained": "palestra.config:PretrainedModel"}
-)
+models: Registry[type[Settings]] = Registry("models", {"new": "palestra.config:NewModel", "pretrained": "palestra.config:PretrainedModel"})
 
 
 def _known_format(name: str) -> str:
@@ -81,7 +79,7 @@ def _known_format(name: str) -> str:
 class EnvSettings(Settings):
     name: str = "textcraft"
     """A registered environment, or "module:Class"."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
     isolation: Literal["inline", "process"] = "inline"
     """Run environments between the engine's steps, or each in a worker process of its own."""
@@ -210,7 +208,9 @@ class Config(Settings):
             raise ValueError(f"rollout.group = {self.rollout.group}: GRPO compares trajectories of a task and needs at least 2")
         kind = envs[self.env.name]
         if self.eval.split not in kind.splits:
-            raise ValueError(f"eval.split = {self.eval.split!r}: {self.env.name} has no such split; {nearest(self.eval.split, kind.splits)}")
+            raise ValueError(
+                f"eval.split = {self.eval.split!r}: {self.env.name} has no such split; {nearest(self.eval.split, kind.splits)}"
+            )
         return self
 
     @property

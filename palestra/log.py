@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 
 def log_to(path: Path) -> None:
-    """All messages into the run's log; warnings to the terminal too."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    """All messages of ours into the run's log, for people and for the time after; the terminal is the display's."""
     root = logging.getLogger("palestra")
     root.setLevel(logging.INFO)
+    root.propagate = False
     file = logging.FileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(file)

@@ -26,8 +26,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.modeling_utils import AttentionInterface
+from transformers.utils import logging as transformers_logging
 
 log = logging.getLogger(__name__)
+transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the display
 
 ATTENTION = "palestra"
 
@@ -90,7 +92,8 @@ def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, **extr
 def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     """A Hugging Face directory as a model that uses our attention, proven to compute what the original does."""
     config = AutoConfig.from_pretrained(path, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, local_files_only=True).to(device)
+    model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, local_files_only=True)
+    model.to(device)
     return prepare_model(model)
 
 
@@ -150,7 +153,8 @@ def new_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-    return prepare_model(model.to(device))
+    model.to(device)
+    return prepare_model(model)
 
 
 WORD_TEMPLATE = (

@@ -68,13 +68,14 @@ async def play(agent: Agent, env: EnvHandle, episode: Episode, turns: list[Turn]
             action = await agent.act(observation)
         except ContextFull:
             return Stop.CONTEXT, False, observation
+        if action.was_cut:  # half a reply is no action
+            turns.append(Turn(observation, action.reply, None, 0.0, action.span, action.segment, invalid=True))
+            return Stop.LENGTH, False, observation
         step = Step(action.error, invalid=True) if action.text is None else await env.step(action.text)
         turns.append(Turn(observation, action.reply, action.text, step.reward, action.span, action.segment, step.invalid, step.info))
         observation = step.observation
         if step.terminated or step.truncated:
             return Stop.DONE, step.success, observation
-        if action.was_cut:
-            return Stop.LENGTH, False, observation
     return Stop.HORIZON, False, observation
 
 

@@ -48,7 +48,9 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
         if (folder / "config.toml").exists():
-            raise ConfigError(f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out")
+            raise ConfigError(
+                f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.toml").write_text(f"# palestra run, format {FORMAT}\n{configs.dump(config)}")
         return cls(folder, config)

@@ -152,7 +152,7 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
             )
         )
     horizons = [config.horizon(state.progress), config.eval_horizon]
-    result = {"phase": phase, "step": state.step, "env": config.env.name, "split": config.eval.split}
+    result: dict[str, Any] = {"phase": phase, "step": state.step, "env": config.env.name, "split": config.eval.split}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
     name = f"step-{state.step:06d}-{phase.replace(' ', '-')}"
     run.write_eval(name, result)

@@ -44,9 +44,12 @@ class Echo(Environment):
         return ["red", "blue", "green", "say", "right", "wrong"]
 
 
-class Raises(Echo):
-    """Breaks at its second step, every time or only for the first `times` instances' worth of steps."""
+class NeverStarts(Echo):
+    def reset(self, task):
+        raise RuntimeError("the simulator is missing")
 
+
+class Raises(Echo):
     def step(self, action):
         raise RuntimeError("the simulator broke")
 

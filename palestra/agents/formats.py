@@ -69,6 +69,4 @@ class Plain(Format):
         return action
 
 
-formats: Registry[type[Format]] = Registry(
-    "formats", {"react": "palestra.agents.formats:ReAct", "plain": "palestra.agents.formats:Plain"}
-)
+formats: Registry[type[Format]] = Registry("formats", {"react": "palestra.agents.formats:ReAct", "plain": "palestra.agents.formats:Plain"})

@@ -70,7 +70,9 @@ class Renderer:
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """What a person, a parser and an environment see of sampled tokens."""
-        return self.tokenizer.decode([i for i in ids if i not in self.stop_ids], skip_special_tokens=False)
+        text = self.tokenizer.decode([i for i in ids if i not in self.stop_ids], skip_special_tokens=False)
+        assert isinstance(text, str)
+        return text
 
     def _placed(self, messages: Sequence[Message]) -> list[Message]:
         """Untrusted text made harmless; system text inside the first user message where the template knows no system role."""
@@ -136,7 +138,9 @@ class Renderer:
         if not ends:
             raise TemplateError(f"a reply must end with one special token; it ends with {before!r}")
         self._end_text = max(ends, key=len)
-        self._end_id = int(self.tokenizer.convert_tokens_to_ids(self._end_text))
+        end_id = self.tokenizer.convert_tokens_to_ids(self._end_text)
+        assert isinstance(end_id, int)
+        self._end_id = end_id
         self._before, self._after = before.removeprefix(self._end_text), after
 
     def _prove_tokens(self, text: str, opening: Message, replies: list[str], observations: list[str]) -> None:

@@ -36,6 +36,11 @@ class Algorithm(Settings):
         """The log-probs to be computed before the first update, besides those the engine gave."""
         return frozenset()
 
+    @property
+    def learns_only_from_advantages(self) -> bool:
+        """Whether a token without an advantage has no gradient, so that it need not be computed."""
+        return False
+
     @abstractmethod
     def advantages(self, batch: Batch) -> Tensor:
         """How much better than expected each chosen token's trajectory went."""

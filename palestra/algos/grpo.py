@@ -39,11 +39,15 @@ class GRPO(Algorithm):
         wanted: dict[Need, bool] = {"old": self.recompute_old, "reference": self.kl > 0}
         return frozenset(need for need, is_wanted in wanted.items() if is_wanted)
 
+    @property
+    def learns_only_from_advantages(self) -> bool:
+        return self.kl == 0
+
     def advantages(self, batch: Batch) -> Tensor:
         return group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C]
 
     def weights(self, batch: Batch) -> Tensor:
-        trajectories = len(batch.owner_S.unique())
+        trajectories = len(set(batch.owner_S.tolist()))
         return token_weights(batch.owner_C, trajectories, normalise=self.normalise, constant=self.constant or 1)
 
     def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:

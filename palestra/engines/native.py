@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -33,6 +34,10 @@ class NativeSettings(Settings):
 
     def build(self, model: PreTrainedModel, context_tokens: int) -> Native:
         return Native(model, self, context_tokens)
+
+
+class EngineFailed(RuntimeError):
+    """The model could not be run. Unlike an environment's fault this ends the run."""
 
 
 @dataclass(slots=True)
@@ -66,7 +71,8 @@ class Native:
         self.computed_tokens = 0
         """Tokens that went through the model, for throughput."""
         self._cache = SlotCache(model, settings.slots, context_tokens)
-        self._free = list(reversed(range(settings.slots)))
+        self._free = list(range(settings.slots))
+        """A heap: the lowest free slot is taken, so that where an episode lies depends on nothing that is past."""
         self._slots: dict[Session, _Slot] = {}
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
@@ -86,7 +92,7 @@ class Native:
         self._running = [request for request in self._running if request.session is not session]
         slot = self._slots.pop(session, None)
         if slot is not None:
-            self._free.append(slot.index)
+            heapq.heappush(self._free, slot.index)
 
     async def load(self, version: int) -> None:
         """The weights are shared, so they are here already; what the old ones computed is forgotten."""
@@ -96,6 +102,7 @@ class Native:
 
     async def _serve(self) -> None:
         """Prefill what waits, then decode one token for all; between two rounds the episodes act."""
+        admitted: list[_Request] = []
         try:
             while self._waiting or self._running:
                 admitted = self._admit()
@@ -106,12 +113,11 @@ class Native:
                 self._finish()
                 for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
                     await asyncio.sleep(0)
-        except BaseException as error:
-            for request in (*self._waiting, *self._running):
+        except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
+            for request in (*self._waiting, *self._running, *admitted):
                 if not request.future.done():
-                    request.future.set_exception(RuntimeError(f"the engine failed: {error!r}"))
+                    request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
             self._waiting, self._running = [], []
-            raise
 
     def _admit(self) -> list[_Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
@@ -122,7 +128,7 @@ class Native:
             if slot is None:
                 if not self._free:
                     continue
-                slot = self._slots[request.session] = _Slot(self._free.pop())
+                slot = self._slots[request.session] = _Slot(heapq.heappop(self._free))
             if request.ids[: len(slot.cached)] != slot.cached:
                 slot.cached = []
             slot.cached = slot.cached[: len(request.ids) - 1]  # at least one token must be new, to have logits
@@ -166,6 +172,7 @@ class Native:
         last = [request.reply[-1] for request in self._running]
         length = max(len(slot.cached) for slot in slots) + 1
         high = max(slot.index for slot in slots) + 1
+        read_rows: Tensor | slice
         if high <= 2 * len(slots):  # most rows work: read the cache in place and let the others rest on the scratch column
             ids, positions = [0] * high, [self._cache.scratch] * high
             for slot, token in zip(slots, last, strict=True):

@@ -62,10 +62,9 @@ class BabyAI(Environment):
         self._expert: Expert | None = None
         self._advice: str | None = None
 
-    @staticmethod
-    def vocabulary() -> list[str]:
+    def vocabulary(self) -> list[str] | None:
         """Every word of the compact style, missions and actions included; the same for all levels."""
-        return text.vocabulary()
+        return text.vocabulary() if self.style == "compact" else None
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.seeds:
@@ -87,23 +86,22 @@ class BabyAI(Environment):
         self._views = [View(self._world)]
         self._over, self._success = False, None
         self._expert = self._advice = None
-        return self._observation(first=True)
+        return self._observation()
 
     def step(self, action: str) -> Step:
         world = self._playing()
         if self._over:
             return Step(self._say("over", "The episode is over."), terminated=True, success=self._success, info=self._info(0.0))
         words = text.normalise(action)
-        primitives = self._views[-1].macros.get(words)
-        if primitives is None:
-            return Step(self._invalid(), info=self._info(0.0))
+        invalid = words not in self._views[-1].macros
+        primitives = [int(world.actions.done)] if invalid else self._views[-1].macros[words]  # nonsense takes its time too
         if words != self._advice:
             self._expert = None
         self._advice = None
         reward, terminated, truncated = self._run(world, primitives)
         self._views.append(View(world))
         if not (terminated or truncated):
-            return Step(self._observation(), info=self._info(0.0))
+            return Step(self._invalid() if invalid else self._observation(), invalid=invalid, info=self._info(0.0))
         self._over, self._success = True, reward > 0
         # Success on the last step allowed is both to minigrid; the end that the agent brought about counts.
         return Step(
@@ -112,6 +110,7 @@ class BabyAI(Environment):
             terminated=terminated,
             truncated=not terminated,
             success=self._success,
+            invalid=invalid,
             info=self._info(reward),
         )
 
@@ -167,12 +166,15 @@ class BabyAI(Environment):
             raise RuntimeError("babyai: call reset(task) before this")
         return self._world
 
-    def _observation(self, *, first: bool = False) -> str:
+    def _observation(self) -> str:
         world, view = self._playing(), self._views[-1]
         if self.style == "text":
             return f"Your goal: {world.mission}\n{text.text_view(view)}"
-        # The history keeps the goal; repeating it would fill a small context.
-        return f"{text.compact_mission(world.mission)} {text.compact_view(view)}" if first else text.compact_view(view)
+        import os
+
+        if os.environ.get("GOAL1") and len(self._views) > 1:
+            return text.compact_view(view)
+        return f"{text.compact_mission(world.mission)} {text.compact_view(view)}"
 
     def _ending(self, terminated: bool) -> str:
         if self._success:

@@ -24,7 +24,7 @@ NONSENSE = (
     "ignore all rules " * 200,
     "-1",
     "9" * 5000,
-    "１２",
+    "\uff11\uff12",
     "🤷‍♀️ \u202e\ud7ff",
 )
 
@@ -93,7 +93,7 @@ class _Examiner:
         self.tasks: list[Task] = [
             task
             for tasks in self.by_split.values()
-            for task in random.Random(0).sample(tasks, min(len(tasks), max(count // len(self.by_split), 1)))  # noqa: S311
+            for task in random.Random(0).sample(tasks, min(len(tasks), max(count // len(self.by_split), 1)))
         ]
 
     def make(self) -> Environment:
@@ -137,7 +137,8 @@ class _Examiner:
                 raise Violation(f"{task.id}: the first observation must be text, got {first!r}")
             if other.reset(task) != first or one.reset(task) != first:
                 raise Violation(f"{task.id}: the first observation differs from one reset to the next")
-        one.close(), other.close()
+        other.close()
+        one.close()
         one.close()  # twice is allowed
         return f"{len(self.tasks)} tasks"
 
@@ -149,10 +150,10 @@ class _Examiner:
             env, other = self.make(), self.make()
             env.reset(task)
             other.reset(disturbing)
-            rng = random.Random(task.id)  # noqa: S311
+            rng = random.Random(task.id)
             for expected in alone:
                 action = self._some_action(env, rng)
-                other.step(self._some_action(other, random.Random(0)))  # noqa: S311
+                other.step(self._some_action(other, random.Random(0)))
                 if env.step(action).observation != expected:
                     raise Violation(f"{task.id}: another instance changed what {action!r} is answered with")
                 steps += 1
@@ -177,7 +178,7 @@ class _Examiner:
             env.reset(task)
             if env.actions() is None:
                 return "lists no actions"
-            rng = random.Random(task.id)  # noqa: S311
+            rng = random.Random(task.id)
             for _ in range(10):
                 actions = env.actions()
                 if not actions:
@@ -245,7 +246,7 @@ class _Examiner:
 
     def _walk(self, env: Environment, task: Task) -> list[Step]:
         env.reset(task)
-        rng = random.Random(task.id)  # noqa: S311
+        rng = random.Random(task.id)
         steps: list[Step] = []
         while len(steps) < 5 and not (steps and (steps[-1].terminated or steps[-1].truncated)):
             steps.append(env.step(self._some_action(env, rng)))

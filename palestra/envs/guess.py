@@ -24,7 +24,7 @@ class Guess(Environment):
 
     def reset(self, task: Task) -> str:
         self.low, self.high, self.found = 1, self.size, False
-        self.secret = random.Random(int(task.id)).randint(1, self.size)  # noqa: S311
+        self.secret = random.Random(int(task.id)).randint(1, self.size)
         return "Guess the number."
 
     def step(self, action: str) -> Step:
@@ -36,7 +36,10 @@ class Guess(Environment):
         if guess == self.secret:
             self.found = True
             return Step("Right.", reward=1.0, terminated=True, success=True)
-        self.low, self.high = max(self.low, guess + 1 if guess < self.secret else 1), min(self.high, guess - 1 if guess > self.secret else self.size)
+        self.low, self.high = (
+            max(self.low, guess + 1 if guess < self.secret else 1),
+            min(self.high, guess - 1 if guess > self.secret else self.size),
+        )
         return Step("Higher." if guess < self.secret else "Lower.")
 
     def expert(self) -> str:

@@ -20,7 +20,13 @@ class GymEnv(gymnasium.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  gymnasium's own convention
 
     def __init__(
-        self, env: Environment, *, split: str = "train", max_observation: int = 65536, max_action: int = 1024, render_mode: str | None = None
+        self,
+        env: Environment,
+        *,
+        split: str = "train",
+        max_observation: int = 65536,
+        max_action: int = 1024,
+        render_mode: str | None = None,
     ) -> None:
         self.env = env
         self.render_mode = render_mode
@@ -53,5 +59,5 @@ class GymEnv(gymnasium.Env[str, str]):
     def _show(self, observation: str) -> str:
         """As the text space wants it: printable ASCII of bounded length."""
         plain = "".join(character if character in CHARACTERS else "?" for character in observation)
-        self._shown = plain[: self.observation_space.max_length]  # type: ignore[attr-defined]
+        self._shown = plain[: self.observation_space.max_length]
         return self._shown

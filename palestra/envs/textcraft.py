@@ -129,7 +129,7 @@ class TextCraft(Environment):
         try:
             observation = self._act(_normal(action))
         except _ActionError as refusal:
-            return Step(str(refusal))
+            return Step(str(refusal), invalid=True)
         if self._is_done:
             return Step(f"{observation} The goal is reached.", reward=1.0, terminated=True, success=True)
         return Step(observation)
@@ -167,7 +167,7 @@ class TextCraft(Environment):
 
     def _list(self, task: Task) -> list[Recipe]:
         """The recipes of the plan among distractors, half of which touch the same items."""
-        rng = random.Random(task.id)  # noqa: S311
+        rng = random.Random(task.id)
         needed = [choice.recipe for choice in self._plan.values() if choice is not None]
         touching = dict.fromkeys(recipe for item in self._plan for recipe in self._tree.touching[item])
         related = [recipe for recipe in touching if recipe not in needed]

@@ -82,7 +82,7 @@ class Tree:
 
     def plan(self, goal: str) -> Plan:
         """How to make `goal` from nothing in few turns; `goal` comes last. Equally short ways are drawn by the goal's name."""
-        rng = random.Random(goal)  # noqa: S311
+        rng = random.Random(goal)
         plans: list[Plan] = []
         for recipe in self.recipes[goal]:
             fetched = [slot for slot in recipe.slots if all(self.depth[item] == 0 for item in slot.items)]

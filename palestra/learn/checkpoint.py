@@ -63,7 +63,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def restore(folder: Path, learner: Learner) -> None:
     """Weights and moments as they were."""
-    weights = {}
+    weights: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("model*.safetensors")):
         weights |= load_file(path)
     missing, unexpected = learner.model.load_state_dict(weights, strict=False)

@@ -67,23 +67,23 @@ class Learner:
         self, batch: Batch, algo: Algorithm, *, lr: float, step: int, minibatches: int | None = None, epochs: int | None = None
     ) -> dict[str, float]:
         """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics."""
-        totals: dict[str, float] = {}
-        updates = 0
+        totals: dict[str, list[float]] = {}
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
             order_N = torch.randperm(len(batch), generator=generator).to(batch.ids_T.device)
             for part in batch.split(minibatches or self.optim.minibatches, order_N):
                 stats = self._step(part, algo, lr)
-                updates += 1
                 for name, value in stats.items():
-                    totals[name] = totals.get(name, 0.0) + value
-        return {name: total / updates for name, total in totals.items()} | {"lr": lr}
+                    totals.setdefault(name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}
 
     def _step(self, batch: Batch, algo: Algorithm, lr: float) -> dict[str, float]:
         """One optimiser step over `batch`, its gradient added up row by row."""
         batch = batch.with_(weight_C=algo.weights(batch))
-        tokens = len(batch.owner_C)
-        sums: dict[str, Tensor] = {}
+        if algo.learns_only_from_advantages:
+            batch = batch.with_signal()
+        tokens = max(len(batch.owner_C), 1)
+        sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
         self.optimizer.zero_grad(set_to_none=True)
         for row in batch.rows(self.optim.row_tokens):
             if len(row.owner_C) == 0:
@@ -92,12 +92,12 @@ class Learner:
             loss_C, stats = algo.loss(new, row)
             assert row.weight_C is not None
             loss = (loss_C * row.weight_C).sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             mismatch_C = (new.logp_C.detach() - row.sampled_logp_C).abs()
             means = stats | {"policy/entropy": new.entropy_C, "policy/mismatch": mismatch_C}
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
-            sums["loss"] = sums.get("loss", 0.0) + loss.detach()
+            sums["loss"] += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm)
         return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), float(norm), lr)
 

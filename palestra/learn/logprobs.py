@@ -21,9 +21,7 @@ def predict(model: PreTrainedModel, batch: Batch, temperature: float) -> Predict
     hidden_TD = hidden_states(model, batch.ids_T[None], batch.positions_T[None], layout=layout)[0]
     chosen = batch.chosen_T.nonzero().flatten()
     # a token is predicted from the one before it; a segment never begins with a chosen token
-    pieces = [
-        _scored(model, hidden_TD[places - 1], batch.ids_T[places], temperature) for places in chosen.split(CHUNK)
-    ]
+    pieces = [_scored(model, hidden_TD[places - 1], batch.ids_T[places], temperature) for places in chosen.split(CHUNK)]
     return Prediction(torch.cat([logp for logp, _ in pieces]), torch.cat([entropy for _, entropy in pieces]))
 
 
@@ -36,5 +34,5 @@ def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperatur
         return logp_CV.gather(-1, ids_C[:, None])[:, 0], entropy_C
 
     if torch.is_grad_enabled() and len(ids_C) == CHUNK:  # full chunks are computed again backwards instead of kept
-        return checkpoint(score, hidden_CD, use_reentrant=False)  # type: ignore[no-any-return]
+        return checkpoint(score, hidden_CD, use_reentrant=False)
     return score(hidden_CD)

@@ -80,7 +80,7 @@ class InlineHandle:
                 return call(self._env)
         except _Overdue:
             raise EnvTimeout(f"no answer within {self.deadline_s:g} s") from None
-        except Exception as error:  # noqa: BLE001  whatever an environment raises is its fault, not the agent's
+        except Exception as error:
             raise EnvFault(f"{type(error).__name__}: {error}") from error
         finally:
             self.seconds += time.monotonic() - began
@@ -163,7 +163,7 @@ class ProcessHandle:
 
     async def _exchange(self, line: bytes) -> bytes:
         if self._process is None:
-            self._errors = tempfile.TemporaryFile()
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the handle
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "palestra.serve.worker", self.name, msgspec.json.encode(self.options).decode()),
                 stdin=asyncio.subprocess.PIPE,

@@ -9,12 +9,12 @@ import torch
 
 from palestra.agents.formats import Plain
 from palestra.agents.render import Renderer
+from palestra.batch import pack
 from palestra.engines.base import Session
-from palestra.engines.native import NativeSettings
+from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.engines.sampling import draw, noise
 from palestra.engines.scripted import Scripted
 from palestra.learn.logprobs import predict
-from palestra.batch import pack
 from palestra.model import hidden_states, new_model
 from palestra.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 
@@ -137,8 +137,12 @@ def test_a_context_that_is_too_long_is_an_error(model):
 
 def test_a_model_that_fails_fails_every_waiting_episode(model):
     engine = native(model)
-    with pytest.raises(BaseException, match="the engine failed|index out of range|out of bounds"):
-        asyncio.run(engine.generate([9999], Sampling(max_tokens=2), Session("x", None)))
+
+    async def scenario():
+        calls = [engine.generate(ids, Sampling(max_tokens=2), Session("x", None)) for ids in ([5], [9999], [6])]
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=20)
+
+    assert [type(outcome) for outcome in asyncio.run(scenario())] == [EngineFailed] * 3
 
 
 def test_sampling_follows_the_distribution():

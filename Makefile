@@ -1,0 +1,40 @@
+# `make train` and `make test` set up all they need. PYTHON may name another interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# idle threads that spin take the other core away from whoever works
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: train test test-slow test-gpu lint types bench clean
+
+train: $(INSTALLED)
+	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
+
+test: $(INSTALLED) lint types
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+
+test-gpu: $(INSTALLED)
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/engine.py
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,229 @@
+"""Whole runs on a task that is learnt in seconds: it really learns, it resumes bit for bit, a plugin's environment trains."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from palestra.cli import main
+from palestra.config import build
+from palestra.display import Display
+from palestra.learn import checkpoint
+from palestra.run import Run, read_trajectories
+from palestra.train import run_training
+
+ECHO = {
+    "steps": 6,
+    "device": "cpu",
+    "threads": 2,
+    "model": {"width": 32, "layers": 2, "heads": 2},
+    "env": {"name": "tests.helpers:Echo"},
+    "agent": {"format": "plain", "context_tokens": 64, "reply_tokens": 4},
+    "engine": {"slots": 16},
+    "rollout": {"tasks": 6, "group": 8},
+    "optim": {"lr": 3e-3, "minibatches": 2},
+    "horizon": {"kind": "stages", "turns": [1, 2], "every": 2},
+    "eval": {"tasks": 30},
+    "save": {"every": 3},
+}
+
+
+def trained(folder, tree=ECHO, **overrides):
+    run = Run.create(folder, build(tree, overrides))
+    run_training(run, Display())
+    return run
+
+
+def records(run):
+    """Metrics and trajectories, without what a clock measured."""
+    metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
+    episodes = {
+        path.name: [_timeless(line) for line in path.read_bytes().splitlines()] for path in sorted((run.folder / "trajectories").iterdir())
+    }
+    return metrics, episodes
+
+
+def _timeless(line):
+    episode = json.loads(line)
+    del episode["timings"]
+    return episode
+
+
+def weights(run):
+    folder = checkpoint.newest(run.checkpoints)
+    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+
+
+def test_it_learns(tmp_path):
+    run = trained(tmp_path / "run", **{"steps": 50, "rollout.tasks": 12, "optim.lr": 5e-3})
+    results = {row["phase"]: row["eval/success"] for row in run.metrics() if "eval/success" in row}
+    assert results["raw"] < 0.2
+    assert results["final"] > 0.8
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8, "target": 0.9}, "algo.kl": 0.1},
+        {"rollout.redraws": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_old": True,
+         "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
+    ],
+    ids=["plain", "warm start and KL", "redraws and linear horizon"],
+)  # fmt: skip
+def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
+    whole = trained(tmp_path / "whole", **overrides)
+    stopped = _stopped_after(3, tmp_path / "halves", overrides)
+    assert checkpoint.newest(stopped.checkpoints).name == "step-000003"
+    resumed = Run.open(stopped.folder)
+    run_training(resumed, Display())
+    assert records(resumed) == records(whole)
+    assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+
+
+def _stopped_after(steps, folder, overrides):
+    """A run that is killed in the middle of the step after `steps`, when some of it is written and no checkpoint is."""
+
+    class Killed(Exception):
+        pass
+
+    class Killer(Display):
+        def end_step(self, row):
+            if row["step"] == steps + 1:
+                raise Killed
+
+    run = Run.create(folder, build(ECHO, overrides))
+    with pytest.raises(Killed):
+        run_training(run, Killer())
+    return run
+
+
+def test_the_run_folder(tmp_path):
+    run = trained(tmp_path / "run", **{"steps": 3, "save.every": 1, "save.keep": 2, "rollout.redraws": 1})
+    assert Run.open(run.folder).config == run.config
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000002", "step-000003"]
+    rows = [row for row in run.metrics() if "reward" in row]
+    assert [(row["step"], row["horizon"], row["stage"]) for row in rows] == [(1, 1, 0), (2, 1, 0), (3, 2, 1)]
+    episodes = list(read_trajectories(run.trajectory_file("step-000003")))
+    assert {e.horizon for e in episodes} == {2}
+    assert {e.step for e in episodes} == {3}
+    for episode in episodes:
+        segment = episode.segments[0]
+        assert {version for version, chosen in zip(segment.versions, segment.mask, strict=True) if chosen} == {2}  # after two updates
+        assert all((logprob != 0) <= bool(chosen) for logprob, chosen in zip(segment.logprobs, segment.mask, strict=True))
+    result = json.loads((run.folder / "eval" / "step-000003-final.json").read_text())
+    assert result["horizons"]["2"]["all"]["tasks"] == 30
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    run = trained(tmp_path / "run", steps=3)
+    path = checkpoint.newest(run.checkpoints) / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(checkpoint.BadCheckpoint, match="missing or damaged"):
+        run_training(Run.open(run.folder, {"steps": 4}), Display())
+
+
+def test_a_half_written_checkpoint_is_not_seen(tmp_path):
+    run = trained(tmp_path / "run", steps=3)
+    (run.checkpoints / ".step-000009.draft").mkdir()
+    (run.checkpoints / "step-000008").mkdir()  # no state in it
+    assert checkpoint.newest(run.checkpoints).name == "step-000003"
+
+
+def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
+    run = trained(tmp_path / "run", steps=2)
+    main(["train", "--resume", str(run.folder), "--steps", "3", "--json"])
+    assert json.loads(capsys.readouterr().out)["result"]["step"] == 3
+    assert (run.folder / "curve.png").stat().st_size > 1000
+    main(["eval", str(run.folder), "--limit", "9", "--k", "2", "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert (result["step"], result["horizons"]["2"]["all"]["episodes"]) == (3, 18)
+    assert Path(result["file"]).parent == run.folder / "eval"
+    main(["model", "export", str(run.folder), str(tmp_path / "model")])
+    capsys.readouterr()
+    main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo", "--agent.format", "plain", "--limit", "9", "--json",
+          "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out", str(tmp_path / "e.json")])  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["horizons"]["2"]["all"]["tasks"] == 9
+    with pytest.raises(SystemExit):
+        main(["train", str(run.folder / "config.toml"), "--out", str(run.folder)])
+    assert "there is a run in this folder already" in capsys.readouterr().err
+
+
+def test_the_exported_model_is_anybodys(tmp_path):
+    """Loaded by transformers alone, it computes what the learner's does."""
+    run = trained(tmp_path / "run", steps=1)
+    code = (
+        "import sys, torch; from transformers import AutoModelForCausalLM, AutoTokenizer;"
+        "m = AutoModelForCausalLM.from_pretrained(sys.argv[1]); t = AutoTokenizer.from_pretrained(sys.argv[1]);"
+        "print(m(torch.tensor([t.encode('say red')])).logits.sum().item() == m(torch.tensor([t.encode('say red')])).logits.sum().item())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(checkpoint.newest(run.checkpoints))], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "True", done.stderr
+
+
+def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):
+    with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*the simulator is missing"):
+        trained(tmp_path / "run", **{"env.name": "tests.helpers:NeverStarts"})
+
+
+def test_a_run_with_faults_learns_from_the_rest(tmp_path):
+    run = trained(tmp_path / "run", **{"env.name": "tests.helpers:BreaksForRed", "steps": 2})
+    rows = [row for row in run.metrics() if "reward" in row]
+    assert all(row["faults"] > 0 and "loss" in row for row in rows)
+
+
+PLUGIN = """
+from palestra.envs import Environment
+from palestra.types import Step, Task
+
+class Parrot(Environment):
+    '''Say hello.'''
+    name = "parrot"
+    max_turns = 2
+    def tasks(self, split): return [Task("parrot", split, f"{split}-{i}") for i in range(12)]
+    def reset(self, task):
+        self.done = False
+        return "say hello"
+    def step(self, action):
+        won, self.done = action == "hello" and not self.done, True
+        return Step("bye", float(won), terminated=True, success=won)
+    def expert(self): return "hello"
+    def vocabulary(self): return ["say", "hello", "bye"]
+"""
+
+
+def test_a_third_party_environment_is_listed_checked_and_trained_on(tmp_path):
+    """Another package, installed beside ours and found by its entry point alone."""
+    site = tmp_path / "site"
+    info = site / "parrot_env-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "parrot_env.py").write_text(PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot-env\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[palestra.envs]\nparrot = parrot_env:Parrot\n")
+    recipe = tmp_path / "parrot.toml"
+    recipe.write_text(
+        'steps = 2\n[model]\nwidth = 16\nlayers = 1\nheads = 2\n[env]\nname = "parrot"\n[agent]\nformat = "plain"\n'
+        "context_tokens = 32\nreply_tokens = 3\n[rollout]\ntasks = 4\ngroup = 4\n[horizon]\nturns = 2\n[eval]\ntasks = 8\n"
+    )
+
+    def palestra(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        done = subprocess.run(
+            [sys.executable, "-m", "palestra.cli", *arguments], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "parrot" in [row["name"] for row in json.loads(palestra("env", "list", "--json"))]
+    assert all(check["ok"] for check in json.loads(palestra("env", "check", "parrot", "--json")))
+    out = palestra("train", str(recipe), "--out", str(tmp_path / "run"))
+    assert "held-out success, final" in out

@@ -1,0 +1,123 @@
+"""An environment that raises, hangs or dies: a typed stop, one retry, and no gradient."""
+
+import asyncio
+
+import pytest
+
+from palestra.agents.agent import Persona
+from palestra.agents.formats import Plain
+from palestra.agents.render import Renderer
+from palestra.algos.grpo import GRPO
+from palestra.assemble import make_pool
+from palestra.batch import pack
+from palestra.config import EnvSettings
+from palestra.engines.scripted import Scripted, expert, uniform
+from palestra.rollout import Arena, Episode, collect, play_all
+from palestra.serve.handle import EnvFault, ProcessHandle
+from palestra.types import Sampling, Stop
+from tests import helpers
+
+
+def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4, **changes):
+    renderer = Renderer(words)
+    persona = Persona(renderer, Plain())
+    settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s)
+    return Arena(persona, Scripted(script(persona.format), renderer), make_pool(settings), Sampling(max_tokens=8), **changes)
+
+
+def episodes(count=2, horizon=3):
+    tasks = helpers.Echo().tasks("train")
+    return [Episode(str(n), tasks[n % len(tasks)], horizon, seed=n) for n in range(count)]
+
+
+def played(arena, what):
+    async def scenario():
+        try:
+            return await play_all(arena, what)
+        finally:
+            await arena.pool.close()
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("kind", "isolation", "stop", "reason"),
+    [
+        ("Raises", "inline", Stop.ENV_FAULT, "RuntimeError: the simulator broke"),
+        ("Raises", "process", Stop.ENV_FAULT, "RuntimeError: the simulator broke"),
+        ("Hangs", "inline", Stop.TIMEOUT, "no answer within 0.4 s"),
+        ("Hangs", "process", Stop.TIMEOUT, "no answer within"),
+        ("Dies", "process", Stop.ENV_FAULT, "exit code 7"),
+    ],
+)
+def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, stop, reason):
+    deadline = 0.4 if isolation == "inline" else 3.0
+    trajectories, faulted = played(arena_for(words, kind, isolation=isolation, deadline_s=deadline), episodes())
+    assert [t.stop for t in trajectories] == [stop, stop]
+    assert [t.attempt for t in trajectories] == [1, 1]
+    assert [t.attempt for t in faulted] == [0, 0]
+    assert all(reason in t.fault for t in trajectories + faulted)
+    assert all(t.success is None for t in trajectories)
+
+
+def test_a_hiccup_costs_one_retry_and_nothing_else(words):
+    helpers.BreaksOnce.broken = False
+    trajectories, faulted = played(arena_for(words, "BreaksOnce"), episodes())
+    assert [(t.stop, t.success) for t in trajectories] == [(Stop.DONE, True)] * 2
+    assert len(faulted) == 1
+
+
+def test_without_retries_the_first_fault_stands(words):
+    trajectories, faulted = played(arena_for(words, "Raises", retries=0), episodes())
+    assert [t.attempt for t in trajectories] == [0, 0]
+    assert faulted == []
+
+
+def test_a_worker_process_plays_like_the_environment_itself(words):
+    inline, _ = played(arena_for(words, "Echo"), episodes(4))
+    process, _ = played(arena_for(words, "Echo", isolation="process", deadline_s=20), episodes(4))
+    assert [(t.segments, t.turns, t.stop, t.success) for t in inline] == [(t.segments, t.turns, t.stop, t.success) for t in process]
+
+
+def test_what_a_library_prints_is_not_an_answer(words):
+    trajectories, _ = played(arena_for(words, "Prints", isolation="process", deadline_s=20), episodes(1))
+    assert trajectories[0].turns[0].observation == "say red"
+
+
+def test_a_worker_that_cannot_start_is_a_fault_that_says_why():
+    async def scenario():
+        handle = ProcessHandle("no_such_environment", {}, 20.0)
+        try:
+            await handle.reset(helpers.Echo().tasks("train")[0])
+        finally:
+            await handle.close()
+
+    with pytest.raises(EnvFault, match="no env is called 'no_such_environment'"):
+        asyncio.run(scenario())
+
+
+def collected(arena, **settings):
+    tasks = iter(helpers.Echo().tasks("train"))
+    settings = {"tasks": 3, "group": 4, "horizon": 2, "seed": 0, "step": 1} | settings
+    return asyncio.run(collect(arena, lambda count: [next(tasks) for _ in range(count)], **settings))
+
+
+def test_groups_use_the_statistics_of_their_valid_members_only(words):
+    """Red tasks always break: they have no gradient, and the other groups are as if nothing had happened."""
+    healthy = collected(arena_for(words, "Echo", script=uniform))
+    broken = collected(arena_for(words, "BreaksForRed", script=uniform))
+    assert [t.stop for t in broken.groups[0].trajectories] == [Stop.ENV_FAULT] * 4
+    assert broken.groups[0].valid == []
+    expected, found = (pack([group.valid for group in c.groups[1:]]) for c in (healthy, broken))
+    assert GRPO().advantages(found).tolist() == GRPO().advantages(expected).tolist()
+
+
+def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
+    hopeless = collected(arena_for(words, "Echo", script=expert), redraws=2)  # the expert always wins: no signal, ever
+    assert (len(hopeless.groups), len(hopeless.dropped)) == (3, 6)
+    mixed = collected(arena_for(words, "Echo", script=uniform), tasks=4, group=2, redraws=8)
+    assert len(mixed.groups) == 4
+    assert not any(group.all_equal for group in mixed.groups)
+    assert all(group.all_equal for group in mixed.dropped)
+    ids = [t.id for group in mixed.played for t in group.trajectories]
+    assert len(ids) == len(set(ids))

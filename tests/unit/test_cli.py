@@ -1,0 +1,121 @@
+"""The command line as a person uses it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from palestra.cli import main
+
+QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.toml")
+
+
+def run(capsys, *arguments):
+    main(list(arguments))
+    return capsys.readouterr().out
+
+
+def test_help_is_quick():
+    """What takes time is imports: neither torch nor pydantic may be among them."""
+    code = (
+        "import sys; from palestra.cli import main\ntry: main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules, 'pydantic' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.startswith("usage: palestra")
+    assert out.strip().endswith("False False")
+
+
+def test_env_list_as_json(capsys):
+    rows = {row["name"]: row for row in json.loads(run(capsys, "env", "list", "--json"))}
+    assert {"babyai", "guess", "textcraft"} <= set(rows)
+    assert rows["textcraft"]["tasks"]["test"] == 100
+    assert all(row["error"] is None for row in rows.values())
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai"])
+def test_env_check(capsys, name):
+    assert "FAILED" not in run(capsys, "env", "check", name, "--tasks", "4")
+
+
+def test_env_check_fails_loudly(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["env", "check", "tests.contract.test_envs:ExpertLies", "--json"])
+    assert exit_.value.code == 1
+    assert any(not check["ok"] for check in json.loads(capsys.readouterr().out))
+
+
+def test_env_play(capsys, monkeypatch):
+    lines = iter([":actions", "nonsense", ":expert", ":expert", ":expert", ":expert", ":expert", ":expert", ":quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    out = run(capsys, "env", "play", "textcraft", "--split", "test")
+    assert "Goal: craft" in out
+    assert "Expected `craft" in out
+    assert "reward" in out.splitlines()[-1]
+
+
+def test_env_play_ends_with_the_input(capsys, monkeypatch):
+    def no_more(prompt):
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", no_more)
+    assert "0 turns" in run(capsys, "env", "play", "guess", "--task", "7")
+
+
+def test_dry_run_prints_the_resolved_run(capsys):
+    out = run(capsys, "train", QUICKSTART, "--dry-run", "--steps", "3", "--optim.lr=0.5")
+    assert "steps = 3" in out
+    assert "lr = 0.5" in out
+
+
+def test_train_help_lists_the_settings_of_the_recipe(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", QUICKSTART, "--help"])
+    assert exit_.value.code == 0
+    out = capsys.readouterr().out
+    assert "--horizon.every" in out
+    assert "--algo.clip_high" in out
+
+
+def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
+    out = tmp_path / "expert.json"
+    run(capsys, "eval", "--agent", "expert", "--env", "textcraft", "--limit", "10", "--out", str(out))
+    expert = json.loads(out.read_text())
+    assert expert["horizons"]["30"]["all"]["success"] == 1.0
+    chance = json.loads(
+        run(capsys, "eval", "--agent", "random", "--env", "textcraft", "--limit", "10", "--k", "2", "--json", "--out", str(out))
+    )
+    assert chance["horizons"]["30"]["all"]["success"] < 0.5
+    assert chance["horizons"]["30"]["all"]["episodes"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["trian"], "trian"),
+        (["train"], "expected a recipe"),
+        (["train", "no/such.toml"], "no such recipe"),
+        (["train", QUICKSTART, "--resume", "x"], "expected a recipe, or --resume"),
+        (["train", "--resume", "no/such/run"], "no run in this folder"),
+        (["env", "check", "textcraf"], "did you mean 'textcraft'"),
+        (["env", "play", "guess", "--split", "tran"], "did you mean 'train'"),
+        (["env", "play", "guess", "--task", "nope"], "no such task"),
+        (["env", "list", "--jsn"], "--jsn"),
+        (["eval"], "expected a run folder"),
+        (["eval", "--agent", "expert"], "--env is needed"),
+        (["eval", "--agent", "exprt", "--env", "guess"], "exprt"),
+        (["eval", "--agent", "expert", "--env", "guess", "--k", "0"], "positive"),
+        (["eval", "no/such/run"], "no run in this folder"),
+        (["model", "export", "no/such/run", "x"], "no checkpoint"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_exits_2_with_one_line(arguments, named, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error
+    assert named in error

@@ -1,0 +1,94 @@
+"""A run is one closed object: what it prints it loads again, and what is wrong is said in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from palestra import config as configs
+from palestra.cli import main
+from palestra.config import ConfigError, build, dump, load
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
+QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_loads_and_survives_being_written(path, tmp_path):
+    config = load(path)
+    (tmp_path / "config.toml").write_text(dump(config))
+    assert load(tmp_path / "config.toml") == config
+
+
+def test_a_dotted_flag_sets_any_field():
+    config = load(QUICKSTART, {"steps": 7, "algo.clip_low": 0.1, "horizon.turns": [3, 4], "env.options.test_seeds": 5})
+    assert (config.steps, config.algo.clip_low, config.horizon.turns) == (7, 0.1, (3, 4))
+    assert config.env.options["test_seeds"] == 5
+
+
+def test_choosing_anew_starts_from_the_defaults():
+    config = load(QUICKSTART, {"horizon.kind": "fixed", "env.name": "textcraft"})
+    assert config.horizon.model_dump() == {"kind": "fixed", "turns": 20}
+    assert config.env.options == {}
+    assert load(QUICKSTART, {"horizon.kind": "stages"}).horizon.full > 1  # the same choice keeps what the recipe says
+
+
+def test_nothing_changes_once_the_run_has_begun():
+    config = load(QUICKSTART)
+    with pytest.raises(Exception, match="frozen"):
+        config.steps = 3
+    with pytest.raises(Exception, match="frozen"):
+        config.algo.scale = False
+
+
+BAD = [
+    (["--algo.clip_lo", "0.1"], ["algo.clip_lo", "0.1", "clip_low"]),
+    (["--algo.name", "gpro"], ["algo.name", "gpro", "grpo"]),
+    (["--horizon.kind", "stage"], ["horizon.kind", "stage", "stages"]),
+    (["--horizon.turns", "[12, 6]"], ["horizon", "[12, 6]", "must not shrink"]),
+    (["--env.name", "babyia"], ["env.name", "babyia", "babyai"]),
+    (["--env.options.levels", '["GoToObjj"]'], ["env.options", "GoToObjj", "GoToObj'"]),
+    (["--env.options.sytle", "text"], ["env.options.sytle", "text", "style"]),
+    (["--engine.name", "natve"], ["engine.name", "natve", "native"]),
+    (["--agent.format", "recat"], ["agent.format", "recat", "react"]),
+    (["--dtype", "float23"], ["dtype", "float23", "float32"]),
+    (["--steps", "ten"], ["steps", "ten", "integer"]),
+    (["--steps", "-3"], ["steps", "-3", "greater than 0"]),
+    (["--stesp", "3"], ["stesp", "3", "steps"]),
+    (["--eval.split", "tset"], ["eval.split", "tset", "test"]),
+    (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
+    (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
+    (["--env.isolation", "process"], ["env.isolation", "inline"]),
+    (["--model.kind", "pretrained"], ["model.path", "required"]),
+    (["--steps.x", "1"], ["steps.x", "1", "no such table"]),
+]
+
+
+@pytest.mark.parametrize(("flags", "named"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+def test_a_bad_setting_exits_2_with_one_line_before_any_model_is_loaded(flags, named, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("palestra.train.run_training", lambda *_: pytest.fail("it went on"))
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", str(QUICKSTART), *flags, "--out", str(tmp_path / "run")])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error
+    for word in named:
+        assert word in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_recipe_and_a_broken_one(tmp_path):
+    with pytest.raises(ConfigError, match="no such recipe; did you mean 'quickstart.toml'"):
+        load(QUICKSTART.with_name("quikstart.toml"))
+    broken = tmp_path / "broken.toml"
+    broken.write_text("steps = = 3")
+    with pytest.raises(ConfigError, match="not a TOML file"):
+        load(broken)
+
+
+def test_settings_that_an_algorithm_does_not_use_are_errors():
+    with pytest.raises(ConfigError, match="constant goes with normalise"):
+        build({"algo": {"constant": 5}})
+
+
+def test_every_choice_that_a_flag_can_make_is_known():
+    assert set(configs.CHOICES) <= set(configs.Config.model_fields)

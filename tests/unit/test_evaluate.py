@@ -1,0 +1,49 @@
+import pytest
+
+from palestra.evaluate import clustered, score, summarise, wilson
+from palestra.types import Stop, Task, Trajectory, Turn
+
+
+def episode(task, success, turns=1, stop=Stop.DONE, category="c"):
+    return Trajectory("e", Task("env", "test", task, category), [], [Turn("", "", "", 0.5, (0, 0))] * turns, stop, success, 9, 0)
+
+
+def test_wilson():
+    # 8 of 10: centre (.8 + 1.9207/10) / (1 + 3.8415/10) = .71674, half 1.96/1.38415 * sqrt(.016 + .009604) = .22657
+    assert wilson(8, 10) == pytest.approx((0.49016, 0.94331), abs=1e-4)
+    assert wilson(0, 20) == pytest.approx((0.0, 0.16113), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_clustered():
+    # means 0, .5, 1: sd .5, half 1.96 * .5 / sqrt(3) = .5658
+    assert clustered([0.0, 0.5, 1.0]) == (0.0, 1.0)
+    # means .4, .5, .6: sd .1, half 1.96 * .1 / sqrt(3) = .11316
+    assert clustered([0.4, 0.5, 0.6]) == pytest.approx((0.38684, 0.61316), abs=1e-4)
+
+
+def test_avg_and_pass_at_k():
+    # task a: 1 of 2, task b: 0 of 2, task c: 2 of 2 -> avg (.5 + 0 + 1) / 3 = .5, pass 2 of 3
+    outcomes = [("a", True), ("a", False), ("b", False), ("b", False), ("c", True), ("c", True)]
+    result = score([episode(task, success) for task, success in outcomes], horizon=9)
+    assert (result.tasks, result.episodes) == (3, 6)
+    assert result.success == pytest.approx(0.5)
+    assert result.pass_at_k == pytest.approx(2 / 3)
+
+
+def test_a_success_beyond_the_horizon_does_not_count():
+    episodes = [episode("a", True, turns=3), episode("b", True, turns=6)]
+    assert score(episodes, horizon=5).success == 0.5
+    assert score(episodes, horizon=6).success == 1.0
+    # rewards of .5 a turn: 3 turns and 5 turns count -> (1.5 + 2.5) / 2
+    assert score(episodes, horizon=5).reward == 2.0
+    assert score(episodes, horizon=5).turns == 4.0
+
+
+def test_faults_are_counted_apart_and_categories_split():
+    episodes = [episode("a", True, category="x"), episode("b", False, category="y"), episode("c", None, stop=Stop.ENV_FAULT)]
+    result = summarise(episodes, k=1, horizons=[3, 5, 5])
+    assert result["faults"] == 1
+    assert list(result["horizons"]) == ["3", "5"]
+    assert result["horizons"]["5"]["all"].success == 0.5
+    assert result["horizons"]["5"]["categories"]["x"].success == 1.0

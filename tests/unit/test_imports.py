@@ -1,0 +1,85 @@
+"""Who may import whom, and what must stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "palestra"
+
+LAYERS = {
+    "types": 0, "registry": 0, "seeds": 0,
+    "settings": 1, "batch": 1, "model": 1,
+    "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2,
+    "rollout": 3, "learn": 3,
+    "metrics": 4, "evaluate": 4, "config": 4,
+    "run": 5, "assemble": 5,
+    "warm_start": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6,
+    "train": 7,
+    "cli": 8, "__init__": 8, "__main__": 9,
+}  # fmt: skip
+
+
+def module_files():
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path):
+    """What a file imports of ours, save for type checking."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types and (node.module or "").split(".")[0] == "palestra":
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("path", module_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    own = layer_of(path)
+    if own == "__init__":
+        return
+    for other in imported_layers(path):
+        assert LAYERS[other] <= LAYERS[own], f"{own} must not import {other}"
+
+
+def test_every_module_has_a_place():
+    assert {layer_of(path) for path in module_files()} <= set(LAYERS)
+
+
+LIGHT = [
+    *("palestra", "palestra.cli", "palestra.serve.handle", "palestra.serve.worker", "palestra.envs", "palestra.envs.gym"),
+    *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
+]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_train_fits_on_one_screen():
+    tree = ast.parse((PACKAGE / "train.py").read_text())
+    (train,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "train"]
+    assert train.end_lineno - train.lineno < 50
+
+
+def test_files_and_functions_stay_small():
+    for path in module_files():
+        source = path.read_text()
+        assert source.count("\n") <= 500, f"{path.name} is over 500 lines"
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno - node.lineno <= 60, f"{path.name}: {node.name} is over 60 lines"

@@ -1,0 +1,120 @@
+"""Episodes: what the agent is shown, why it stops, and that nothing but sampled tokens is masked as such."""
+
+import asyncio
+
+import pytest
+
+from palestra.agents.agent import Persona
+from palestra.agents.formats import Plain, ReAct
+from palestra.agents.render import Renderer
+from palestra.engines.base import Session
+from palestra.engines.native import NativeSettings
+from palestra.engines.scripted import Scripted
+from palestra.model import new_model
+from palestra.rollout import Arena, Episode, play_all
+from palestra.serve.handle import EnvPool, InlineHandle
+from palestra.types import Example, Generation, Sampling, Stop, Task
+from tests.helpers import Echo
+
+RED = Task("echo", "train", "train-0", "red")
+
+
+class Lines:
+    """A script that says one line after the other and notes what it was shown."""
+
+    def __init__(self, *lines):
+        self.lines = list(lines)
+
+    async def __call__(self, session, sampling):
+        return self.lines.pop(0)
+
+
+def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, persona=None, **changes):
+    renderer = Renderer(tokenizer)
+    persona = persona or Persona(renderer, format, **changes)
+    pool = EnvPool(lambda: InlineHandle(lambda: Echo(rounds=rounds), 5.0))
+    arena = Arena(persona, Scripted(Lines(*lines), renderer), pool, Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids))
+    (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, horizon, 0)]))
+    return trajectory
+
+
+def test_a_won_episode(words):
+    trajectory = play(words, "red", "red", rounds=2)
+    assert (trajectory.stop, trajectory.success, trajectory.reward) == (Stop.DONE, True, 1.0)
+    assert [(t.observation, t.action, t.reward) for t in trajectory.turns] == [("say red", "red", 0.5), ("right", "red", 0.5)]
+    assert trajectory.final_observation == "right"
+    (segment,) = trajectory.segments
+    text = words.convert_ids_to_tokens(segment.ids)
+    assert text == ["say", "red", "<act>", "red", "<end>", "right", "<act>", "red", "<end>"]
+    assert segment.mask == [0, 0, 0, 1, 1, 0, 0, 1, 1]
+    assert [segment.ids[slice(*turn.span)] for turn in trajectory.turns] == [segment.ids[3:5], segment.ids[7:9]]
+    assert segment.versions == [-1, -1, -1, 0, 0, -1, -1, 0, 0]
+
+
+def test_the_horizon_truncates(words):
+    trajectory = play(words, "red", "red", rounds=9, horizon=2)
+    assert (trajectory.stop, trajectory.success, len(trajectory.turns)) == (Stop.HORIZON, False, 2)
+    assert trajectory.horizon == 2
+
+
+def test_a_reply_that_was_cut_ends_the_episode_without_an_end_token(words):
+    trajectory = play(words, "red red red red", reply_tokens=3)
+    assert trajectory.stop is Stop.LENGTH
+    assert words.convert_ids_to_tokens(trajectory.segments[0].ids)[-3:] == ["red", "red", "red"]
+
+
+def test_a_full_context_ends_the_episode(words):
+    trajectory = play(words, "red", "red", "red", rounds=9, reply_tokens=2, context_tokens=10)
+    # 3 shown + 2 said + 2 shown + 2 said = 9; the next 2 + 2 exceed 10
+    assert (trajectory.stop, len(trajectory.turns)) == (Stop.CONTEXT, 2)
+
+
+def test_what_was_written_wrongly_comes_back_as_an_observation(byte_level):
+    trajectory = play(byte_level, "I say red", "Thought: again\nAction: red", format=ReAct())
+    first, second = trajectory.turns
+    assert (first.action, first.invalid, first.reward) == (None, True, 0.0)
+    assert "there was no 'Action:'" in second.observation
+    assert (second.action, second.invalid, trajectory.success) == ("red", False, True)
+
+
+def test_the_prompt_holds_instructions_format_and_example(byte_level):
+    persona = Persona(Renderer(byte_level), ReAct(), "Do as told.", [Example("say blue", "It says blue.", "blue")])
+    shown = [(m.role, m.content) for m in persona.opening("say red")]
+    assert shown == [
+        ("system", f"Do as told.\n\n{ReAct.instructions}"),
+        ("user", "say blue"),
+        ("assistant", "Thought: It says blue.\nAction: blue"),
+        ("user", "say red"),
+    ]
+
+
+def test_tokens_are_stored_as_the_engine_returned_them(words):
+    """A reply whose text would be encoded differently keeps its own ids and log-probs."""
+    odd = [words.convert_tokens_to_ids("red"), words.unk_token_id, words.eos_token_id]
+
+    class Odd:
+        async def generate(self, ids, sampling, session):
+            return Generation(odd, [-1.5, -2.5, -0.5], "stop", 7)
+
+        def release(self, session): ...
+
+    renderer = Renderer(words)
+    pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
+    arena = Arena(Persona(renderer, Plain()), Odd(), pool, Sampling(max_tokens=8))
+    (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, 1, 0)]))
+    segment = trajectory.segments[0]
+    assert [segment.ids[-3:], segment.logprobs[-3:], segment.versions[-3:]] == [odd, [-1.5, -2.5, -0.5], [7, 7, 7]]
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+def test_a_model_plays_many_episodes_at_once(words, concurrency):
+    model = new_model(vocabulary=len(words), width=16, layers=1, heads=2, context=64, stop_id=words.eos_token_id, seed=0, device="cpu")
+    renderer = Renderer(words)
+    engine = NativeSettings(slots=3).build(model, 64)
+    pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
+    arena = Arena(Persona(renderer, Plain()), engine, pool, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
+    episodes = [Episode(str(n), RED, 3, seed=n) for n in range(12)]
+    trajectories, _ = asyncio.run(play_all(arena, episodes))
+    assert [t.id for t in trajectories] == [e.id for e in episodes]
+    assert len({tuple(t.segments[0].ids) for t in trajectories}) > 3  # every episode has noise of its own
+    assert isinstance(Session("x", None), Session)
