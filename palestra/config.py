@@ -146,6 +146,8 @@ class WarmStart(Settings):
     """Imitate expert episodes before the first training step, until the model succeeds often enough to explore."""
 
     episodes: PositiveInt = 1000
+    noise: float = Field(default=0.0, ge=0, le=1)
+    """The share of the demonstrator's actions that are any valid ones: it shows what can be done more than what should be."""
     lr: PositiveFloat = 2e-3
     batch: PositiveInt = 32
     """Episodes per optimiser step."""

@@ -93,8 +93,7 @@ def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) ->
     """A Hugging Face directory as a model that uses our attention, proven to compute what the original does."""
     config = AutoConfig.from_pretrained(path, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, local_files_only=True)
-    model.to(device)
-    return prepare_model(model)
+    return prepare_model(model.to(device))  # type: ignore[arg-type]
 
 
 def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
@@ -153,8 +152,7 @@ def new_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-    model.to(device)
-    return prepare_model(model)
+    return prepare_model(model.to(device))  # type: ignore[arg-type]
 
 
 WORD_TEMPLATE = (

@@ -10,7 +10,7 @@ import torch
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts, TaskStream
 from palestra.config import WarmStart
-from palestra.engines.scripted import Scripted, expert
+from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.evaluate import evaluate, score
 from palestra.learn.learner import demonstrations
 from palestra.rollout import Episode, play_all
@@ -31,14 +31,16 @@ class WarmStartResult:
     """On training tasks, at the last check."""
 
 
-def expert_episodes(parts: Parts, stream: TaskStream, count: int) -> list[Trajectory]:
+def expert_episodes(parts: Parts, stream: TaskStream, count: int, noise: float) -> list[Trajectory]:
     """Solved episodes of the environment's own expert, as tokens of our model."""
     arena = parts.arena.with_(
-        engine=Scripted(expert(parts.arena.persona.format), parts.arena.persona.renderer),
+        engine=Scripted(noisy_expert(parts.arena.persona.format, noise), parts.arena.persona.renderer),
         sampling=Sampling(max_tokens=parts.config.agent.reply_tokens),
     )
     horizon = parts.env.max_turns
-    episodes = [Episode(f"expert-{n:06d}", task, horizon, seed=n) for n, task in enumerate(stream.slice(0, count))]
+    seed = parts.config.seed
+    tasks = enumerate(stream.slice(0, count))
+    episodes = [Episode(f"expert-{n:06d}", task, horizon, derive_seed(seed, "expert", n)) for n, task in tasks]
     played, _ = parts.loop.run(play_all(arena, episodes))
     solved = [trajectory for trajectory in played if trajectory.success]
     if not solved:
@@ -51,7 +53,7 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
     config, learner = parts.config, parts.learner
     stream = TaskStream(parts.env.tasks("train"), derive_seed(config.seed, "expert"))
-    groups = demonstrations(expert_episodes(parts, stream, settings.episodes))
+    groups = demonstrations(expert_episodes(parts, stream, settings.episodes, settings.noise))
     check_tasks = stream.slice(settings.episodes, settings.check_tasks)
     algo = SFT()
     success = 0.0

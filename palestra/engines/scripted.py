@@ -44,6 +44,18 @@ def expert(format: Format) -> Script:
     return reply
 
 
+def noisy_expert(format: Format, noise: float) -> Script:
+    """Like the expert, but every so often (`noise`) it takes any action that is valid now: a demonstrator to be surpassed."""
+
+    async def reply(session: Session, sampling: Sampling) -> str:
+        chance = random.Random(sampling.seed)
+        if chance.random() < noise and (actions := await session.env.actions()):
+            return format.write("", chance.choice(actions))
+        return format.write("", await session.env.expert() or "give up")
+
+    return reply
+
+
 def uniform(format: Format) -> Script:
     """Takes any of the actions that are valid now, all alike."""
 

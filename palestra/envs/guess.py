@@ -36,11 +36,11 @@ class Guess(Environment):
         if guess == self.secret:
             self.found = True
             return Step("Right.", reward=1.0, terminated=True, success=True)
-        self.low, self.high = (
-            max(self.low, guess + 1 if guess < self.secret else 1),
-            min(self.high, guess - 1 if guess > self.secret else self.size),
-        )
-        return Step("Higher." if guess < self.secret else "Lower.")
+        if guess < self.secret:
+            self.low = max(self.low, guess + 1)
+            return Step("Higher.")
+        self.high = min(self.high, guess - 1)
+        return Step("Lower.")
 
     def expert(self) -> str:
         return str((self.low + self.high) // 2)

@@ -30,6 +30,7 @@ class GymEnv(gymnasium.Env[str, str]):
     ) -> None:
         self.env = env
         self.render_mode = render_mode
+        self.max_observation = max_observation
         self.observation_space = spaces.Text(max_observation, min_length=0, charset=CHARACTERS)
         self.action_space = spaces.Text(max_action, min_length=0, charset=CHARACTERS)
         self._tasks = {task.id: task for task in env.tasks(split)}
@@ -47,7 +48,7 @@ class GymEnv(gymnasium.Env[str, str]):
         info = {**step.info, "success": step.success, "invalid": step.invalid}
         return self._show(step.observation), step.reward, step.terminated, step.truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         return self._shown if self.render_mode == "ansi" else None
 
     def close(self) -> None:
@@ -59,5 +60,5 @@ class GymEnv(gymnasium.Env[str, str]):
     def _show(self, observation: str) -> str:
         """As the text space wants it: printable ASCII of bounded length."""
         plain = "".join(character if character in CHARACTERS else "?" for character in observation)
-        self._shown = plain[: self.observation_space.max_length]
+        self._shown = plain[: self.max_observation]
         return self._shown

@@ -13,7 +13,7 @@ from palestra.batch import pack
 from palestra.engines.base import Session
 from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.engines.sampling import draw, noise
-from palestra.engines.scripted import Scripted
+from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.learn.logprobs import predict
 from palestra.model import hidden_states, new_model
 from palestra.types import Sampling, Segment, Stop, Task, Trajectory, Turn
@@ -188,3 +188,21 @@ def test_a_scripted_engine_says_its_lines(words):
     assert (generation.finish, generation.logprobs) == ("stop", [0.0] * 3)
     cut = asyncio.run(Scripted(script, renderer).generate([], Sampling(max_tokens=2), Session("x", None)))
     assert (len(cut.ids), cut.finish) == (2, "length")
+
+
+def test_a_noisy_expert_takes_any_valid_action_every_so_often():
+    class Env:
+        async def expert(self):
+            return "best"
+
+        async def actions(self):
+            return ["a", "b"]
+
+    async def replies(noise):
+        script = noisy_expert(Plain(), noise)
+        return [await script(Session("x", Env()), Sampling(seed=seed)) for seed in range(400)]
+
+    assert set(asyncio.run(replies(0.0))) == {"best"}
+    assert set(asyncio.run(replies(1.0))) == {"a", "b"}
+    # 400 draws at 0.25: 100 expected, and 3 standard deviations are 3 * sqrt(400 * .25 * .75) = 26
+    assert 74 <= sum(reply != "best" for reply in asyncio.run(replies(0.25))) <= 126

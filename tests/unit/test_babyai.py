@@ -159,11 +159,11 @@ def test_whitespace_case_and_agentgyms_forms_are_forgiven():
     assert env.step("toggle and go through purple door 1").observation.split(" ; ")[1] == "see yellow box 1 0 left 1"
 
 
-def test_an_invalid_action_says_so_shows_the_view_and_costs_no_step():
+def test_an_invalid_action_says_so_shows_the_view_and_takes_a_step():
     compact, text = BabyAI(style="compact"), BabyAI()
     view = compact.reset(task("GoToObj-0"))
     answer = compact.step("open the pod bay doors")
-    assert answer == Step(f"{INVALID} ; {view}", invalid=True, info={"raw_reward": 0.0, "steps": 0})
+    assert answer == Step(f"{INVALID} ; {view}", invalid=True, info={"raw_reward": 0.0, "steps": 1})
     first = text.reset(task("GoToObj-0"))
     answer = text.step("drop")  # a known action, but nothing is carried
     assert answer.observation.startswith(INVALID_SENTENCE)

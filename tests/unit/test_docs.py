@@ -1,0 +1,47 @@
+"""The documentation's Python blocks run, its commands exist, and its links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from palestra.cli import _parser, _split
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_blocks_run(page):
+    names: dict = {"__name__": "docs"}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+COMMANDS = [
+    (page.name, line) for page in PAGES for block in blocks(page, "") for line in block.splitlines() if line.startswith("palestra ")
+]
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_commands_parse(page, line):
+    parser = _parser()
+    plain, _ = _split(parser, shlex.split(line, comments=True)[1:])
+    parser.parse_args(plain)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_recipes_that_are_named_exist():
+    for page in PAGES:
+        for recipe in re.findall(r"recipes/[\w/-]+\.toml", page.read_text()):
+            assert (ROOT / recipe).is_file(), recipe
