@@ -158,6 +158,10 @@ class WarmStart(Settings):
     check_every: PositiveInt = 5
     check_tasks: PositiveInt = 128
 
+    def lr_at(self, update: int) -> float:
+        """Ten updates of warm-up, then a straight line down to a tenth."""
+        return self.lr * min((update + 1) / 10, 1 - 0.9 * update / self.updates)
+
 
 class EvalSettings(Settings):
     every: NonNegativeInt = 0

@@ -27,8 +27,8 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
 
     while state.step < config.steps:
         step = state.step + 1
-        horizon = config.horizon(state.progress)
-        display.begin_step(step, horizon, config.horizon.stage(state.progress))
+        horizon, stage = config.horizon(state.progress), config.horizon.stage(state.progress)
+        display.begin_step(step, horizon, stage)
 
         with run.timed("collect"):
             collected, state = _collect(parts, tasks, state, horizon, display)
@@ -44,8 +44,7 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
 
         state = replace(state, step=step, success=(*state.success, played["success"]), updates_skipped=learner.updates_skipped)
         run.keep(f"step-{step:06d}", [t for group in collected.played for t in group.trajectories] + collected.faulted)
-        row = run.log(step, {"horizon": horizon, "stage": config.horizon.stage(replace(state, step=step - 1).progress), **played, **stats})
-        display.end_step(row)
+        display.end_step(run.log(step, {"horizon": horizon, "stage": stage, **played, **stats}))
 
         if config.eval.every and step % config.eval.every == 0 and step < config.steps:
             measure(run, parts, state, "interim", config.eval.interim_tasks, display)

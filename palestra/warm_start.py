@@ -13,6 +13,7 @@ from palestra.config import WarmStart
 from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.evaluate import evaluate, score
 from palestra.learn.learner import demonstrations
+from palestra.metrics import mean
 from palestra.rollout import Episode, play_all
 from palestra.seeds import derive_seed
 from palestra.types import Sampling, Trajectory
@@ -62,13 +63,16 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
         picked = torch.randperm(len(groups), generator=generator)[: settings.batch].tolist()
         batch = learner.prepare([groups[i] for i in picked], algo)
-        stats = learner.update(batch, algo, lr=settings.lr * min(1.0, (update + 1) / 10), step=-1 - update, minibatches=1, epochs=1)
+        stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
         update += 1
         if update % settings.check_every == 0 or update == settings.updates:
             parts.loop.run(parts.engine.load(0))
             played = parts.loop.run(evaluate(parts.arena, check_tasks, k=1, horizon=config.eval_horizon, seed=config.seed))
             success = score(played, horizon=config.eval_horizon).success
-            log.info("warm start: update %d, loss %.3f, success %.1f%%", update, stats["loss"], 100 * success)
+            invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
+            log.info(
+                "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%", update, stats["loss"], 100 * success, 100 * invalid
+            )
             if success >= settings.target:
                 break
     learner.restart_optimizer()

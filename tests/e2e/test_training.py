@@ -20,7 +20,7 @@ from palestra.train import run_training
 ECHO = {
     "steps": 6,
     "device": "cpu",
-    "threads": 2,
+    "threads": 1,
     "model": {"width": 32, "layers": 2, "heads": 2},
     "env": {"name": "tests.helpers:Echo"},
     "agent": {"format": "plain", "context_tokens": 64, "reply_tokens": 4},
@@ -69,7 +69,7 @@ def test_it_learns(tmp_path):
 @pytest.mark.parametrize(
     "overrides",
     [
-        {},
+        {"threads": 2},
         {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8, "target": 0.9}, "algo.kl": 0.1},
         {"rollout.redraws": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_old": True,
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},

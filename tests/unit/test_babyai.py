@@ -140,7 +140,7 @@ def test_going_to_pick_up_and_walking_do_what_they_say():
     # 3 cells to the side, of which the last is the key's, and 1 ahead: 3 steps, 1 turn.
     step = env.step("go to purple key 1")
     assert step.info["steps"] == 4
-    assert step.observation.split(" ; ")[1].startswith("see purple key 1 1 ")
+    assert step.observation.startswith("see purple key 1 1 ")
     assert env.step("pick up purple key 1").observation.endswith("carry purple key")
     assert "drop" in env.actions()
     assert "pick up purple key 1" not in env.actions()
@@ -156,12 +156,12 @@ def test_whitespace_case_and_agentgyms_forms_are_forgiven():
     for action in ("  Pick\tUP   purple KEY 1\n", "pickup purple key 1"):
         env.reset(task("UnlockPickup-4"))
         assert env.step(action).observation.endswith("carry purple key")
-    assert env.step("toggle and go through purple door 1").observation.split(" ; ")[1] == "see yellow box 1 0 left 1"
+    assert env.step("toggle and go through purple door 1").observation.startswith("see yellow box 1 0 left 1 ;")
 
 
 def test_an_invalid_action_says_so_shows_the_view_and_takes_a_step():
     compact, text = BabyAI(style="compact"), BabyAI()
-    view = compact.reset(task("GoToObj-0"))
+    view = compact.reset(task("GoToObj-0")).split(" ; ", 1)[1]
     answer = compact.step("open the pod bay doors")
     assert answer == Step(f"{INVALID} ; {view}", invalid=True, info={"raw_reward": 0.0, "steps": 1})
     first = text.reset(task("GoToObj-0"))
@@ -339,7 +339,7 @@ def test_two_instances_do_not_share_state():
     one.reset(task("GoToObj-0"))
     first = two.reset(task("GoToObj-1"))
     one.step("turn left")
-    assert two.step("nonsense").observation.endswith(first)
+    assert two.step("nonsense").observation.endswith(first.split(" ; ", 1)[1])
     one.close(), one.close()
     assert not two.step("turn left").terminated
 
