@@ -77,6 +77,21 @@ class Parts:
         self.env.close()
 
 
+def check_run(config: Config) -> None:
+    """All that can be found wrong with a training run before a model is loaded."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
+    if config.dtype != "float32":
+        raise ConfigError(f"dtype = {config.dtype!r}: small updates vanish in weights of this type; train with 'float32'")
+    env = config.env.make()
+    if config.agent.example and not env.example:
+        raise ConfigError(f"agent.example = true: {config.env.name} has no worked example")
+    if isinstance(config.model, NewModel):
+        make_tokenizer(config.model, env)
+    elif isinstance(config.model, PretrainedModel):
+        _model_folder(config.model)
+
+
 def assemble(config: Config) -> Parts:
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
     env = config.env.make()
@@ -91,8 +106,6 @@ def assemble(config: Config) -> Parts:
 
 
 def make_persona(config: Config, env: Environment, tokenizer: PreTrainedTokenizerBase) -> Persona:
-    if config.agent.example and not env.example:
-        raise ConfigError(f"agent.example = true: {config.env.name} has no worked example")
     return Persona(
         renderer=Renderer(tokenizer, template=config.agent.template),
         format=formats[config.agent.format](),
@@ -115,9 +128,7 @@ def make_model(config: Config, env: Environment) -> tuple[PreTrainedModel, PreTr
     """The model and its tokenizer, read from a directory or made on the spot."""
     device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
     if isinstance(config.model, PretrainedModel):
-        path = Path(config.model.path)
-        if not (path / "config.json").is_file():
-            raise ConfigError(f"model.path = {config.model.path!r}: expected a Hugging Face directory with a config.json")
+        path = _model_folder(config.model)
         model = load_model(path, device=device, dtype=getattr(torch, config.dtype))
         if largest_context(model) < config.agent.context_tokens:
             limit = largest_context(model)
@@ -137,6 +148,13 @@ def make_model(config: Config, env: Environment) -> tuple[PreTrainedModel, PreTr
         device=device,
     )
     return model, tokenizer
+
+
+def _model_folder(settings: PretrainedModel) -> Path:
+    path = Path(settings.path)
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"model.path = {settings.path!r}: expected a Hugging Face directory with a config.json")
+    return path
 
 
 def make_tokenizer(settings: NewModel, env: Environment) -> PreTrainedTokenizerBase:

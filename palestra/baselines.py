@@ -19,13 +19,16 @@ from palestra.types import Sampling
 UNBOUNDED = 1 << 30
 
 
-def evaluate_config(config: Config, *, agent: str | None) -> dict[str, Any]:
-    """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline."""
+def evaluate_config(config: Config, *, agent: str | None, trained_horizon: int | None) -> dict[str, Any]:
+    """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
+
+    `trained_horizon` is that of the run the model comes from; without one the environment's own is used.
+    """
     env = config.env.make()
     if config.eval.split not in env.splits:
         raise ConfigError(f"eval.split = {config.eval.split!r}: no such split; {nearest(config.eval.split, env.splits)}")
     tasks = held_out(env.tasks(config.eval.split), config.eval.tasks)
-    horizon = config.eval.horizon or (env.max_turns if agent else config.horizon.full)
+    horizon = config.eval.horizon or (trained_horizon or env.max_turns)
     with asyncio.Runner() as loop:
         if agent is None:
             parts = assemble(config)
@@ -35,7 +38,7 @@ def evaluate_config(config: Config, *, agent: str | None) -> dict[str, Any]:
         played = loop.run(evaluate(arena, tasks, k=config.eval.k, horizon=horizon, seed=config.seed, step=step))
         loop.run(arena.pool.close())
     result = {"phase": agent or "eval", "step": step, "env": config.env.name, "split": config.eval.split}
-    return result | summarise(played, k=config.eval.k, horizons=[config.horizon.full if agent is None else horizon, horizon])
+    return result | summarise(played, k=config.eval.k, horizons=[min(trained_horizon or horizon, horizon), horizon])
 
 
 def _step_of(config: Config) -> int:

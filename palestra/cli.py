@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import tomllib
@@ -28,6 +29,7 @@ def fail(message: str) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
     parser = _parser()
     plain, settings = _split(parser, list(sys.argv[1:] if arguments is None else arguments))
     known = parser.parse_args(plain)
@@ -46,14 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _is_users_to_mend(error: Exception) -> bool:
-    from palestra.registry import UnknownName
-
-    mendable: tuple[type[Exception], ...] = (UnknownName,)
-    if "palestra.config" in sys.modules:
-        from palestra.config import ConfigError
-
-        mendable += (ConfigError,)
-    return isinstance(error, mendable)
+    """Errors whose message is all there is to say; others come with a traceback."""
+    return type(error).__name__ in ("UnknownName", "ConfigError", "BadCheckpoint", "TemplateError", "Diverged", "EngineFailed")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -171,6 +167,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if (known.recipe is None) == (known.resume is None):
         fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
     from palestra import config as configs
+    from palestra.assemble import check_run
     from palestra.config import ConfigError
     from palestra.run import Run
 
@@ -182,6 +179,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     else:
         config = configs.load(known.recipe, settings)
         run = None
+    check_run(config)
     if known.dry_run:
         print(configs.dump(config), end="")
         return
@@ -193,6 +191,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 def _run(run: Any, *, as_json: bool) -> None:
     from palestra.display import Display, display_for
+    from palestra.learn.checkpoint import newest
     from palestra.log import log_to
     from palestra.plot import plot_run
     from palestra.train import run_training
@@ -205,7 +204,8 @@ def _run(run: Any, *, as_json: bool) -> None:
         result = run_training(run, display)
         curve = plot_run(run)
     except BaseException:
-        display.note(f"stopped; go on with: palestra train --resume {run.folder}")
+        if newest(run.checkpoints) is not None:
+            display.note(f"stopped; go on with: palestra train --resume {run.folder}")
         raise
     finally:
         display.close()
@@ -241,7 +241,8 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.run_folder is None and known.env is None and "env.name" not in settings:
         fail("eval: --env is needed with --model and --agent")
     config, folder = _eval_config(known, settings)
-    result = evaluate_config(config, agent=known.agent)
+    trained_horizon = config.horizon.full if known.run_folder is not None and known.env is None else None
+    result = evaluate_config(config, agent=known.agent, trained_horizon=trained_horizon)
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.env.name.replace(':', '.')}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -305,7 +306,7 @@ def _env_row(name: str) -> dict[str, Any]:
         tasks = {split: len(env.tasks(split)) for split in kind.splits}
         summary = (kind.__doc__ or "").strip().splitlines()[0]
         return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
-    except (ImportError, ValueError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
         return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
 
 

@@ -36,6 +36,8 @@ from palestra.settings import Settings, chosen_from
 CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
 """Tables whose other keys depend on this one: choosing anew starts from the defaults."""
 
+DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": "textcraft"}
+
 
 class ConfigError(ValueError):
     """One line: the field, the value, and what would be valid."""
@@ -77,7 +79,7 @@ def _known_format(name: str) -> str:
 
 
 class EnvSettings(Settings):
-    name: str = "textcraft"
+    name: str = DEFAULTS["env"]
     """A registered environment, or "module:Class"."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
@@ -95,8 +97,6 @@ class EnvSettings(Settings):
             kind = envs[self.name]
         except UnknownName as error:
             raise ValueError(f"name = {self.name!r}: {error}") from error
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"name = {self.name!r}: it cannot be imported: {error}") from error
         accepted = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
         for option, value in self.options.items():
             if option not in accepted:
@@ -104,7 +104,7 @@ class EnvSettings(Settings):
                 raise ValueError(f"options.{option} = {value!r}: {self.name} has no such option; {hint}")
         try:
             self.make().close()
-        except (ValueError, TypeError) as error:
+        except Exception as error:  # whatever a constructor raises is about its options or its set-up
             raise ValueError(f"options = {self.options!r}: {error}") from error
         return self
 
@@ -167,7 +167,7 @@ class EvalSettings(Settings):
     every: NonNegativeInt = 0
     """Training steps between evaluations; 0 evaluates only before and after."""
     tasks: PositiveInt = 300
-    """Held-out tasks, the first ones of the split."""
+    """Held-out tasks: a sample of the split that is the same in every run."""
     split: str = "test"
     k: PositiveInt = 1
     """Episodes per task."""
@@ -194,14 +194,14 @@ class Config(Settings):
     dtype: Literal["float32", "bfloat16"] = "float32"
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
-    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", "new")] = NewModel()
+    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()
     env: EnvSettings = Field(default_factory=EnvSettings)
     agent: AgentSettings = AgentSettings()
-    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", "native")] = NativeSettings()
+    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = NativeSettings()
     rollout: RolloutSettings = RolloutSettings()
-    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", "grpo")] = GRPO()
+    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = GRPO()
     optim: Optim = Optim()
-    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] = Fixed()
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] = Fixed()
     warm_start: WarmStart | None = None
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
@@ -212,6 +212,8 @@ class Config(Settings):
             raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
         if isinstance(self.algo, GRPO) and self.rollout.group < 2:
             raise ValueError(f"rollout.group = {self.rollout.group}: GRPO compares trajectories of a task and needs at least 2")
+        if isinstance(self.model, NewModel) and self.dtype != "float32":
+            raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
         kind = envs[self.env.name]
         if self.eval.split not in kind.splits:
             raise ValueError(
@@ -242,7 +244,7 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Conf
     overrides = overrides or {}
     for table, key in CHOICES.items():
         choice = overrides.get(f"{table}.{key}")
-        if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key) != choice:
+        if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key, DEFAULTS[table]) != choice:
             tree = tree | {table: {key: choice}}
     for dotted, value in overrides.items():
         tree = _set(tree, dotted.split("."), value, dotted)
@@ -291,8 +293,7 @@ def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
     registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
     for name in place:
         if kind is Config and name in registries:
-            default: Settings = Config.model_fields[name].default
-            kind = registries[name][tree[name].get(CHOICES[name], getattr(default, CHOICES[name]))]
+            kind = registries[name][tree[name].get(CHOICES[name], DEFAULTS[name])]
             continue
         annotation = kind.model_fields[name].annotation
         kind = next(option for option in (*get_args(annotation), annotation) if inspect.isclass(option) and issubclass(option, Settings))

@@ -52,6 +52,8 @@ def clustered(means: Sequence[float]) -> Interval:
     if n < 2:
         return (0.0, 1.0)
     mean = sum(means) / n
+    if len(set(means)) == 1:  # all alike: that says little about the tasks not tried
+        return wilson(sum(means), n)
     half = Z * math.sqrt(sum((m - mean) ** 2 for m in means) / (n - 1) / n)
     return (max(0.0, mean - half), min(1.0, mean + half))
 
@@ -79,17 +81,22 @@ def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
     )
 
 
+def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Without those that a fault ended."""
+    return [t for t in trajectories if not t.stop.is_fault]
+
+
 def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Sequence[int]) -> dict[str, Any]:
     """The result of an evaluation as it is stored: all tasks and each category, at each horizon. Faults are counted apart."""
-    valid = [t for t in trajectories if not t.stop.is_fault]
-    categories = sorted({t.task.category for t in valid})
+    counted = valid(trajectories)
+    categories = sorted({t.task.category for t in counted})
     return {
         "k": k,
-        "faults": len(trajectories) - len(valid),
+        "faults": len(trajectories) - len(counted),
         "horizons": {
             str(horizon): {
-                "all": score(valid, horizon=horizon),
-                "categories": {c: score([t for t in valid if t.task.category == c], horizon=horizon) for c in categories},
+                "all": score(counted, horizon=horizon),
+                "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon) for c in categories},
             }
             for horizon in sorted(set(horizons))
         },
@@ -104,11 +111,12 @@ async def evaluate(
     horizon: int,
     seed: int,
     step: int = 0,
+    phase: str = "",
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
     """Play every task k times. The same seed gives the same noise, so that two models can be compared on it."""
     episodes = [
-        Episode(f"eval-{step:06d}-{n:05d}-{member}", task, horizon, derive_seed(seed, "eval", n, member), step)
+        Episode(f"eval-{step:06d}{phase and '-' + phase}-{n:05d}-{member}", task, horizon, derive_seed(seed, "eval", n, member), step)
         for n, task in enumerate(tasks)
         for member in range(k)
     ]

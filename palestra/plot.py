@@ -51,8 +51,12 @@ def _draw_evals(axes: Any, evals: list[dict[str, Any]]) -> None:
     points = [row["step"] for row in evals], [row["eval/success"] for row in evals]
     axes.errorbar(*points, yerr=(low, high), fmt="o", color="tab:red", capsize=3, label="held-out tasks, full horizon (95%)", zorder=3)
     for row in evals:
-        text = f"{row['phase']}: {row['eval/success']:.0%}"
-        axes.annotate(text, (row["step"], row["eval/success"]), xytext=(8, -4), textcoords="offset points", fontsize=9, color="tab:red")
+        text, place = f"{row['phase']}: {row['eval/success']:.0%}", (row["step"], row["eval/success"])
+        style = {"textcoords": "offset points", "fontsize": 9, "color": "tab:red"}
+        if row["phase"] == "final":
+            axes.annotate(text, place, xytext=(0, 14), ha="right", **style)
+        else:
+            axes.annotate(text, place, xytext=(8, 4 if row["eval/success"] < 0.05 else -4), **style)
 
 
 def _smoothed(values: list[float], share: float = 0.8) -> list[float]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -23,11 +23,6 @@ class UnknownName(KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def _imported(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 class Registry(Generic[T]):
@@ -50,6 +45,17 @@ class Registry(Generic[T]):
 
         return add
 
+    @property
+    def _singular(self) -> str:
+        return self.kind[:-1]
+
+    def _imported(self, name: str, path: str) -> T:
+        module, _, attribute = path.partition(":")
+        try:
+            return cast(T, getattr(import_module(module), attribute))
+        except (ImportError, AttributeError) as error:
+            raise UnknownName(f"the {self._singular} {name!r} cannot be imported: {error}") from error
+
     def names(self) -> list[str]:
         """All names, plugins' included, without importing anything."""
         plugins = {point.name for point in entry_points(group=f"palestra.{self.kind}")}
@@ -62,11 +68,11 @@ class Registry(Generic[T]):
         if name in self._items:
             return self._items[name]
         if name in self._builtin:
-            self._items[name] = _imported(self._builtin[name])
+            self._items[name] = self._imported(name, self._builtin[name])
             return self._items[name]
         if ":" in name:  # "module:attribute" names anything that can be imported, without a registration
-            return cast(T, _imported(name))
+            return self._imported(name, name)
         for point in entry_points(group=f"palestra.{self.kind}", name=name):
             self._items[name] = point.load()
             return self._items[name]
-        raise UnknownName(f"no {self.kind[:-1]} is called {name!r}; {nearest(name, self.names())}")
+        raise UnknownName(f"no {self._singular} is called {name!r}; {nearest(name, self.names())}")

@@ -94,7 +94,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int) -> Trajectory:
     except EnvFault as fault:
         stop, success, final, fault_text = fault.stop, None, "", str(fault)
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
-        await _close_quietly(env)
+        await arena.pool.throw_away(env)
     finally:
         arena.engine.release(session)
     return Trajectory(
@@ -148,9 +148,10 @@ async def collect(
     seed: int,
     step: int,
     redraws: int = 0,
+    has_signal: Callable[[Group], bool] = lambda group: True,
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> Collected:
-    """Play `tasks` groups. Groups whose rewards are all equal are replaced by fresh ones, in up to `redraws` further rounds."""
+    """Play `tasks` groups. Groups without a signal are replaced by fresh ones, in up to `redraws` further rounds."""
     collected = Collected([])
     number = itertools.count()
     for round_ in range(redraws + 1):
@@ -164,15 +165,8 @@ async def collect(
         collected.faulted += faulted
         for i, task in enumerate(wanted):
             one = Group(task, played[i * group : (i + 1) * group])
-            keep = round_ == redraws or not one.all_equal
+            keep = round_ == redraws or has_signal(one)
             (collected.groups if keep else collected.dropped).append(one)
         if len(collected.groups) == tasks:
             break
     return collected
-
-
-async def _close_quietly(env: EnvHandle) -> None:
-    try:
-        await env.close()
-    except EnvFault as fault:
-        log.debug("closing a broken environment: %s", fault)

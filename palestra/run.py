@@ -52,17 +52,21 @@ class Run:
                 f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.toml").write_text(f"# palestra run, format {FORMAT}\n{configs.dump(config)}")
-        return cls(folder, config)
+        run = cls(folder, config)
+        run.write_config()
+        return run
 
     @classmethod
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
         if not (folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
-        run = cls(folder, configs.load(folder / "config.toml", overrides))
-        if overrides:
-            (folder / "config.toml").write_text(f"# palestra run, format {FORMAT}\n{configs.dump(run.config)}")
-        return run
+        fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype")]
+        if fixed:
+            raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
+        return cls(folder, configs.load(folder / "config.toml", overrides))
+
+    def write_config(self) -> None:
+        _replace(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
 
     @property
     def checkpoints(self) -> Path:
@@ -88,8 +92,10 @@ class Run:
         return row
 
     def metrics(self) -> list[dict[str, Any]]:
+        """All rows; one that a crash cut short is passed over."""
         path = self.folder / "metrics.jsonl"
-        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        return [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
 
     def trajectory_file(self, name: str) -> Path:
         return self.folder / "trajectories" / f"{name}.jsonl"
@@ -107,12 +113,19 @@ class Run:
         return path
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after `step`, so that going on records it once."""
-        rows = [row for row in self.metrics() if row["step"] <= step]
-        (self.folder / "metrics.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
+        rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
+        _replace(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         for path in (self.folder / "trajectories").glob("step-*.jsonl"):
             if int(path.stem[5:]) > step:
                 path.unlink()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:

@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from palestra import metrics
+from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, TaskStream, assemble, held_out
+from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
@@ -32,11 +34,11 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
 
         with run.timed("collect"):
             collected, state = _collect(parts, tasks, state, horizon, display)
-        played = metrics.of_play(collected)
+        played = metrics.of_play(collected, algo)
 
         with run.timed("learn"):
             stats = {}
-            if groups := _learnable(collected):
+            if groups := _learnable(collected, algo):
                 batch = learner.prepare(groups, algo)  # packed, with old and reference log-probs where needed
                 batch = batch.with_(advantage_C=algo.advantages(batch))
                 stats = learner.update(batch, algo, lr=config.optim.lr_at(state.step, config.steps), step=step)
@@ -73,22 +75,22 @@ def _collect(parts: Parts, tasks: TaskStream, state: State, horizon: int, displa
             seed=parts.config.seed,
             step=state.step + 1,
             redraws=rollout.redraws,
+            has_signal=parts.config.algo.has_signal,
             on_done=display.episode_done,
         )
     )
     return collected, replace(state, tasks_drawn=drawn)
 
 
-def _learnable(collected: Collected) -> list[Group]:
+def _learnable(collected: Collected, algo: Algorithm) -> list[Group]:
     """The groups with something to learn from. A step of nothing but faults means that the environment is broken: stop."""
-    valid = [group for group in collected.groups if group.valid]
-    if not valid:
+    if not any(group.valid for group in collected.groups):
         last = collected.groups[-1].trajectories[-1]
         raise RuntimeError(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")
-    if not any(t.sampled_tokens for group in valid for t in group.valid):
-        log.warning("no episode of this step has a sampled token; nothing is learnt from it")
-        return []
-    return valid
+    groups = [group for group in collected.groups if algo.learnable(group)]
+    if not groups:
+        log.warning("no episode of this step may be learnt from (all of them are faults or overlong)")
+    return groups
 
 
 def begin(run: Run, parts: Parts, display: Display) -> State:
@@ -113,15 +115,19 @@ def resume(run: Run, parts: Parts) -> State | None:
     """Back to the newest checkpoint; None where there is none."""
     folder = checkpoint.newest(run.checkpoints)
     if folder is None:
+        run.rewind(-1)
         return None
     state = state_from_dict(checkpoint.read_state(folder))
     checkpoint.restore(folder, parts.learner)
     parts.learner.updates_skipped = state.updates_skipped
     if "reference" in run.config.algo.needs:
+        if not (run.folder / "reference").is_dir():
+            raise ConfigError("algo: the run was begun without a reference model, so KL to one cannot be switched on when it is resumed")
         model = parts.learner.model
         parts.learner.remember_reference(load_model(run.folder / "reference", device=model.device, dtype=model.dtype))
     parts.loop.run(parts.engine.load(version=state.step))
     run.rewind(state.step)
+    run.write_config()  # with what was changed for the rest of the run
     return state
 
 
@@ -147,10 +153,11 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
                 horizon=config.eval_horizon,
                 seed=config.seed,
                 step=state.step,
+                phase=phase.replace(" ", "-"),
                 on_done=display.episode_done,
             )
         )
-    horizons = [config.horizon(state.progress), config.eval_horizon]
+    horizons = [min(config.horizon(state.progress), config.eval_horizon), config.eval_horizon]
     result: dict[str, Any] = {"phase": phase, "step": state.step, "env": config.env.name, "split": config.eval.split}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
     name = f"step-{state.step:06d}-{phase.replace(' ', '-')}"

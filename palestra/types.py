@@ -181,8 +181,3 @@ class Group:
     def valid(self) -> list[Trajectory]:
         """Those that may be learnt from: a fault is not a failure."""
         return [trajectory for trajectory in self.trajectories if not trajectory.stop.is_fault]
-
-    @property
-    def all_equal(self) -> bool:
-        """Whether its rewards carry no signal for a group-relative method."""
-        return len({trajectory.reward for trajectory in self.valid}) < 2

@@ -11,7 +11,7 @@ from palestra.algos.sft import SFT
 from palestra.assemble import Parts, TaskStream
 from palestra.config import WarmStart
 from palestra.engines.scripted import Scripted, noisy_expert
-from palestra.evaluate import evaluate, score
+from palestra.evaluate import evaluate, score, valid
 from palestra.learn.learner import demonstrations
 from palestra.metrics import mean
 from palestra.rollout import Episode, play_all
@@ -68,7 +68,7 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
         if update % settings.check_every == 0 or update == settings.updates:
             parts.loop.run(parts.engine.load(0))
             played = parts.loop.run(evaluate(parts.arena, check_tasks, k=1, horizon=config.eval_horizon, seed=config.seed))
-            success = score(played, horizon=config.eval_horizon).success
+            success = score(valid(played), horizon=config.eval_horizon).success
             invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
             log.info(
                 "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%", update, stats["loss"], 100 * success, 100 * invalid

@@ -3,6 +3,8 @@
 import os
 import time
 
+import numpy as np
+
 from palestra.envs.base import Environment
 from palestra.types import Segment, Step, Stop, Task, Trajectory, Turn
 
@@ -82,6 +84,30 @@ class BreaksForRed(Echo):
         if self.word == "red":
             raise RuntimeError("no red today")
         return super().step(action)
+
+
+class AnswersNothing(Echo):
+    def step(self, action):
+        return None
+
+
+class RewardsNaN(Echo):
+    def step(self, action):
+        return Step("hm", reward=float("nan"))
+
+
+class NumpyRewards(Echo):
+    def step(self, action):
+        step = super().step(action)
+        return Step(step.observation, np.float32(step.reward), step.terminated, success=step.success)
+
+
+class CannotClose(Echo):
+    word = None
+
+    def close(self):
+        if self.word is not None:  # it was played
+            raise RuntimeError("stuck")
 
 
 class Prints(Echo):

@@ -54,7 +54,8 @@ class Persona:
 
     def opening(self, observation: str) -> list[Message]:
         """The messages before the first reply."""
-        system = "\n\n".join(part for part in (self.instructions, self.format.instructions if self.instructions else "") if part)
+        needs_no_words = not self.instructions and self.format.is_self_evident
+        system = "" if needs_no_words else f"{self.instructions}\n\n{self.format.instructions}".strip()
         messages = [Message("system", system)] if system else []
         for shown, thought, action in self.example:
             messages += [Message("user", shown), Message("assistant", self.format.write(thought, action))]

@@ -21,6 +21,8 @@ class Format(ABC):
 
     instructions: str
     """What the agent is told about it."""
+    is_self_evident: bool = False
+    """An environment without instructions needs none for it either."""
 
     @abstractmethod
     def parse(self, reply: str) -> Parsed: ...
@@ -59,6 +61,7 @@ class ReAct(Format):
 class Plain(Format):
     """The reply is the action."""
 
+    is_self_evident = True
     instructions = "Answer every observation with one action and nothing else."
 
     def parse(self, reply: str) -> Parsed:

@@ -21,9 +21,19 @@ def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps
 
     Without `scale` it is the advantage of Dr. GRPO (arXiv:2503.20783). A group of one has no signal and gets 0.
     """
-    centred_N = reward_N - group_mean(reward_N, group_N)
+    exact_N = reward_N.double()
+    centred_N = exact_N - group_mean(exact_N, group_N)
+    centred_N = torch.where(_all_equal(reward_N, group_N), 0.0, centred_N)  # rounding must not pass for a signal
     if not scale:
-        return centred_N
+        return centred_N.float()
     size_N = group_N.bincount()[group_N]
     variance_N = group_mean(centred_N.square(), group_N) * size_N / (size_N - 1).clamp(min=1)
-    return centred_N / (variance_N.sqrt() + eps)
+    return (centred_N / (variance_N.sqrt() + eps)).float()
+
+
+def _all_equal(reward_N: Tensor, group_N: Tensor) -> Tensor:
+    """Whether each trajectory's group has but one reward."""
+    groups = int(group_N.max()) + 1
+    highest_G = torch.full((groups,), -torch.inf, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amax")
+    lowest_G = torch.full((groups,), torch.inf, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amin")
+    return (highest_G == lowest_G)[group_N]

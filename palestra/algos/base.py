@@ -11,6 +11,7 @@ from torch import Tensor
 from palestra.algos.losses import Stats
 from palestra.batch import Batch
 from palestra.settings import Settings
+from palestra.types import Group, Trajectory
 
 Need = Literal["old", "reference"]
 
@@ -30,6 +31,15 @@ class Algorithm(Settings):
     name: str
     overlong: Literal["train", "mask"] = "train"
     """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
+
+    def learnable(self, group: Group) -> list[Trajectory]:
+        """The trajectories of a group that enter the gradient and its statistics."""
+        kept = [t for t in group.valid if t.sampled_tokens]
+        return kept if self.overlong == "train" else [t for t in kept if not t.stop.is_overlong]
+
+    def has_signal(self, group: Group) -> bool:
+        """Whether there is something to learn from the group: a group of equals is replaced in dynamic sampling."""
+        return len({trajectory.reward for trajectory in self.learnable(group)}) > 1
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -76,23 +76,23 @@ class Native:
         self._slots: dict[Session, _Slot] = {}
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
+        self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
+        self._is_serving = False
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
         if len(ids) + sampling.max_tokens > self.context_tokens:
             raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(list(ids), sampling, session, future, noise(sampling)))
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._serve())
+        self._wake()
         return await future
 
     def release(self, session: Session) -> None:
-        self._waiting = [request for request in self._waiting if request.session is not session]
-        self._running = [request for request in self._running if request.session is not session]
-        slot = self._slots.pop(session, None)
-        if slot is not None:
-            heapq.heappush(self._free, slot.index)
+        self._released.append(session)
+        if not self._is_serving:
+            self._let_go()
+        self._wake()
 
     async def load(self, version: int) -> None:
         """The weights are shared, so they are here already; what the old ones computed is forgotten."""
@@ -100,16 +100,28 @@ class Native:
         for slot in self._slots.values():
             slot.cached = []
 
+    def _wake(self) -> None:
+        if self._waiting and not self._is_serving:
+            self._is_serving = True
+            self._pump = asyncio.create_task(self._serve())
+
     async def _serve(self) -> None:
-        """Prefill what waits, then decode one token for all; between two rounds the episodes act."""
+        """Prefill what waits, then decode one token for all; between two rounds the episodes act.
+
+        The model may run in a thread; everything else happens here, on the loop. It ends when nothing can go on.
+        """
         admitted: list[_Request] = []
         try:
-            while self._waiting or self._running:
+            while True:
+                self._let_go()
                 admitted = self._admit()
+                if not admitted and not self._running:
+                    break
                 if self.settings.deterministic:
                     self._round(admitted)
                 else:
                     await asyncio.to_thread(self._round, admitted)
+                self._running = [*self._running, *admitted]
                 self._finish()
                 for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
                     await asyncio.sleep(0)
@@ -118,6 +130,19 @@ class Native:
                 if not request.future.done():
                     request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
             self._waiting, self._running = [], []
+        finally:
+            self._is_serving = False
+
+    def _let_go(self) -> None:
+        """Free the slots of episodes that are over; never while the model runs."""
+        gone = {id(session) for session in self._released}
+        self._waiting = [request for request in self._waiting if id(request.session) not in gone]
+        self._running = [request for request in self._running if id(request.session) not in gone]
+        for session in self._released:
+            slot = self._slots.pop(session, None)
+            if slot is not None:
+                heapq.heappush(self._free, slot.index)
+        self._released = []
 
     def _admit(self) -> list[_Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
@@ -146,7 +171,6 @@ class Native:
             self._decode()
         if admitted:
             self._prefill(admitted)
-            self._running = [*self._running, *admitted]
 
     def _prefill(self, requests: list[_Request]) -> None:
         slots = [self._slots[request.session] for request in requests]

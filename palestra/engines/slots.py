@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +21,7 @@ class SlotCache(Cache):
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (slots, heads, tokens + 1, dim)  # the last column is scratch: rows that rest write there
+        _check_room(2 * config.num_hidden_layers * math.prod(shape) * model.dtype.itemsize, model.device)
         self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
         self.scratch = tokens
@@ -49,6 +51,18 @@ class SlotCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # positions are always given
+
+
+def _check_room(needed: int, device: torch.device) -> None:
+    """Fail before the first step rather than in it, and with both numbers."""
+    if device.type != "cuda":
+        return
+    free, _ = torch.cuda.mem_get_info(device)
+    if needed > free:
+        raise MemoryError(
+            f"the cache needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free; "
+            "lower engine.slots (and rollout.concurrency) or agent.context_tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True)

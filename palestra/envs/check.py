@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
+from palestra.serve.handle import checked
 from palestra.types import Step, Task
 
 NONSENSE = (
@@ -117,7 +119,7 @@ class _Examiner:
         for seed in ("0", "1", "4711"):
             done = subprocess.run(  # noqa: S603
                 [sys.executable, "-c", FINGERPRINT, self.name, msgspec.json.encode(self.options).decode()],
-                env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(path for path in sys.path if path)},
+                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -167,6 +169,7 @@ class _Examiner:
                 step = env.step(action)
                 if not isinstance(step, Step) or not isinstance(step.observation, str) or not step.observation:
                     raise Violation(f"{action[:40]!r} was not answered with an observation: {step!r}")
+                checked(step)
                 if step.reward:
                     raise Violation(f"{action[:40]!r} was rewarded with {step.reward}")
         return f"{len(NONSENSE)} kinds"
@@ -239,7 +242,7 @@ class _Examiner:
             action = env.expert()
             if action is None:
                 return None
-            steps.append(env.step(action))
+            steps.append(checked(env.step(action)))
             if steps[-1].terminated or steps[-1].truncated:
                 break
         return steps

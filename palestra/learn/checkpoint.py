@@ -76,9 +76,7 @@ def restore(folder: Path, learner: Learner) -> None:
     for name, parameter in _trained(learner):
         found = {kind: moments[f"{name}/{kind}"] for kind in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{kind}" in moments}
         if found:
-            learner.optimizer.state[parameter] = {
-                kind: moment.to(parameter.device if kind != "step" else "cpu") for kind, moment in found.items()
-            }
+            learner.optimizer.state[parameter] = {kind: moment.to(parameter.device) for kind, moment in found.items()}
 
 
 def remove(folder: Path) -> None:

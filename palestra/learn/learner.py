@@ -48,8 +48,7 @@ class Learner:
 
     def prepare(self, groups: list[Group], algo: Algorithm) -> Batch:
         """Pack what may be learnt from, and add the log-probs that the algorithm needs."""
-        learnable = [[t for t in group.valid if t.segments and (algo.overlong == "train" or not t.stop.is_overlong)] for group in groups]
-        batch = pack([trajectories for trajectories in learnable if trajectories]).to(self.model.device)
+        batch = pack([learnable for group in groups if (learnable := algo.learnable(group))]).to(self.model.device)
         return replace(batch, **{f"{need}_logp_C": self._logprobs(batch, need) for need in sorted(algo.needs)})
 
     def remember_reference(self, model: PreTrainedModel | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import os
 import signal
 import sys
@@ -11,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +22,8 @@ from palestra.envs.base import Environment
 from palestra.types import Step, Stop, Task
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class EnvFault(Exception):
@@ -31,6 +36,15 @@ class EnvTimeout(EnvFault):
     """The environment did not answer before its deadline."""
 
     stop = Stop.TIMEOUT
+
+
+def checked(step: Step) -> Step:
+    """The step as it can be stored: an environment that answers with something else is broken."""
+    if not isinstance(step, Step):
+        raise TypeError(f"step must return a Step, not {step!r}")
+    if not isinstance(step.observation, str) or not math.isfinite(step.reward):
+        raise TypeError(f"a step needs a text and a finite reward, not {step.observation!r} and {step.reward!r}")
+    return replace(step, reward=float(step.reward), info=msgspec.to_builtins(step.info, str_keys=True))
 
 
 class EnvHandle(Protocol):
@@ -56,10 +70,10 @@ class InlineHandle:
         self._env: Environment | None = None
 
     async def reset(self, task: Task) -> str:
-        return self._call(lambda env: env.reset(task))
+        return self._call(lambda env: msgspec.convert(env.reset(task), str))
 
     async def step(self, action: str) -> Step:
-        return self._call(lambda env: env.step(action))
+        return self._call(lambda env: checked(env.step(action)))
 
     async def actions(self) -> list[str] | None:
         return self._call(lambda env: env.actions())
@@ -159,7 +173,10 @@ class ProcessHandle:
         reply = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
         if "error" in reply:
             raise EnvFault(msgspec.json.decode(reply["error"], type=str))
-        return msgspec.json.decode(reply["result"], type=kind)
+        try:
+            return msgspec.json.decode(reply["result"], type=kind)
+        except msgspec.ValidationError as error:
+            raise EnvFault(f"{method} gave a wrong answer: {error}") from error
 
     async def _exchange(self, line: bytes) -> bytes:
         if self._process is None:
@@ -193,13 +210,31 @@ class EnvPool:
     def __init__(self, make: Callable[[], EnvHandle]) -> None:
         self._make = make
         self._idle: list[EnvHandle] = []
+        self._taken: list[EnvHandle] = []
 
     def take(self) -> EnvHandle:
-        return self._idle.pop() if self._idle else self._make()
+        handle = self._idle.pop() if self._idle else self._make()
+        self._taken.append(handle)
+        return handle
 
     def give_back(self, handle: EnvHandle) -> None:
+        self._taken.remove(handle)
         self._idle.append(handle)
 
+    async def throw_away(self, handle: EnvHandle) -> None:
+        """For a handle whose environment may be broken. That closing it fails too is no news."""
+        self._taken.remove(handle)
+        await _close_quietly(handle)
+
     async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().close()
+        """Close all handles, also those that an interrupted episode still holds."""
+        handles, self._idle, self._taken = [*self._idle, *self._taken], [], []
+        for handle in handles:
+            await _close_quietly(handle)
+
+
+async def _close_quietly(handle: EnvHandle) -> None:
+    try:
+        await handle.close()
+    except EnvFault as fault:
+        log.warning("an environment could not be closed: %s", fault)

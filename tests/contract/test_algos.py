@@ -9,7 +9,7 @@ from palestra.batch import pack
 from tests.helpers import trajectory
 
 
-@pytest.fixture(params=algos.names())
+@pytest.fixture(params=[*algos.names(), "palestra.algos.sft:SFT"])
 def algo(request):
     return algos[request.param]()
 

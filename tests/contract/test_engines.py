@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from palestra.agents.formats import Plain
 from palestra.agents.render import Renderer
@@ -15,7 +17,7 @@ from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.engines.sampling import draw, noise
 from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.learn.logprobs import predict
-from palestra.model import hidden_states, new_model
+from palestra.model import hidden_states, new_model, prepare_model
 from palestra.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 
 STOP = 1
@@ -96,6 +98,59 @@ def test_an_episode_does_not_depend_on_its_company(model, deterministic):
 def test_a_deterministic_engine_repeats_itself_bit_for_bit(model):
     one, other = (asyncio.run(episodes(native(model, slots=3), 7)) for _ in range(2))
     assert [t.segments for t in one] == [t.segments for t in other]
+
+
+@pytest.mark.parametrize("shape", ["qwen2", "llama"])
+def test_models_with_fewer_key_heads_than_query_heads(shape):
+    kinds = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+    config, kind = kinds[shape]
+    torch.manual_seed(0)
+    grouped = prepare_model(
+        kind(
+            config(
+                vocab_size=97,
+                hidden_size=64,
+                intermediate_size=96,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=1024,
+                tie_word_embeddings=True,
+            )
+        )
+    )
+    (trajectory, other) = asyncio.run(episodes(native(grouped), 2, turns=5))
+    batch = pack([[trajectory, other]])
+    with torch.no_grad():
+        assert (predict(grouped, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
+
+
+def test_models_that_packing_would_change_are_refused():
+    config = MistralConfig(
+        vocab_size=97,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=3,
+        max_position_embeddings=64,
+    )
+    with pytest.raises(ValueError, match="gives other results with packed attention"):
+        prepare_model(MistralForCausalLM(config))
+
+
+def test_threads_and_many_short_episodes_lose_nobody(model):
+    """The model runs beside the episodes; none of them may wait for ever, however the threads interleave."""
+    engine = native(model, slots=4, deterministic=False)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        done = asyncio.run(asyncio.wait_for(episodes(engine, 300, turns=2, max_tokens=2), timeout=60))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(done) == 300
+    assert sorted(engine._free) == [0, 1, 2, 3]
 
 
 def test_forty_rounds_of_joining_and_leaving(model):

@@ -10,10 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from palestra.baselines import evaluate_config
 from palestra.cli import main
-from palestra.config import build
+from palestra.config import ConfigError, build
 from palestra.display import Display
 from palestra.learn import checkpoint
+from palestra.model import PackedLayout, hidden_states, load_model, load_tokenizer
 from palestra.run import Run, read_trajectories
 from palestra.train import run_training
 
@@ -157,17 +159,56 @@ def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
 
 
 def test_the_exported_model_is_anybodys(tmp_path):
-    """Loaded by transformers alone, it computes what the learner's does."""
+    """Loaded by transformers alone, it computes what ours computes."""
     run = trained(tmp_path / "run", steps=1)
+    folder = checkpoint.newest(run.checkpoints)
     code = (
-        "import sys, torch; from transformers import AutoModelForCausalLM, AutoTokenizer;"
+        "import sys, json; from transformers import AutoModelForCausalLM, AutoTokenizer; import torch;"
         "m = AutoModelForCausalLM.from_pretrained(sys.argv[1]); t = AutoTokenizer.from_pretrained(sys.argv[1]);"
-        "print(m(torch.tensor([t.encode('say red')])).logits.sum().item() == m(torch.tensor([t.encode('say red')])).logits.sum().item())"
+        "print(json.dumps(m(torch.tensor([t.encode('say red right')])).logits[0].tolist()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(checkpoint.newest(run.checkpoints))], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "True", done.stderr
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    model = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
+    ids = torch.tensor([load_tokenizer(folder).encode("say red right")])
+    ours = model.get_output_embeddings()(hidden_states(model, ids, torch.arange(3)[None], layout=PackedLayout([3])))[0]
+    assert torch.allclose(torch.tensor(json.loads(done.stdout)), ours, atol=1e-5)
+
+
+def test_a_run_that_may_learn_from_nothing_goes_on(tmp_path):
+    """Every reply of a raw model is cut here, and cut replies are masked: no update, no error."""
+    run = trained(tmp_path / "run", **{"steps": 2, "algo.overlong": "mask", "agent.reply_tokens": 1})
+    rows = [row for row in run.metrics() if "reward" in row]
+    assert [row["stop/length"] > 0.9 for row in rows] == [True, True]
+    assert all("loss" not in row or row["stop/length"] < 1 for row in rows)
+
+
+def test_records_of_a_crash_do_not_stop_the_next_start(tmp_path):
+    run = trained(tmp_path / "run", steps=2)
+    with (run.folder / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 3, "rew')
+    resumed = Run.open(run.folder, {"steps": 3})
+    run_training(resumed, Display())
+    assert [row["phase"] for row in resumed.metrics() if "phase" in row] == ["raw", "final"]
+    assert [row["step"] for row in resumed.metrics() if "reward" in row] == [1, 2, 3]
+    assert Run.open(run.folder).config.steps == 3
+
+
+def test_what_a_resumed_run_cannot_change(tmp_path):
+    run = trained(tmp_path / "run", steps=1)
+    before = (run.folder / "config.toml").read_text()
+    with pytest.raises(ConfigError, match="model cannot be changed"):
+        Run.open(run.folder, {"model.width": 64})
+    with pytest.raises(ConfigError, match="begun without a reference"):
+        run_training(Run.open(run.folder, {"algo.kl": 0.1}), Display())
+    assert (run.folder / "config.toml").read_text() == before
+
+
+def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
+    config = build(ECHO, {"eval.horizon": 1, "eval.tasks": 3})
+    result = evaluate_config(config, agent=None, trained_horizon=2)
+    assert list(result["horizons"]) == ["1"]
+    assert list(evaluate_config(build(ECHO), agent="expert", trained_horizon=None)["horizons"]) == ["2"]  # the environment's own
 
 
 def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):

@@ -1,6 +1,10 @@
 """An environment that raises, hangs or dies: a typed stop, one retry, and no gradient."""
 
 import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from palestra.batch import pack
 from palestra.config import EnvSettings
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.rollout import Arena, Episode, collect, play_all
+from palestra.run import encode_trajectory
 from palestra.serve.handle import EnvFault, ProcessHandle
 from palestra.types import Sampling, Stop
 from tests import helpers
@@ -113,11 +118,72 @@ def test_groups_use_the_statistics_of_their_valid_members_only(words):
 
 
 def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
-    hopeless = collected(arena_for(words, "Echo", script=expert), redraws=2)  # the expert always wins: no signal, ever
+    signal = GRPO().has_signal
+    hopeless = collected(arena_for(words, "Echo", script=expert), redraws=2, has_signal=signal)  # the expert always wins: no signal, ever
     assert (len(hopeless.groups), len(hopeless.dropped)) == (3, 6)
-    mixed = collected(arena_for(words, "Echo", script=uniform), tasks=4, group=2, redraws=8)
+    mixed = collected(arena_for(words, "Echo", script=uniform), tasks=4, group=2, redraws=8, has_signal=signal)
     assert len(mixed.groups) == 4
-    assert not any(group.all_equal for group in mixed.groups)
-    assert all(group.all_equal for group in mixed.dropped)
+    assert all(signal(group) for group in mixed.groups)
+    assert not any(signal(group) for group in mixed.dropped)
     ids = [t.id for group in mixed.played for t in group.trajectories]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+@pytest.mark.parametrize(("kind", "reason"), [("AnswersNothing", "must return a Step"), ("RewardsNaN", "finite reward")])
+def test_an_environment_that_answers_nonsense_is_broken(words, kind, reason, isolation):
+    trajectories, _ = played(arena_for(words, kind, isolation=isolation, deadline_s=20), episodes(1))
+    assert trajectories[0].stop is Stop.ENV_FAULT
+    assert reason in trajectories[0].fault
+
+
+def test_numbers_of_other_libraries_are_made_storable(words):
+    trajectories, _ = played(arena_for(words, "NumpyRewards"), episodes(1))
+    assert trajectories[0].stop is Stop.DONE
+    assert encode_trajectory(trajectories[0])
+    assert type(trajectories[0].turns[0].reward) is float
+
+
+def test_an_interrupted_episode_leaves_no_worker_behind(words):
+    arena = arena_for(words, "Hangs", isolation="process", deadline_s=60)
+
+    async def scenario():
+        playing = asyncio.create_task(play_all(arena, episodes(2)))
+        while len(arena.pool._taken) < 2 or any(handle._process is None for handle in arena.pool._taken):
+            await asyncio.sleep(0.05)
+        processes = [handle._process for handle in arena.pool._taken]
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await arena.pool.close()
+        return processes
+
+    assert all(process.returncode is not None for process in asyncio.run(scenario()))
+
+
+def test_a_worker_leaves_when_its_run_is_gone():
+    """A run that is killed outright cannot clean up; its workers notice, even in the middle of a call that never ends."""
+    code = (
+        "import asyncio, os, sys\n"
+        "from palestra.serve.handle import ProcessHandle\n"
+        "from tests import helpers\n"
+        "async def main():\n"
+        "    handle = ProcessHandle('tests.helpers:Hangs', {}, 60.0)\n"
+        "    await handle.reset(helpers.Echo().tasks('train')[0])\n"
+        "    asyncio.ensure_future(handle.step('x'))\n"
+        "    await asyncio.sleep(0.3)\n"
+        "    print(handle._process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    worker = int(done.stdout)
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists() or "State:\tZ" in Path(f"/proc/{worker}/status").read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"worker {worker} is still there")
+
+
+def test_an_environment_that_cannot_be_closed_does_not_fail_the_run(words):
+    assert played(arena_for(words, "CannotClose"), episodes(1))[0][0].success

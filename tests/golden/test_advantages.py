@@ -33,3 +33,5 @@ def test_groups_are_judged_apart_and_in_any_order():
 def test_a_group_of_equals_and_a_group_of_one_have_no_signal():
     advantages = group_relative(torch.tensor([1.0, 1.0, 0.7]), torch.tensor([0, 0, 1]))
     assert advantages.tolist() == [0.0, 0.0, 0.0]
+    for reward in (0.7, 0.9, 1 / 3):  # whose mean over eight is not exactly itself
+        assert group_relative(torch.full((8,), reward), torch.zeros(8, dtype=torch.long)).tolist() == [0.0] * 8

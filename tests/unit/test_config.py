@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from palestra import config as configs
 from palestra.cli import main
@@ -29,6 +30,7 @@ def test_choosing_anew_starts_from_the_defaults():
     config = load(QUICKSTART, {"horizon.kind": "fixed", "env.name": "textcraft"})
     assert config.horizon.model_dump() == {"kind": "fixed", "turns": 20}
     assert config.env.options == {}
+    assert build({"horizon": {"turns": 2}}, {"horizon.kind": "fixed"}).horizon.full == 2  # naming the default changes nothing
     assert load(QUICKSTART, {"horizon.kind": "stages"}).horizon.full > 1  # the same choice keeps what the recipe says
 
 
@@ -59,6 +61,14 @@ BAD = [
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
     (["--env.isolation", "process"], ["env.isolation", "inline"]),
     (["--model.kind", "pretrained"], ["model.path", "required"]),
+    (["--model.kind", "pretrained", "--model.path", "no/such"], ["model.path", "no/such", "Hugging Face directory"]),
+    (["--algo.name", "foo:bar"], ["algo.name", "foo:bar", "cannot be imported"]),
+    (["--agent.format", "foo:bar"], ["agent.format", "foo:bar", "cannot be imported"]),
+    (["--env.name", "foo:bar"], ["env.name", "foo:bar", "cannot be imported"]),
+    (["--dtype", "bfloat16"], ["dtype", "bfloat16", "float32"]),
+    (["--env.options.style", "text"], ["model.tokenizer", "words", "bytes"]),
+    (["--agent.example", "true"], ["agent.example", "true", "no worked example"]),
+    *([(["--device", "cuda"], ["device", "cuda", "cpu"])] if not torch.cuda.is_available() else []),
     (["--steps.x", "1"], ["steps.x", "1", "no such table"]),
 ]
 

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [text for name, text in fences if name == language]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
@@ -45,3 +48,16 @@ def test_recipes_that_are_named_exist():
     for page in PAGES:
         for recipe in re.findall(r"recipes/[\w/-]+\.toml", page.read_text()):
             assert (ROOT / recipe).is_file(), recipe
+
+
+def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tmp_path):
+    page = ROOT / "docs" / "environments.md"
+    (tmp_path / "my_module.py").write_text("\n".join(blocks(page, "python")[:3]))
+    small = "--steps 1 --out run --warm_start.episodes 20 --warm_start.updates 2 --eval.tasks 5 --rollout.tasks 2"
+    commands = [line for line in "\n".join(blocks(page, "")).splitlines() if "env check" in line or "palestra train" in line]
+    for line in commands:
+        line = line.replace("recipes/", f"{ROOT}/recipes/") + (f" {small}" if "train" in line else "")
+        command = [sys.executable, "-c", "from palestra.cli import main; main()", *shlex.split(line)[1:]]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert len(commands) == 2

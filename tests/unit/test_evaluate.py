@@ -22,6 +22,12 @@ def test_clustered():
     assert clustered([0.4, 0.5, 0.6]) == pytest.approx((0.38684, 0.61316), abs=1e-4)
 
 
+def test_all_alike_is_not_certain():
+    # 100 tasks, never solved: not [0, 0] but Wilson's [0, z^2 / (n + z^2)] = 3.8415 / 103.8415
+    assert clustered([0.0] * 100) == pytest.approx((0.0, 0.036993), abs=1e-5)
+    assert clustered([1.0] * 100)[0] < 0.97
+
+
 def test_avg_and_pass_at_k():
     # task a: 1 of 2, task b: 0 of 2, task c: 2 of 2 -> avg (.5 + 0 + 1) / 3 = .5, pass 2 of 3
     outcomes = [("a", True), ("a", False), ("b", False), ("b", False), ("c", True), ("c", True)]
