@@ -6,7 +6,7 @@ and losses see only these, so no mask can be forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -108,8 +108,8 @@ def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     return first + torch.arange(int(lengths.sum()), device=starts.device)
 
 
-def pack(groups: list[list[Trajectory]]) -> Batch:
-    """One batch of all trajectories; those of one inner list form a group."""
+def pack(groups: list[list[Trajectory]], reward: Callable[[Trajectory], float] = lambda trajectory: trajectory.reward) -> Batch:
+    """One batch of all trajectories; those of one inner list form a group. `reward` is what each is credited with."""
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
@@ -125,7 +125,7 @@ def pack(groups: list[list[Trajectory]]) -> Batch:
         turn_C=torch.tensor([turn for trajectory in trajectories for turn in _turn_of_chosen(trajectory)]),
         sampled_logp_C=sampled_logp_C,
         old_logp_C=sampled_logp_C,
-        reward_N=torch.tensor([trajectory.reward for trajectory in trajectories]),
+        reward_N=torch.tensor([reward(trajectory) for trajectory in trajectories]),
         group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group]),
     )
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from palestra.algos.losses import Stats
@@ -32,6 +33,13 @@ class Algorithm(Settings):
     overlong: Literal["train", "mask"] = "train"
     """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
 
+    invalid_penalty: NonNegativeFloat = 0.0
+    """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
+
+    def reward(self, trajectory: Trajectory) -> float:
+        """What the trajectory is credited with."""
+        return trajectory.reward - self.invalid_penalty * sum(turn.invalid for turn in trajectory.turns)
+
     def learnable(self, group: Group) -> list[Trajectory]:
         """The trajectories of a group that enter the gradient and its statistics."""
         kept = [t for t in group.valid if t.sampled_tokens]
@@ -39,7 +47,7 @@ class Algorithm(Settings):
 
     def has_signal(self, group: Group) -> bool:
         """Whether there is something to learn from the group: a group of equals is replaced in dynamic sampling."""
-        return len({trajectory.reward for trajectory in self.learnable(group)}) > 1
+        return len({self.reward(trajectory) for trajectory in self.learnable(group)}) > 1
 
     @property
     def needs(self) -> frozenset[Need]:

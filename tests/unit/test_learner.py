@@ -1,6 +1,7 @@
 """Packing changes nothing, accumulation changes nothing, and what is not a number is not learnt."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -96,6 +97,19 @@ def test_faults_have_no_part_in_the_batch_nor_in_the_statistics(model):
     assert batch.ids_T[batch.chosen_T].tolist() == [5, 6]
     # 1 and 0 against their own mean of .5; with the faults as failures it would be 1 against .2
     assert GRPO(scale=False).advantages(batch).tolist() == [0.5, -0.5]
+
+
+def test_invalid_actions_can_cost_something(model):
+    clumsy = trajectory(("see", [3]), ("say", [5]), ("see", [4]), ("say", [5]), reward=1.0)
+    clumsy = replace(clumsy, turns=[replace(clumsy.turns[0], invalid=True), clumsy.turns[1]])
+    neat = trajectory(("see", [3]), ("say", [6]), reward=1.0)
+    group = Group(None, [clumsy, neat])
+    assert not GRPO().has_signal(group)
+    algo = GRPO(invalid_penalty=0.1, scale=False)
+    assert algo.has_signal(group)
+    # 0.9 and 1.0 against their mean of 0.95; the two chosen tokens of the first come first
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
+    assert clumsy.reward == 1.0
 
 
 @pytest.mark.parametrize(("overlong", "trained"), [("train", [5, 6, 7]), ("mask", [5])])
