@@ -210,8 +210,9 @@ class Config(Settings):
     def _fits_together(self) -> Config:
         if isinstance(self.engine, NativeSettings) and self.engine.deterministic and self.env.isolation != "inline":
             raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
-        if isinstance(self.algo, GRPO) and self.rollout.group < 2:
-            raise ValueError(f"rollout.group = {self.rollout.group}: GRPO compares trajectories of a task and needs at least 2")
+        if self.algo.compares_within_groups and self.rollout.group < 2:
+            reason = f"{self.algo.name} compares trajectories of a task and needs at least 2"
+            raise ValueError(f"rollout.group = {self.rollout.group}: {reason}")
         if isinstance(self.model, NewModel) and self.dtype != "float32":
             raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
         kind = envs[self.env.name]

@@ -14,8 +14,11 @@ T = TypeVar("T")
 def nearest(name: str, choices: Iterable[str]) -> str:
     """A hint for an error message: the choice most like `name`, or all of them."""
     known = sorted(choices)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+    close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    if not close:
+        return f"there are: {', '.join(known)}"
+    alike = [difflib.SequenceMatcher(None, name, choice).ratio() for choice in close]
+    return f"did you mean {' or '.join(repr(choice) for choice, ratio in zip(close, alike, strict=True) if ratio == alike[0])}?"
 
 
 class UnknownName(KeyError):

@@ -9,4 +9,14 @@ from palestra.registry import Registry
 if TYPE_CHECKING:
     from palestra.algos.base import Algorithm
 
-algos: Registry[type[Algorithm]] = Registry("algos", {"grpo": "palestra.algos.grpo:GRPO"})
+algos: Registry[type[Algorithm]] = Registry(
+    "algos",
+    {
+        "grpo": "palestra.algos.grpo:GRPO",
+        "dr_grpo": "palestra.algos.dr_grpo:DrGRPO",
+        "gspo": "palestra.algos.gspo:GSPO",
+        "cispo": "palestra.algos.cispo:CISPO",
+        "rloo": "palestra.algos.rloo:RLOO",
+        "reinforce_pp": "palestra.algos.reinforce_pp:ReinforcePP",
+    },
+)

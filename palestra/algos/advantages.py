@@ -31,6 +31,21 @@ def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps
     return (centred_N / (variance_N.sqrt() + eps)).float()
 
 
+def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
+    """RLOO (arXiv:2402.14740): each reward against the mean of the others of its group. A group of one gets 0."""
+    exact_N = reward_N.double()
+    size_N = group_N.bincount()[group_N]
+    centred_N = (exact_N - group_mean(exact_N, group_N)) * size_N / (size_N - 1).clamp(min=1)
+    return torch.where(_all_equal(reward_N, group_N), 0.0, centred_N).float()
+
+
+def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
+    """With mean 0 and standard deviation 1 over all chosen tokens, as REINFORCE++ (arXiv:2501.03262) has its advantages."""
+    if len(x_C) < 2:
+        return torch.zeros_like(x_C)
+    return (x_C - x_C.mean()) / (x_C.std() + eps)
+
+
 def _all_equal(reward_N: Tensor, group_N: Tensor) -> Tensor:
     """Whether each trajectory's group has but one reward."""
     groups = int(group_N.max()) + 1

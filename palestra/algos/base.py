@@ -46,13 +46,20 @@ class Algorithm(Settings):
         return kept if self.overlong == "train" else [t for t in kept if not t.stop.is_overlong]
 
     def has_signal(self, group: Group) -> bool:
-        """Whether there is something to learn from the group: a group of equals is replaced in dynamic sampling."""
+        """Whether there is something to learn from the group: one without is replaced in dynamic sampling."""
+        if not self.compares_within_groups:
+            return bool(self.learnable(group))
         return len({self.reward(trajectory) for trajectory in self.learnable(group)}) > 1
 
     @property
     def needs(self) -> frozenset[Need]:
         """The log-probs to be computed before the first update, besides those the engine gave."""
         return frozenset()
+
+    @property
+    def compares_within_groups(self) -> bool:
+        """Whether a trajectory without others of its task teaches nothing."""
+        return True
 
     @property
     def learns_only_from_advantages(self) -> bool:

@@ -17,23 +17,66 @@ Normalise = Literal["token", "sequence", "constant"]
 
 
 def clipped_policy_loss(
-    logp_C: Tensor, old_logp_C: Tensor, advantage_C: Tensor, *, clip_low: float, clip_high: float
+    log_ratio_C: Tensor, advantage_C: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
 ) -> tuple[Tensor, Stats]:
-    """PPO's pessimistic surrogate (arXiv:1707.06347, eq. 7), with its own upper bound (clip-higher, arXiv:2503.14476)."""
-    log_ratio_C = logp_C - old_logp_C
+    """PPO's pessimistic surrogate (arXiv:1707.06347, eq. 7), with its own upper bound (clip-higher, arXiv:2503.14476).
+
+    `dual_clip` bounds what a bad token of a large ratio can cost (arXiv:1912.09729, eq. 5).
+    """
     ratio_C = log_ratio_C.exp()
     clipped_C = ratio_C.clamp(1 - clip_low, 1 + clip_high)
-    loss_C = -torch.minimum(ratio_C * advantage_C, clipped_C * advantage_C)
-    with torch.no_grad():
-        held_back_C = clipped_C * advantage_C < ratio_C * advantage_C
-        stats = {"policy/clipped": held_back_C.float(), "policy/kl": ratio_C - 1 - log_ratio_C}
-    return loss_C, stats
+    gain_C = torch.minimum(ratio_C * advantage_C, clipped_C * advantage_C)
+    if dual_clip is not None:
+        gain_C = torch.where(advantage_C < 0, torch.maximum(gain_C, dual_clip * advantage_C), gain_C)
+    return -gain_C, {"policy/clipped": (gain_C < ratio_C * advantage_C).float().detach()}
 
 
-def kl_to_reference(logp_C: Tensor, reference_logp_C: Tensor) -> Tensor:
-    """The k3 estimate of KL(policy || reference): unbiased and never negative (GRPO, arXiv:2402.03300, eq. 4)."""
-    log_ratio_C = reference_logp_C - logp_C
+def cispo_loss(log_ratio_C: Tensor, logp_C: Tensor, advantage_C: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Stats]:
+    """CISPO (arXiv:2506.13585): the importance weight is clipped and carries no gradient, so that every token keeps its own."""
+    ratio_C = log_ratio_C.exp().detach()
+    weight_C = ratio_C.clamp(1 - clip_low, 1 + clip_high)
+    return -weight_C * advantage_C * logp_C, {"policy/clipped": (weight_C != ratio_C).float()}
+
+
+def sequence_log_ratio(log_ratio_C: Tensor, owner_C: Tensor, logp_C: Tensor) -> Tensor:
+    """GSPO (arXiv:2507.18071, eq. 14): the mean log-ratio of the trajectory, whose gradient each token shares."""
+    trajectories = int(owner_C.max()) + 1
+    zeros_N = torch.zeros(trajectories, dtype=log_ratio_C.dtype, device=log_ratio_C.device)
+    mean_N = zeros_N.index_add(0, owner_C, log_ratio_C.detach()) / owner_C.bincount(minlength=trajectories).clamp(min=1)
+    return mean_N[owner_C] + logp_C - logp_C.detach()
+
+
+KL = Literal["k1", "k2", "k3"]
+
+
+def kl_divergence(logp_C: Tensor, other_logp_C: Tensor, estimator: KL = "k3") -> Tensor:
+    """Of the policy from another one, per token, for samples of the policy.
+
+    k1: unbiased, of either sign. k2: never negative, with the gradient of the divergence itself. k3: unbiased and never negative
+    (what GRPO uses, arXiv:2402.03300, eq. 4).
+    """
+    log_ratio_C = other_logp_C - logp_C
+    if estimator == "k1":
+        return -log_ratio_C
+    if estimator == "k2":
+        return log_ratio_C.square() / 2
     return log_ratio_C.exp() - 1 - log_ratio_C
+
+
+def importance_correction(
+    learner_logp_C: Tensor, sampled_logp_C: Tensor, owner_C: Tensor, *, level: Literal["token", "sequence"], cap: float, mask: bool
+) -> Tensor:
+    """The weight that makes up for an engine whose probabilities are not the learner's: truncated at `cap`, or 0 beyond it.
+
+    Truncated importance sampling (arXiv:1802.01561's rho-bar applied to the sampler) per token, or over a whole trajectory.
+    """
+    log_weight_C = learner_logp_C - sampled_logp_C
+    if level == "sequence":
+        trajectories = int(owner_C.max()) + 1
+        zeros_N = torch.zeros(trajectories, dtype=log_weight_C.dtype, device=log_weight_C.device)
+        log_weight_C = zeros_N.index_add(0, owner_C, log_weight_C)[owner_C]
+    weight_C = log_weight_C.exp()
+    return torch.where(weight_C > cap, 0.0, weight_C) if mask else weight_C.clamp(max=cap)
 
 
 def token_weights(owner_C: Tensor, trajectories: int, *, normalise: Normalise, constant: int = 1) -> Tensor:

@@ -15,6 +15,10 @@ from palestra.batch import Batch
 class SFT(Algorithm):
     name: Literal["sft"] = "sft"
 
+    @property
+    def compares_within_groups(self) -> bool:
+        return False
+
     def advantages(self, batch: Batch) -> Tensor:
         return torch.ones_like(batch.sampled_logp_C)
 

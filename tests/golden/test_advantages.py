@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from palestra.algos.advantages import group_mean, group_relative
+from palestra.algos.advantages import group_mean, group_relative, leave_one_out, whiten
 
 
 def test_group_mean():
@@ -35,3 +35,15 @@ def test_a_group_of_equals_and_a_group_of_one_have_no_signal():
     assert advantages.tolist() == [0.0, 0.0, 0.0]
     for reward in (0.7, 0.9, 1 / 3):  # whose mean over eight is not exactly itself
         assert group_relative(torch.full((8,), reward), torch.zeros(8, dtype=torch.long)).tolist() == [0.0] * 8
+
+
+def test_leave_one_out():
+    # group 0: others' means (0+2)/2 = 1, (1+2)/2 = 1.5, (1+0)/2 = 0.5; group 1 has nobody to compare with
+    advantages = leave_one_out(torch.tensor([1.0, 0.0, 2.0, 5.0]), torch.tensor([0, 0, 0, 1]))
+    assert advantages.tolist() == pytest.approx([0.0, -1.5, 1.5, 0.0])
+
+
+def test_whiten():
+    # 1, 2, 3: mean 2, deviation 1
+    assert whiten(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([-1.0, 0.0, 1.0])
+    assert whiten(torch.tensor([4.0])).tolist() == [0.0]

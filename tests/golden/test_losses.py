@@ -7,7 +7,14 @@ import torch
 
 from palestra.algos.base import Prediction
 from palestra.algos.grpo import GRPO
-from palestra.algos.losses import clipped_policy_loss, kl_to_reference, token_weights
+from palestra.algos.losses import (
+    cispo_loss,
+    clipped_policy_loss,
+    importance_correction,
+    kl_divergence,
+    sequence_log_ratio,
+    token_weights,
+)
 from palestra.algos.sft import SFT
 from palestra.batch import pack
 from tests.helpers import trajectory
@@ -17,39 +24,37 @@ def test_clipped_policy_loss():
     # ratios 2, 0.5, 1; advantages +1, -1, +1; clip 0.2
     # -min(2, 1.2) = -1.2;  -min(-0.5, -0.8) = 0.8;  -min(1, 1) = -1
     logp = torch.tensor([math.log(2), math.log(0.5), 0.0])
-    loss, stats = clipped_policy_loss(logp, torch.zeros(3), torch.tensor([1.0, -1.0, 1.0]), clip_low=0.2, clip_high=0.2)
+    loss, stats = clipped_policy_loss(logp, torch.tensor([1.0, -1.0, 1.0]), clip_low=0.2, clip_high=0.2)
     assert loss.tolist() == pytest.approx([-1.2, 0.8, -1.0])
     assert stats["policy/clipped"].tolist() == [1.0, 1.0, 0.0]
-    # k3: r - 1 - log r = 2 - 1 - 0.6931, 0.5 - 1 + 0.6931, 0
-    assert stats["policy/kl"].tolist() == pytest.approx([0.3068528, 0.1931472, 0.0])
 
 
 def test_the_clip_only_holds_back_what_would_go_further():
     # ratio 2 with advantage -1: -min(-2, -1.2) = 2, not clipped; ratio 0.5 with advantage +1: -min(0.5, 0.8) = -0.5, not clipped
     logp = torch.tensor([math.log(2), math.log(0.5)])
-    loss, stats = clipped_policy_loss(logp, torch.zeros(2), torch.tensor([-1.0, 1.0]), clip_low=0.2, clip_high=0.2)
+    loss, stats = clipped_policy_loss(logp, torch.tensor([-1.0, 1.0]), clip_low=0.2, clip_high=0.2)
     assert loss.tolist() == pytest.approx([2.0, -0.5])
     assert stats["policy/clipped"].tolist() == [0.0, 0.0]
 
 
 def test_clip_higher():
     # ratio 1.25: below 1.28, so -1.25 stands; with 0.2 it is -1.2
-    logp, zeros, ones = torch.tensor([math.log(1.25)]), torch.zeros(1), torch.ones(1)
-    assert clipped_policy_loss(logp, zeros, ones, clip_low=0.2, clip_high=0.28)[0].item() == pytest.approx(-1.25)
-    assert clipped_policy_loss(logp, zeros, ones, clip_low=0.2, clip_high=0.2)[0].item() == pytest.approx(-1.2)
+    logp, ones = torch.tensor([math.log(1.25)]), torch.ones(1)
+    assert clipped_policy_loss(logp, ones, clip_low=0.2, clip_high=0.28)[0].item() == pytest.approx(-1.25)
+    assert clipped_policy_loss(logp, ones, clip_low=0.2, clip_high=0.2)[0].item() == pytest.approx(-1.2)
 
 
 def test_the_gradient_stops_where_the_clip_binds():
     # d/dlogp of -r*A is -r*A = -1.1 inside the clip and 0 beyond it
     logp = torch.tensor([math.log(1.1), math.log(2.0)], requires_grad=True)
-    loss, _ = clipped_policy_loss(logp, torch.zeros(2), torch.ones(2), clip_low=0.2, clip_high=0.2)
+    loss, _ = clipped_policy_loss(logp, torch.ones(2), clip_low=0.2, clip_high=0.2)
     loss.sum().backward()
     assert logp.grad.tolist() == pytest.approx([-1.1, 0.0])
 
 
-def test_kl_to_reference():
+def test_kl_divergence():
     # log(ref/new) = log 2: 2 - 1 - 0.6931 = 0.3069; equal: 0
-    assert kl_to_reference(torch.tensor([0.0, -1.0]), torch.tensor([math.log(2), -1.0])).tolist() == pytest.approx([0.3068528, 0.0])
+    assert kl_divergence(torch.tensor([0.0, -1.0]), torch.tensor([math.log(2), -1.0])).tolist() == pytest.approx([0.3068528, 0.0])
 
 
 def test_token_weights():
@@ -88,3 +93,48 @@ def test_sft_is_the_mean_negative_log_prob_of_chosen_tokens():
     algo = SFT()
     loss, _ = algo.loss(Prediction(torch.tensor([-1.0, -3.0]), torch.zeros(2)), batch)
     assert (loss * algo.weights(batch)).sum().item() == pytest.approx(2.0)
+
+
+def test_kl_estimators():
+    # log(p/q) = log 2 for samples of p: k1 = 0.6931, k2 = 0.6931^2 / 2 = 0.2402, k3 = 0.5 - 1 + 0.6931 = 0.1931
+    p, q = torch.tensor([0.0]), torch.tensor([-math.log(2)])
+    found = [kl_divergence(p, q, estimator).item() for estimator in ("k1", "k2", "k3")]
+    assert found == pytest.approx([0.6931472, 0.2402265, 0.1931472])
+
+
+def test_dual_clip():
+    # ratio 10 with advantage -1 costs 10; bounded at 3 it costs 3. Ratio 10 with advantage +1 is clipped at 1.2 as before
+    log_ratio = torch.tensor([math.log(10), math.log(10)])
+    loss, _ = clipped_policy_loss(log_ratio, torch.tensor([-1.0, 1.0]), clip_low=0.2, clip_high=0.2, dual_clip=3.0)
+    assert loss.tolist() == pytest.approx([3.0, -1.2])
+
+
+def test_cispo():
+    # ratio 2, clipped to 1.28: loss -1.28 * A * logp = -1.28 * 1 * -0.5 = 0.64, gradient -1.28; unlike PPO's it is not 0
+    logp = torch.tensor([-0.5], requires_grad=True)
+    loss, stats = cispo_loss(logp + 0.5 + math.log(2), logp, torch.tensor([1.0]), clip_low=1.0, clip_high=0.28)
+    loss.sum().backward()
+    assert loss.item() == pytest.approx(0.64)
+    assert logp.grad.item() == pytest.approx(-1.28)
+    assert stats["policy/clipped"].item() == 1.0
+
+
+def test_gspo_has_one_ratio_for_each_trajectory():
+    # trajectory 0: log-ratios 0.2 and 0.4, mean 0.3; trajectory 1: 0.1. Each token's gradient is the ratio: e^0.3, e^0.3, e^0.1
+    logp = torch.tensor([0.2, 0.4, 0.1], requires_grad=True)
+    log_ratio = sequence_log_ratio(logp, torch.tensor([0, 0, 1]), logp)
+    assert log_ratio.tolist() == pytest.approx([0.3, 0.3, 0.1])
+    log_ratio.exp().sum().backward()
+    assert logp.grad.tolist() == pytest.approx([math.exp(0.3), math.exp(0.3), math.exp(0.1)])
+
+
+def test_importance_correction():
+    # the learner says e^0.5 = 1.65 times and e^1 = 2.72 times what the engine said; cap 2. Over the trajectory: e^1.5 = 4.48
+    learner, engine, owners = torch.tensor([0.5, 1.0, -1.0]), torch.zeros(3), torch.tensor([0, 0, 1])
+    token = {"level": "token", "cap": 2.0}
+    sequence = {"level": "sequence", "cap": 5.0}
+    assert importance_correction(learner, engine, owners, **token, mask=False).tolist() == pytest.approx([1.6487213, 2.0, 0.3678794])
+    assert importance_correction(learner, engine, owners, **token, mask=True).tolist() == pytest.approx([1.6487213, 0.0, 0.3678794])
+    assert importance_correction(learner, engine, owners, **sequence, mask=True).tolist() == pytest.approx(
+        [4.4816891, 4.4816891, 0.3678794]
+    )

@@ -1,5 +1,6 @@
 """A run is one closed object: what it prints it loads again, and what is wrong is said in one line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -95,9 +96,19 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
         load(broken)
 
 
-def test_settings_that_an_algorithm_does_not_use_are_errors():
-    with pytest.raises(ConfigError, match="constant goes with normalise"):
-        build({"algo": {"constant": 5}})
+@pytest.mark.parametrize(
+    ("algo", "reason"),
+    [
+        ({"constant": 5}, "constant goes with normalise"),
+        ({"kl_estimator": "k1"}, "do nothing while kl = 0"),
+        ({"correction": {"cap": 3.0}}, "correction needs recompute_old"),
+        ({"name": "cispo", "dual_clip": 3.0}, "dual_clip and ratio = 'sequence' go with objective = 'clip'"),
+        ({"name": "rloo", "scale": True}, "algo.scale = True: there is no such setting"),
+    ],
+)
+def test_settings_that_an_algorithm_does_not_use_are_errors(algo, reason):
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        build({"algo": algo})
 
 
 def test_every_choice_that_a_flag_can_make_is_known():

@@ -1,0 +1,17 @@
+"""CISPO (arXiv:2506.13585): importance weights are clipped, not gradients; no token falls silent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat
+
+from palestra.algos.grpo import GroupRelative
+
+
+class CISPO(GroupRelative):
+    name: Literal["cispo"] = "cispo"
+    objective: Literal["clip", "cispo"] = "cispo"
+    clip_low: NonNegativeFloat = 1.0
+    """No lower bound."""
+    clip_high: NonNegativeFloat = 0.28

@@ -1,0 +1,18 @@
+"""Dr. GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the deviation and by the length."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from palestra.algos.grpo import GroupRelative
+from palestra.algos.losses import Normalise
+
+
+class DrGRPO(GroupRelative):
+    name: Literal["dr_grpo"] = "dr_grpo"
+    scale: bool = False
+    normalise: Normalise = "constant"
+    constant: PositiveInt | None = 256
+    """The token budget of an episode: it sets the scale of the loss and nothing else."""

@@ -1,0 +1,19 @@
+"""GSPO (arXiv:2507.18071): one importance ratio for each trajectory, clipped as a whole."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat
+
+from palestra.algos.grpo import GroupRelative
+from palestra.algos.losses import Normalise
+
+
+class GSPO(GroupRelative):
+    name: Literal["gspo"] = "gspo"
+    ratio: Literal["token", "sequence"] = "sequence"
+    clip_low: NonNegativeFloat = 3e-4
+    clip_high: NonNegativeFloat = 4e-4
+    """Ratios of whole trajectories are means over their tokens, so they stay far closer to 1."""
+    normalise: Normalise = "sequence"
