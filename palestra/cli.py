@@ -69,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("-h", "--help", action="store_true", help="show this and all settings of the recipe")
     train.set_defaults(run=_train, takes_settings=True, parser=train)
 
+    explain = commands.add_parser("explain", help="print what a recipe optimises, with the numbers filled in", allow_abbrev=False)
+    explain.add_argument("recipe", type=Path)
+    explain.set_defaults(run=_explain, takes_settings=True)
+
     evaluate = commands.add_parser("eval", help="evaluate a run, a model or a baseline on held-out tasks", allow_abbrev=False)
     evaluate.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="its newest checkpoint is evaluated")
     evaluate.add_argument("--model", metavar="DIR", help="a Hugging Face directory instead of a run")
@@ -227,6 +231,13 @@ def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     tyro.cli(
         tyro.conf.AvoidSubcommands[configs.Config], default=config, args=["--help"], prog="palestra train RECIPE", use_underscores=True
     )
+
+
+def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra import config as configs
+    from palestra.explain import explain
+
+    print(explain(configs.load(known.recipe, settings)))
 
 
 # eval

@@ -67,6 +67,19 @@ class Algorithm(Settings):
         return False
 
     @abstractmethod
+    def explain(self) -> list[str]:
+        """The objective as formulas with the numbers filled in, a line each. i: a trajectory, c: a token that the policy chose."""
+
+    def explain_reward(self) -> list[str]:
+        """What a trajectory is credited with, and which have no part."""
+        penalty = f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
+        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
+        return [
+            f"R_i = sum of the environment's rewards{penalty}",
+            f"trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
+        ]
+
+    @abstractmethod
     def advantages(self, batch: Batch) -> Tensor:
         """How much better than expected each chosen token's trajectory went."""
 

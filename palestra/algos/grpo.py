@@ -17,6 +17,11 @@ class GroupRelative(PolicyGradient):
     scale: bool = True
     """Divide by the group's standard deviation."""
 
+    @property
+    def credit(self) -> str:
+        centred = "R_i - mean R of the group"
+        return f"({centred}) / (deviation of R in the group + 1e-6)" if self.scale else centred
+
     def advantages(self, batch: Batch) -> Tensor:
         return self.penalised(group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C], batch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -68,6 +69,39 @@ class PolicyGradient(Algorithm):
         if self.objective == "cispo" and (self.dual_clip is not None or self.ratio == "sequence"):
             raise ValueError("dual_clip and ratio = 'sequence' go with objective = 'clip' only")
         return self
+
+    @property
+    @abstractmethod
+    def credit(self) -> str:
+        """The formula of A_i."""
+
+    def explain(self) -> list[str]:
+        low, high = f"{1 - self.clip_low:g}", f"{1 + self.clip_high:g}"
+        if self.objective == "cispo":
+            gain = f"stop_gradient(clip(r_c, {low}, {high})) A_c log p(c)"
+        else:
+            gain = f"min(r_c A_c, clip(r_c, {low}, {high}) A_c)"
+        if self.dual_clip is not None:
+            gain += f", and at least {self.dual_clip:g} A_c where A_c < 0"
+        if self.correction is not None:
+            beyond = "0 beyond it" if self.correction.mask else "cut there"
+            gain = f"w_c {gain}, where w = p_learner / p_engine per {self.correction.level}, at most {self.correction.cap:g} ({beyond})"
+        ratio = "p(c) / p_old(c)" if self.ratio == "token" else "exp(mean over the tokens of i of log p(c) / p_old(c))"
+        old = "the learner's own before the first update of the step" if self.recompute_old else "as the engine sampled"
+        weights = {
+            "token": "1 / (all chosen tokens)",
+            "sequence": "1 / (trajectories x chosen tokens of i)",
+            "constant": f"1 / (trajectories x {self.constant})",
+        }
+        in_loss, in_reward = (f" - {self.kl:g} KL_c" if self.kl and self.kl_place == place else "" for place in ("loss", "reward"))
+        kl = [f"KL_c = {self.kl_estimator} estimate of the divergence from the model before the first step"] if self.kl else []
+        return [
+            f"maximise the sum over chosen tokens c of  {weights[self.normalise]} x [ {gain}{in_loss} ]",
+            f"r_c = {ratio};  p_old: {old}",
+            f"A_c = A_i{in_reward};  A_i = {self.credit}",
+            *kl,
+            *self.explain_reward(),
+        ]
 
     @property
     def needs(self) -> frozenset[Need]:

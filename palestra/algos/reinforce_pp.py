@@ -20,6 +20,10 @@ class ReinforcePP(PolicyGradient):
     def compares_within_groups(self) -> bool:
         return self.baseline
 
+    @property
+    def credit(self) -> str:
+        return f"{'R_i - mean R of the group' if self.baseline else 'R_i'}, whitened over all chosen tokens of the step"
+
     def advantages(self, batch: Batch) -> Tensor:
         credit_N = group_relative(batch.reward_N, batch.group_N, scale=False) if self.baseline else batch.reward_N
         return whiten(self.penalised(credit_N[batch.owner_C], batch))

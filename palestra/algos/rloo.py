@@ -14,5 +14,9 @@ from palestra.batch import Batch
 class RLOO(PolicyGradient):
     name: Literal["rloo"] = "rloo"
 
+    @property
+    def credit(self) -> str:
+        return "R_i - mean R of the others in the group"
+
     def advantages(self, batch: Batch) -> Tensor:
         return self.penalised(leave_one_out(batch.reward_N, batch.group_N)[batch.owner_C], batch)

@@ -19,6 +19,9 @@ class SFT(Algorithm):
     def compares_within_groups(self) -> bool:
         return False
 
+    def explain(self) -> list[str]:
+        return ["maximise the mean over chosen tokens c of  log p(c)"]
+
     def advantages(self, batch: Batch) -> Tensor:
         return torch.ones_like(batch.sampled_logp_C)
 

@@ -70,6 +70,22 @@ def test_dry_run_prints_the_resolved_run(capsys):
     assert "lr = 0.5" in out
 
 
+def test_explain_prints_the_objective_with_its_numbers(capsys):
+    out = run(capsys, "explain", QUICKSTART, "--algo.kl", "0.02", "--algo.overlong", "mask", "--algo.clip_high", "0.3")
+    assert "min(r_c A_c, clip(r_c, 0.8, 1.3) A_c) - 0.02 KL_c" in out
+    assert "A_i = R_i - mean R of the group" in out
+    assert "a fault or a token budget ended" in out
+    assert "16 tasks x 8 trajectories" in out
+    for name, formula in [
+        ("gspo", "exp(mean over the tokens"),
+        ("cispo", "stop_gradient(clip(r_c, 0, 1.28))"),
+        ("rloo", "mean R of the others"),
+        ("reinforce_pp", "whitened"),
+        ("dr_grpo", "1 / (trajectories x 256)"),
+    ]:
+        assert formula in run(capsys, "explain", QUICKSTART, "--algo.name", name)
+
+
 def test_train_help_lists_the_settings_of_the_recipe(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["train", QUICKSTART, "--help"])

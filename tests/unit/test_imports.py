@@ -15,7 +15,7 @@ LAYERS = {
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2,
     "rollout": 3, "learn": 3,
     "metrics": 4, "evaluate": 4, "config": 4,
-    "run": 5, "assemble": 5,
+    "run": 5, "assemble": 5, "explain": 5,
     "warm_start": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6,
     "train": 7,
     "cli": 8, "__init__": 8, "__main__": 9,
