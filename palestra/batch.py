@@ -1,6 +1,6 @@
 """Trajectories as tensors: segments laid end to end, without padding.
 
-Shapes stand in names. T: all tokens. S: segments. N: trajectories. C: chosen tokens, those the policy sampled; credit
+Shapes stand in names. T: all tokens. S: segments. N: trajectories. U: turns. C: chosen tokens, those the policy sampled; credit
 and losses see only these, so no mask can be forgotten.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from palestra.types import Segment, Trajectory
+from palestra.types import Segment, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,17 @@ class Batch:
     """The trajectory (0..N-1) a segment belongs to."""
     owner_C: Tensor
     turn_C: Tensor
-    """The turn of its trajectory in which a token was chosen."""
+    """The turn (0..U-1) in which a token was chosen."""
     sampled_logp_C: Tensor
     """As the engine returned them."""
     reward_N: Tensor
     group_N: Tensor
     """Trajectories of one task share a number."""
+    reward_U: Tensor
+    """What each turn brought; trajectory by trajectory, in the order of play."""
+    owner_U: Tensor
+    anchor_U: Tensor
+    """Turns of one group that began with the same observation share a number."""
     old_logp_C: Tensor
     """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
     advantage_C: Tensor | None = None
@@ -108,11 +114,14 @@ def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     return first + torch.arange(int(lengths.sum()), device=starts.device)
 
 
-def pack(groups: list[list[Trajectory]], reward: Callable[[Trajectory], float] = lambda trajectory: trajectory.reward) -> Batch:
-    """One batch of all trajectories; those of one inner list form a group. `reward` is what each is credited with."""
+def pack(groups: list[list[Trajectory]], turn_reward: Callable[[Turn], float] = lambda turn: turn.reward) -> Batch:
+    """One batch of all trajectories; those of one inner list form a group. `turn_reward` is what a turn is credited with."""
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
+    first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
+    seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
+    anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
     owned = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
     segments = [segment for _, segment in owned]
     sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
@@ -122,10 +131,13 @@ def pack(groups: list[list[Trajectory]], reward: Callable[[Trajectory], float] =
         lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
         owner_S=torch.tensor([owner for owner, _ in owned]),
         owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
-        turn_C=torch.tensor([turn for trajectory in trajectories for turn in _turn_of_chosen(trajectory)]),
+        turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
+        reward_U=torch.tensor([turn_reward(turn) for t in trajectories for turn in t.turns]),
+        owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns]),
+        anchor_U=torch.tensor([anchors[place] for place in seen]),
         sampled_logp_C=sampled_logp_C,
         old_logp_C=sampled_logp_C,
-        reward_N=torch.tensor([reward(trajectory) for trajectory in trajectories]),
+        reward_N=torch.tensor([float(sum(turn_reward(turn) for turn in t.turns)) for t in trajectories]),
         group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group]),
     )
 

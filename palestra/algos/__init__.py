@@ -16,6 +16,7 @@ algos: Registry[type[Algorithm]] = Registry(
         "dr_grpo": "palestra.algos.dr_grpo:DrGRPO",
         "gspo": "palestra.algos.gspo:GSPO",
         "cispo": "palestra.algos.cispo:CISPO",
+        "gigpo": "palestra.algos.gigpo:GiGPO",
         "rloo": "palestra.algos.rloo:RLOO",
         "reinforce_pp": "palestra.algos.reinforce_pp:ReinforcePP",
     },

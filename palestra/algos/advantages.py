@@ -1,6 +1,6 @@
 """Credit: from rewards to advantages. Pure functions; shapes in the names.
 
-N: trajectories. C: chosen tokens.
+N: trajectories. U: turns. C: chosen tokens.
 """
 
 from __future__ import annotations
@@ -46,9 +46,23 @@ def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
     return (x_C - x_C.mean()) / (x_C.std() + eps)
 
 
+def returns_to_go(reward_U: Tensor, owner_U: Tensor, *, gamma: float) -> Tensor:
+    """What each turn and those after it bring, discounted by `gamma` a turn. Turns stand in the order of play."""
+    returns_U = reward_U.double().clone()
+    for turn in reversed(range(len(reward_U) - 1)):
+        if owner_U[turn] == owner_U[turn + 1]:
+            returns_U[turn] += gamma * returns_U[turn + 1]
+    return returns_U
+
+
+def anchored(returns_U: Tensor, anchor_U: Tensor, *, scale: bool) -> Tensor:
+    """GiGPO's step credit (arXiv:2505.10978, eq. 7): what followed from a turn against what followed from the same place in others."""
+    return group_relative(returns_U, anchor_U, scale=scale)
+
+
 def _all_equal(reward_N: Tensor, group_N: Tensor) -> Tensor:
     """Whether each trajectory's group has but one reward."""
     groups = int(group_N.max()) + 1
-    highest_G = torch.full((groups,), -torch.inf, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amax")
-    lowest_G = torch.full((groups,), torch.inf, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amin")
+    highest_G = torch.full((groups,), -torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amax")
+    lowest_G = torch.full((groups,), torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amin")
     return (highest_G == lowest_G)[group_N]

@@ -12,7 +12,7 @@ from torch import Tensor
 from palestra.algos.losses import Stats
 from palestra.batch import Batch
 from palestra.settings import Settings
-from palestra.types import Group, Trajectory
+from palestra.types import Group, Trajectory, Turn
 
 Need = Literal["old", "reference"]
 
@@ -36,9 +36,9 @@ class Algorithm(Settings):
     invalid_penalty: NonNegativeFloat = 0.0
     """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
 
-    def reward(self, trajectory: Trajectory) -> float:
-        """What the trajectory is credited with."""
-        return trajectory.reward - self.invalid_penalty * sum(turn.invalid for turn in trajectory.turns)
+    def turn_reward(self, turn: Turn) -> float:
+        """What a turn is credited with."""
+        return turn.reward - self.invalid_penalty * turn.invalid
 
     def learnable(self, group: Group) -> list[Trajectory]:
         """The trajectories of a group that enter the gradient and its statistics."""
@@ -49,7 +49,7 @@ class Algorithm(Settings):
         """Whether there is something to learn from the group: one without is replaced in dynamic sampling."""
         if not self.compares_within_groups:
             return bool(self.learnable(group))
-        return len({self.reward(trajectory) for trajectory in self.learnable(group)}) > 1
+        return len({sum(map(self.turn_reward, trajectory.turns)) for trajectory in self.learnable(group)}) > 1
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -48,7 +48,7 @@ class Learner:
 
     def prepare(self, groups: list[Group], algo: Algorithm) -> Batch:
         """Pack what may be learnt from, and add the log-probs that the algorithm needs."""
-        batch = pack([learnable for group in groups if (learnable := algo.learnable(group))], algo.reward).to(self.model.device)
+        batch = pack([learnable for group in groups if (learnable := algo.learnable(group))], algo.turn_reward).to(self.model.device)
         return replace(batch, **{f"{need}_logp_C": self._logprobs(batch, need) for need in sorted(algo.needs)})
 
     def remember_reference(self, model: PreTrainedModel | None = None) -> None:

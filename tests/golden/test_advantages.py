@@ -1,9 +1,14 @@
 """Numbers worked out by hand; the arithmetic is in the comments."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from palestra.algos.advantages import group_mean, group_relative, leave_one_out, whiten
+from palestra.algos.advantages import anchored, group_mean, group_relative, leave_one_out, returns_to_go, whiten
+from palestra.algos.gigpo import GiGPO
+from palestra.batch import pack
+from tests.helpers import trajectory
 
 
 def test_group_mean():
@@ -47,3 +52,27 @@ def test_whiten():
     # 1, 2, 3: mean 2, deviation 1
     assert whiten(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([-1.0, 0.0, 1.0])
     assert whiten(torch.tensor([4.0])).tolist() == [0.0]
+
+
+def test_returns_to_go():
+    # trajectory 0: 0, 0, 1 at gamma 0.5: 0.25, 0.5, 1; trajectory 1: 2, 1: 2 + 0.5 * 1 = 2.5, 1
+    rewards, owners = torch.tensor([0.0, 0.0, 1.0, 2.0, 1.0]), torch.tensor([0, 0, 0, 1, 1])
+    assert returns_to_go(rewards, owners, gamma=0.5).tolist() == [0.25, 0.5, 1.0, 2.5, 1.0]
+
+
+def test_anchored():
+    # place 0 was left with returns 1 and 0: +-0.5; place 1 was seen once: no comparison
+    assert anchored(torch.tensor([1.0, 0.3, 0.0]), torch.tensor([0, 1, 0]), scale=False).tolist() == [0.5, 0.0, -0.5]
+
+
+def test_gigpo_credits_turns_besides_trajectories():
+    # Both begin at "door". One opens it at once and wins; the other dawdles, comes back to "door", opens it and loses.
+    won = trajectory(("see", [1]), ("say", [2]), reward=1.0)
+    lost = trajectory(("see", [1]), ("say", [3]), ("see", [1]), ("say", [2]), ("see", [1]), ("say", [4]), reward=0.0)
+    won = replace(won, turns=[replace(won.turns[0], observation="door")])
+    places = ["door", "wall", "door"]
+    lost = replace(lost, turns=[replace(turn, observation=place) for turn, place in zip(lost.turns, places, strict=True)])
+    batch = pack([[won, lost]])
+    # episodes: +.5, -.5. Turns at "door" return 1, 0, 0: mean 1/3 -> +2/3, -1/3, -1/3; "wall" stands alone: 0
+    expected = [0.5 + 2 / 3, -0.5 - 1 / 3, -0.5, -0.5 - 1 / 3]
+    assert GiGPO(scale=False).advantages(batch).tolist() == pytest.approx(expected)

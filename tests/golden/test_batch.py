@@ -15,7 +15,10 @@ def test_pack_by_hand():
     assert batch.positions_T.tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert batch.chosen_T.int().tolist() == [0, 0, 1, 1, 0, 1, 0, 1]
     assert batch.owner_C.tolist() == [0, 0, 0, 1]
-    assert batch.turn_C.tolist() == [0, 0, 1, 0]
+    assert batch.turn_C.tolist() == [0, 0, 1, 2]  # the second trajectory's only turn is the third of all
+    assert batch.reward_U.tolist() == [0.0, 1.0, 0.5]
+    assert batch.owner_U.tolist() == [0, 0, 1]
+    assert batch.anchor_U.tolist() == [0, 0, 1]  # all observations are "", but groups are apart
     assert torch.allclose(batch.sampled_logp_C, torch.tensor([-0.1, -0.2, -0.1, -0.1]))
     assert batch.reward_N.tolist() == [1.0, 0.5]
     assert batch.group_N.tolist() == [0, 1]

@@ -36,6 +36,7 @@ def oracle_credit(name, groups):
                 "cispo": (reward - rewards.mean()) / (deviation + 1e-6),
                 "dr_grpo": reward - rewards.mean(),
                 "rloo": reward - others.mean(),
+                "gigpo": (reward - rewards.mean()) / (deviation + 1e-6),
                 "reinforce_pp": reward,
             }
             credit.append(by_name[name])
@@ -46,6 +47,8 @@ def oracle_loss(name, groups, new, old):
     """The loss of the whole batch, one trajectory at a time."""
     lengths = [t.sampled_tokens for group in groups for t in group]
     credit = np.repeat(oracle_credit(name, groups), lengths)
+    if name == "gigpo":  # every trajectory has one turn, and all of a group begin alike: the step credit equals the episode's
+        credit = 2 * credit
     if name == "reinforce_pp":
         credit = (credit - credit.mean()) / (credit.std(ddof=1) + 1e-8)
     per_trajectory, start = [], 0
@@ -97,5 +100,5 @@ def test_the_scale_of_rewards_does_not_change_who_is_credited(name):
     rng = np.random.default_rng(1)
     groups = random_groups(rng)
     algo = algos[name]()
-    once, thrice = algo.advantages(pack(groups)), algo.advantages(pack(groups, lambda t: 3 * t.reward))
+    once, thrice = algo.advantages(pack(groups)), algo.advantages(pack(groups, lambda turn: 3 * turn.reward))
     assert torch.equal(once.sign(), thrice.sign())

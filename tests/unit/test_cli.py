@@ -80,6 +80,7 @@ def test_explain_prints_the_objective_with_its_numbers(capsys):
         ("gspo", "exp(mean over the tokens"),
         ("cispo", "stop_gradient(clip(r_c, 0, 1.28))"),
         ("rloo", "mean R of the others"),
+        ("gigpo", "turns with the same observation"),
         ("reinforce_pp", "whitened"),
         ("dr_grpo", "1 / (trajectories x 256)"),
     ]:
