@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -29,6 +29,8 @@ class NativeSettings(Settings):
     """Episodes that can be in the cache at once; more than these wait for a slot."""
     prefill_tokens: PositiveInt = 8192
     """New tokens computed in one forward pass at the most, unless one request alone has more."""
+    wave: float = Field(default=0.25, ge=0, le=1)
+    """The share of live requests that must wait before they are let in together: fewer and fuller forward passes."""
     deterministic: bool = True
     """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival."""
 
@@ -147,6 +149,8 @@ class Native:
     def _admit(self) -> list[_Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
         admitted: list[_Request] = []
+        if self._running and len(self._waiting) < self.settings.wave * (len(self._waiting) + len(self._running)):
+            return admitted
         tokens = 0
         for request in self._waiting:
             slot = self._slots.get(request.session)
