@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# idle threads that spin take the other core away from whoever works
-export OMP_WAIT_POLICY := PASSIVE
 
 .PHONY: train test test-slow test-gpu lint types bench clean
 
@@ -12,7 +10,7 @@ train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
