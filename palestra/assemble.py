@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,31 +21,48 @@ from palestra.engines.base import Engine
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
 from palestra.model import byte_tokenizer, largest_context, load_model, load_tokenizer, new_model, word_tokenizer
-from palestra.rollout import Arena
+from palestra.rollout import Arena, Place
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvHandle, EnvPool, InlineHandle, ProcessHandle
 from palestra.types import Sampling, Task
 
+T = TypeVar("T")
 
-class TaskStream:
-    """The training tasks, for ever: each epoch has all of them in an order of its own. A pure function of the position."""
 
-    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
-        if not tasks:
-            raise ConfigError("env: the training split has no tasks")
-        self.tasks = list(tasks)
+class Stream(Generic[T]):
+    """Items for ever: each epoch has all of them in an order of its own. A pure function of the position."""
+
+    def __init__(self, items: Sequence[T], seed: int) -> None:
+        self.items = list(items)
         self.seed = seed
-        self._epoch, self._order = -1, list(range(len(self.tasks)))
+        self._epoch, self._order = -1, list(range(len(self.items)))
 
-    def __getitem__(self, position: int) -> Task:
-        epoch, place = divmod(position, len(self.tasks))
+    def __getitem__(self, position: int) -> T:
+        epoch, place = divmod(position, len(self.items))
         if epoch != self._epoch:
-            self._epoch, self._order = epoch, list(range(len(self.tasks)))
+            self._epoch, self._order = epoch, list(range(len(self.items)))
             random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
-        return self.tasks[self._order[place]]
+        return self.items[self._order[place]]
 
-    def slice(self, start: int, count: int) -> list[Task]:
+    def slice(self, start: int, count: int) -> list[T]:
         return [self[position] for position in range(start, start + count)]
+
+
+class TaskDraw:
+    """The training tasks of all environments, in proportion to their weights. What comes next depends only on what was drawn."""
+
+    def __init__(self, parts: Parts, seed: int) -> None:
+        self.weights = {place.label: place.weight for place in parts.config.playgrounds}
+        self.streams = {label: Stream(parts.tasks(label, "train"), seed) for label in self.weights}
+
+    def next(self, drawn: dict[str, int]) -> Task:
+        """A task of the environment that is furthest behind its share; `drawn` is counted up."""
+        label = min(self.weights, key=lambda label: (drawn.get(label, 0) + 1) / self.weights[label])
+        return self.of(label, drawn)
+
+    def of(self, label: str, drawn: dict[str, int]) -> Task:
+        drawn[label] = drawn.get(label, 0) + 1
+        return self.streams[label][drawn[label] - 1]
 
 
 def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
@@ -57,8 +75,8 @@ class Parts:
     """What `train` and `evaluate` work with."""
 
     config: Config
-    env: Environment
-    """One to ask for tasks, never played."""
+    envs: dict[str, Environment]
+    """One of each to ask for tasks, never played."""
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: Engine
@@ -71,10 +89,19 @@ class Parts:
         sampling = replace(self.arena.sampling, temperature=self.config.eval.temperature)
         return self.arena.with_(sampling=sampling)
 
+    def tasks(self, label: str, split: str) -> list[Task]:
+        """All tasks of a split, by the name that the run has for the environment."""
+        tasks = [replace(task, env=label) for task in self.envs[label].tasks(split)]
+        if not tasks:
+            raise ConfigError(f"{label}: the split {split!r} has no tasks")
+        return tasks
+
     def close(self) -> None:
-        self.loop.run(self.arena.pool.close())
+        for place in self.arena.places.values():
+            self.loop.run(place.pool.close())
         self.loop.close()
-        self.env.close()
+        for env in self.envs.values():
+            env.close()
 
 
 def check_run(config: Config) -> None:
@@ -83,31 +110,44 @@ def check_run(config: Config) -> None:
         raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
     if config.dtype != "float32":
         raise ConfigError(f"dtype = {config.dtype!r}: small updates vanish in weights of this type; train with 'float32'")
-    env = config.env.make()
-    if config.agent.example and not env.example:
-        raise ConfigError(f"agent.example = true: {config.env.name} has no worked example")
+    envs = make_envs(config)
+    for label, env in envs.items():
+        if config.agent.example and not env.example:
+            raise ConfigError(f"agent.example = true: {label} has no worked example")
     if isinstance(config.model, NewModel):
-        make_tokenizer(config.model, env)
+        make_tokenizer(config.model, envs)
     elif isinstance(config.model, PretrainedModel):
         _model_folder(config.model)
 
 
 def assemble(config: Config) -> Parts:
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
-    env = config.env.make()
-    model, tokenizer = make_model(config, env)
-    persona = make_persona(config, env, tokenizer)
+    envs = make_envs(config)
+    model, tokenizer = make_model(config, envs)
+    places = make_places(config, envs, tokenizer)
+    renderer = next(iter(places.values())).persona.renderer
     engine: Engine = config.engine.build(model, config.agent.context_tokens)  # type: ignore[attr-defined]
-    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=persona.renderer.stop_ids)
-    pool = make_pool(config.env)
-    arena = Arena(persona, engine, pool, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
-    learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed)
-    return Parts(config, env, tokenizer, learner, engine, arena, asyncio.Runner())
+    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
+    arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
+    learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed, critic=config.algo.critic_settings)
+    return Parts(config, envs, tokenizer, learner, engine, arena, asyncio.Runner())
 
 
-def make_persona(config: Config, env: Environment, tokenizer: PreTrainedTokenizerBase) -> Persona:
+def make_envs(config: Config) -> dict[str, Environment]:
+    return {place.label: place.env.make() for place in config.playgrounds}
+
+
+def make_places(config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase) -> dict[str, Place]:
+    renderer = Renderer(tokenizer, template=config.agent.template)
+    return {
+        place.label: Place(make_persona(config, envs[place.label], renderer), make_pool(place.env), envs[place.label].name)
+        for place in config.playgrounds
+    }
+
+
+def make_persona(config: Config, env: Environment, renderer: Renderer) -> Persona:
     return Persona(
-        renderer=Renderer(tokenizer, template=config.agent.template),
+        renderer=renderer,
         format=formats[config.agent.format](),
         instructions=env.instructions,
         example=env.example if config.agent.example else (),
@@ -124,7 +164,7 @@ def make_pool(settings: EnvSettings) -> EnvPool:
     return EnvPool(make)
 
 
-def make_model(config: Config, env: Environment) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and its tokenizer, read from a directory or made on the spot."""
     device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
     if isinstance(config.model, PretrainedModel):
@@ -136,7 +176,7 @@ def make_model(config: Config, env: Environment) -> tuple[PreTrainedModel, PreTr
         return model, load_tokenizer(path)
     if not isinstance(config.model, NewModel):
         raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
-    tokenizer = make_tokenizer(config.model, env)
+    tokenizer = make_tokenizer(config.model, envs)
     model = new_model(
         vocabulary=len(tokenizer),
         width=config.model.width,
@@ -157,10 +197,13 @@ def _model_folder(settings: PretrainedModel) -> Path:
     return path
 
 
-def make_tokenizer(settings: NewModel, env: Environment) -> PreTrainedTokenizerBase:
+def make_tokenizer(settings: NewModel, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
     if settings.tokenizer == "bytes":
         return byte_tokenizer()
-    words = env.vocabulary()
-    if words is None:
-        raise ConfigError("model.tokenizer = 'words': this environment does not list its words; use 'bytes'")
-    return word_tokenizer(words)
+    words: dict[str, None] = {}
+    for label, env in envs.items():
+        own = env.vocabulary()
+        if own is None:
+            raise ConfigError(f"model.tokenizer = 'words': {label} does not list its words; use 'bytes'")
+        words |= dict.fromkeys(own)
+    return word_tokenizer(list(words))

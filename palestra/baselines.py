@@ -3,42 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palestra.assemble import assemble, held_out, make_persona, make_pool
-from palestra.config import Config, ConfigError, PretrainedModel
+from palestra.assemble import assemble, held_out, make_envs, make_places
+from palestra.config import Config, PretrainedModel
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
 from palestra.model import byte_tokenizer
-from palestra.registry import nearest
 from palestra.rollout import Arena
 from palestra.types import Sampling
 
 UNBOUNDED = 1 << 30
 
 
-def evaluate_config(config: Config, *, agent: str | None, trained_horizon: int | None) -> dict[str, Any]:
+def evaluate_config(config: Config, *, agent: str | None, is_trained_here: bool) -> dict[str, Any]:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `trained_horizon` is that of the run the model comes from; without one the environment's own is used.
+    `is_trained_here`: the model learnt in this very configuration, so its horizon counts; else the environment's own does.
     """
-    env = config.env.make()
-    if config.eval.split not in env.splits:
-        raise ConfigError(f"eval.split = {config.eval.split!r}: no such split; {nearest(config.eval.split, env.splits)}")
-    tasks = held_out(env.tasks(config.eval.split), config.eval.tasks)
-    horizon = config.eval.horizon or (trained_horizon or env.max_turns)
+    envs = make_envs(config)
+    horizons = {}
+    for place in config.playgrounds:
+        known = place.horizon.full if is_trained_here else envs[place.label].max_turns
+        full = config.eval.horizon or known
+        horizons[place.label] = [min(known, full), full]
+    tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(config.eval.split), config.eval.tasks)]
+    step = _step_of(config) if agent is None else 0
+    with _playing(config, agent) as (arena, loop):
+        played = loop.run(
+            evaluate(
+                arena,
+                tasks,
+                k=config.eval.k,
+                horizons={label: full for label, (_, full) in horizons.items()},
+                seed=config.seed,
+                step=step,
+            )
+        )
+    result = {"phase": agent or "eval", "step": step, "split": config.eval.split}
+    return result | summarise(played, k=config.eval.k, horizons=horizons)
+
+
+@contextmanager
+def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, asyncio.Runner]]:
+    """Where the model, or the baseline, plays."""
+    if agent is None:
+        parts = assemble(config)
+        try:
+            yield parts.eval_arena, parts.loop
+        finally:
+            parts.close()
+        return
+    places = make_places(config, make_envs(config), byte_tokenizer())
+    for place in places.values():
+        place.persona.context_tokens = UNBOUNDED
+    persona = next(iter(places.values())).persona
+    script = {"expert": expert, "random": uniform}[agent](persona.format)
     with asyncio.Runner() as loop:
-        if agent is None:
-            parts = assemble(config)
-            arena, step = parts.eval_arena, _step_of(config)
-        else:
-            arena, step = _baseline_arena(config, agent), 0
-        played = loop.run(evaluate(arena, tasks, k=config.eval.k, horizon=horizon, seed=config.seed, step=step))
-        loop.run(arena.pool.close())
-    result = {"phase": agent or "eval", "step": step, "env": config.env.name, "split": config.eval.split}
-    return result | summarise(played, k=config.eval.k, horizons=[min(trained_horizon or horizon, horizon), horizon])
+        yield Arena(places, Scripted(script, persona.renderer), Sampling(max_tokens=4096)), loop
+        for place in places.values():
+            loop.run(place.pool.close())
 
 
 def _step_of(config: Config) -> int:
@@ -47,11 +76,3 @@ def _step_of(config: Config) -> int:
         return 0
     folder = Path(config.model.path)
     return int(checkpoint.read_state(folder)["step"]) if (folder / checkpoint.STATE).is_file() else 0
-
-
-def _baseline_arena(config: Config, agent: str) -> Arena:
-    env = config.env.make()
-    persona = make_persona(config, env, byte_tokenizer())
-    persona.context_tokens = UNBOUNDED
-    script = {"expert": expert, "random": uniform}[agent](persona.format)
-    return Arena(persona, Scripted(script, persona.renderer), make_pool(config.env), Sampling(max_tokens=4096))

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from palestra.types import Segment, Trajectory, Turn
+from palestra.types import Segment, Stop, Trajectory
+
+Unit = Literal["segment", "trajectory", "group"]
+"""What a loss must see as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,24 @@ class Batch:
     owner_U: Tensor
     anchor_U: Tensor
     """Turns of one group that began with the same observation share a number."""
+    was_cut_N: Tensor
+    """Whether only the horizon ended the trajectory."""
     old_logp_C: Tensor
     """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
+    reference_logp_C: Tensor | None = None
+    value_C: Tensor | None = None
+    """What the critic expected before each chosen token, ahead of the first update."""
+    value_after_N: Tensor | None = None
+    """What the critic expects after the last token of each trajectory."""
+    baseline_N: Tensor | None = None
+    """The reward of the greedy episode of the same task."""
     advantage_C: Tensor | None = None
+    return_C: Tensor | None = None
+    """What the critic should have expected."""
+    entropy_weight_C: Tensor | None = None
+    """What a token's entropy counts for."""
     weight_C: Tensor | None = None
     """What a token's loss counts for in the whole update; set by `Algorithm.weights`."""
-    reference_logp_C: Tensor | None = None
 
     def __len__(self) -> int:
         """The number of trajectories."""
@@ -74,30 +90,40 @@ class Batch:
         }
         return replace(self, **taken)
 
-    def with_signal(self) -> Batch:
-        """Without the segments whose advantages are all 0."""
+    def unit_S(self, unit: Unit) -> Tensor:
+        """The number of each segment's unit: itself, its trajectory or its group."""
+        if unit == "segment":
+            return torch.arange(len(self.lengths_S), device=self.ids_T.device)
+        return self.owner_S if unit == "trajectory" else self.group_N[self.owner_S]
+
+    def with_signal(self, unit: Unit = "segment") -> Batch:
+        """Without the units whose advantages are all 0."""
         assert self.advantage_C is not None
-        segment_C = torch.arange(len(self.lengths_S), device=self.ids_T.device).repeat_interleave(chosen_per_segment(self))
-        has_signal_S = torch.zeros_like(self.lengths_S).index_add_(0, segment_C, (self.advantage_C != 0).long()) > 0
-        return self.take(has_signal_S.nonzero().flatten())
+        unit_S = self.unit_S(unit)
+        unit_C = unit_S.repeat_interleave(chosen_per_segment(self))
+        units = int(unit_S.max()) + 1 if len(unit_S) else 0
+        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(0, unit_C, (self.advantage_C != 0).long())
+        return self.take((signals > 0)[unit_S].nonzero().flatten())
 
-    def split(self, parts: int, order_N: Tensor) -> Iterator[Batch]:
-        """Mini-batches of whole trajectories, in the given order."""
-        for trajectories in order_N.tensor_split(min(parts, len(self))):
-            yield self.take(torch.cat([(self.owner_S == n).nonzero().flatten() for n in trajectories]))
+    def split(self, parts: int, generator: torch.Generator, unit: Unit = "trajectory") -> Iterator[Batch]:
+        """Mini-batches in random order, of whole trajectories or whole groups."""
+        unit_S = self.unit_S("group" if unit == "group" else "trajectory")
+        units = int(unit_S.max()) + 1
+        for part in torch.randperm(units, generator=generator).to(unit_S.device).tensor_split(min(parts, units)):
+            yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in part]))
 
-    def rows(self, max_tokens: int) -> Iterator[Batch]:
-        """Pieces of at most `max_tokens` tokens (or one segment), each small enough for one forward pass."""
-        row: list[int] = []
-        used = 0
-        for segment, length in enumerate(self.lengths_S.tolist()):
-            if row and used + length > max_tokens:
-                yield self.take(torch.tensor(row, device=self.ids_T.device))
-                row, used = [], 0
-            row.append(segment)
-            used += length
-        if row:
-            yield self.take(torch.tensor(row, device=self.ids_T.device))
+    def rows(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
+        """Pieces of at most `max_tokens` tokens, each for one forward pass. Units stay whole, even one that alone is longer."""
+        start = begun = used = 0
+        for _, same in groupby(self.unit_S(unit).tolist()):
+            members = len(list(same))
+            length = int(self.lengths_S[start : start + members].sum())
+            if used and used + length > max_tokens:
+                yield self.take(torch.arange(begun, start, device=self.ids_T.device))
+                begun, used = start, 0
+            start, used = start + members, used + length
+        if used:
+            yield self.take(torch.arange(begun, start, device=self.ids_T.device))
 
 
 def chosen_per_segment(batch: Batch) -> Tensor:
@@ -114,15 +140,27 @@ def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     return first + torch.arange(int(lengths.sum()), device=starts.device)
 
 
-def pack(groups: list[list[Trajectory]], turn_reward: Callable[[Turn], float] = lambda turn: turn.reward) -> Batch:
-    """One batch of all trajectories; those of one inner list form a group. `turn_reward` is what a turn is credited with."""
+def own_rewards(trajectory: Trajectory) -> list[float]:
+    """What the environment gave for each turn."""
+    return [turn.reward for turn in trajectory.turns]
+
+
+def pack(
+    groups: list[list[Trajectory]], turn_rewards: Callable[[Trajectory], list[float]] = own_rewards, *, keep_tail: bool = False
+) -> Batch:
+    """One batch of all trajectories; those of one inner list form a group. `turn_rewards` is what turns are credited with.
+
+    Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at where the trajectory stands.
+    """
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
+    rewards = [turn_rewards(trajectory) for trajectory in trajectories]
     first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
     seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
     anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
-    owned = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
+    whole = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
+    owned = whole if keep_tail else [(owner, _without_tail(segment)) for owner, segment in whole]
     segments = [segment for _, segment in owned]
     sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
     return Batch(
@@ -132,14 +170,21 @@ def pack(groups: list[list[Trajectory]], turn_reward: Callable[[Turn], float] = 
         owner_S=torch.tensor([owner for owner, _ in owned]),
         owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
         turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
-        reward_U=torch.tensor([turn_reward(turn) for t in trajectories for turn in t.turns]),
+        reward_U=torch.tensor([reward for own in rewards for reward in own]),
         owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns]),
         anchor_U=torch.tensor([anchors[place] for place in seen]),
         sampled_logp_C=sampled_logp_C,
         old_logp_C=sampled_logp_C,
-        reward_N=torch.tensor([float(sum(turn_reward(turn) for turn in t.turns)) for t in trajectories]),
+        reward_N=torch.tensor([float(sum(own)) for own in rewards]),
         group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group]),
+        was_cut_N=torch.tensor([trajectory.stop == Stop.HORIZON for trajectory in trajectories]),
     )
+
+
+def _without_tail(segment: Segment) -> Segment:
+    """Up to the last chosen token. A segment without one is kept whole: it is empty of credit anyway."""
+    end = max((place + 1 for place, chosen in enumerate(segment.mask) if chosen), default=len(segment.mask))
+    return Segment(segment.ids[:end], segment.mask[:end], segment.logprobs[:end], segment.versions[:end])
 
 
 def _turn_of_chosen(trajectory: Trajectory) -> list[int]:

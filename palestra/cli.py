@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
-    return type(error).__name__ in ("UnknownName", "ConfigError", "BadCheckpoint", "TemplateError", "Diverged", "EngineFailed")
+    return type(error).__name__ in ("UnknownName", "ConfigError", "BadCheckpoint", "TemplateError", "DataError", "Diverged", "EngineFailed")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -252,10 +252,10 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.run_folder is None and known.env is None and "env.name" not in settings:
         fail("eval: --env is needed with --model and --agent")
     config, folder = _eval_config(known, settings)
-    trained_horizon = config.horizon.full if known.run_folder is not None and known.env is None else None
-    result = evaluate_config(config, agent=known.agent, trained_horizon=trained_horizon)
+    result = evaluate_config(config, agent=known.agent, is_trained_here=known.run_folder is not None and known.env is None)
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
-    out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.env.name.replace(':', '.')}-{what}.json"
+    names = "+".join(place.label for place in config.playgrounds)
+    out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(_json(result) + "\n")
     if known.json:
@@ -280,6 +280,8 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
         "seed": known.seed,
     }
     settings = {name: value for name, value in flags.items() if value is not None} | settings
+    if "env.name" in settings:
+        settings |= {"mixture": []}
     if known.run_folder is not None:
         from palestra.learn.checkpoint import newest
 
@@ -331,7 +333,7 @@ def _env_check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.config import build
     from palestra.envs.check import check_environment
 
-    options = build({"env": {"name": known.name, "options": settings}}).env.options
+    options = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.options
     checks = check_environment(known.name, options, tasks=known.tasks)
     if known.json:
         _print_json([asdict(check) for check in checks])
@@ -347,7 +349,7 @@ def _env_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.config import build
     from palestra.registry import UnknownName, nearest
 
-    env = build({"env": {"name": known.name, "options": settings}}).env.make()
+    env = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.make()
     if known.split not in env.splits:
         fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
     tasks = {task.id: task for task in env.tasks(known.split)}
@@ -398,7 +400,7 @@ def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.out.exists():
         fail(f"{known.out}: exists already")
     checkpoint.read_state(source)
-    private = (checkpoint.STATE, checkpoint.OPTIMIZER)
+    private = (checkpoint.STATE, checkpoint.OPTIMIZER, checkpoint.CRITIC)
     shutil.copytree(source, known.out, ignore=lambda _, names: [name for name in names if name in private])
     print(known.out)
 
@@ -435,16 +437,17 @@ def _print_result(result: dict[str, Any]) -> None:
     """The table of an evaluation: all tasks and each category, at each horizon."""
     k = result["k"]
     rows = []
-    for horizon, scores in result["horizons"].items():
-        for name, score in [("all", scores["all"]), *scores["categories"].items()]:
-            success = _with_interval(score.success, score.success_interval)
-            passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
-            figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
-            rows.append([horizon, name or "-", str(score.tasks), success, *passed, *figures])
-    passed_column = [f"pass@{k}"] if k > 1 else []
-    _print_table(
-        ["horizon", "category", "tasks", f"success (avg@{k})" if k > 1 else "success", *passed_column, "reward", "turns", "tokens"], rows
-    )
+    several = len(result["envs"]) > 1
+    for env, horizons in result["envs"].items():
+        for horizon, scores in horizons.items():
+            for name, score in [("all", scores["all"]), *scores["categories"].items()]:
+                success = _with_interval(score.success, score.success_interval)
+                passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
+                figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
+                rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
+    columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
+    success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]
+    _print_table([*columns, *success_columns, "reward", "turns", "tokens"], rows)
     if result["faults"]:
         print(f"{result['faults']} episodes ended in a fault and are not counted")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import tomli_w
 from pydantic import (
@@ -109,6 +110,36 @@ class EnvSettings(Settings):
         return self
 
 
+class Member(EnvSettings):
+    """One environment of a mixture."""
+
+    label: str = ""
+    """What the run calls it; the environment's own name where not set."""
+    weight: PositiveFloat = 1.0
+    """Its share of the tasks, beside the weights of the others."""
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] | None = None
+    """The run's where not set."""
+    group: PositiveInt | None = None
+    """Trajectories per task; `rollout.group` where not set."""
+    reward_scale: PositiveFloat = 1.0
+    """What its rewards count for in the algorithm. Those reported are the environment's own."""
+
+    @property
+    def title(self) -> str:
+        return self.label or envs[self.name].name
+
+
+class Playground(NamedTuple):
+    """One environment of a run, everything settled."""
+
+    label: str
+    env: EnvSettings
+    weight: float
+    horizon: Horizon
+    group: int
+    reward_scale: float
+
+
 class AgentSettings(Settings):
     format: Annotated[str, AfterValidator(_known_format)] = "react"
     """How the model writes actions: "react" or "plain"."""
@@ -195,7 +226,9 @@ class Config(Settings):
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
     model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()
-    env: EnvSettings = Field(default_factory=EnvSettings)
+    env: EnvSettings | None = None
+    mixture: tuple[Member, ...] = ()
+    """Several environments instead of one `env`."""
     agent: AgentSettings = AgentSettings()
     engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = NativeSettings()
     rollout: RolloutSettings = RolloutSettings()
@@ -206,25 +239,63 @@ class Config(Settings):
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _some_environment(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and not tree.get("mixture") and tree.get("env") is None:
+            return tree | {"env": {}}
+        return tree
+
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        if isinstance(self.engine, NativeSettings) and self.engine.deterministic and self.env.isolation != "inline":
-            raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
-        if self.algo.compares_within_groups and self.rollout.group < 2:
-            reason = f"{self.algo.name} compares trajectories of a task and needs at least 2"
-            raise ValueError(f"rollout.group = {self.rollout.group}: {reason}")
+        if self.env is not None and self.mixture:
+            raise ValueError("env and mixture: there is either one environment or a mixture of them")
+        labels = [place.label for place in self.playgrounds]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"mixture: two environments are called {label!r}; give each a label of its own")
+        for place in self.playgrounds:
+            self._check_place(place)
         if isinstance(self.model, NewModel) and self.dtype != "float32":
             raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
-        kind = envs[self.env.name]
-        if self.eval.split not in kind.splits:
-            raise ValueError(
-                f"eval.split = {self.eval.split!r}: {self.env.name} has no such split; {nearest(self.eval.split, kind.splits)}"
-            )
+        self._check_idle()
         return self
 
-    @property
-    def eval_horizon(self) -> int:
-        return self.eval.horizon or self.horizon.full
+    def _check_place(self, place: Playground) -> None:
+        if isinstance(self.engine, NativeSettings) and self.engine.deterministic and place.env.isolation != "inline":
+            raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
+        if self.algo.compares_within_groups and place.group < 2:
+            raise ValueError(f"rollout.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
+        splits = envs[place.env.name].splits
+        if self.eval.split not in splits:
+            raise ValueError(f"eval.split = {self.eval.split!r}: {place.env.name} has no such split; {nearest(self.eval.split, splits)}")
+
+    def _check_idle(self) -> None:
+        """What has no effect under the chosen algorithm is an error."""
+        plays = self.algo.source in ("play", "rounds")
+        idle = {"rollout.redraws": self.rollout.redraws != 0} if self.algo.source != "play" else {}
+        if not plays:
+            default = RolloutSettings()
+            idle |= {f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name) for name in ("tasks", "group")}
+            idle["horizon.kind"] = self.horizon.kind != "fixed"
+        for name, is_set in idle.items():
+            if is_set:
+                table, field = name.split(".")
+                value = getattr(getattr(self, table), field)
+                does = "draws no tasks anew" if plays else "plays no episodes while training"
+                raise ValueError(f"{name} = {value!r}: has no effect, {self.algo.name} {does}")
+
+    @cached_property
+    def playgrounds(self) -> tuple[Playground, ...]:
+        """The environments of the run: one, or those of the mixture."""
+        if self.env is not None:
+            return (Playground(envs[self.env.name].name, self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+        return tuple(
+            Playground(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
+        )
+
+    def eval_horizon(self, place: Playground) -> int:
+        return self.eval.horizon or place.horizon.full
 
 
 def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
@@ -292,10 +363,13 @@ def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
     """The settings there are at a place in the tree."""
     kind: type[Settings] = Config
     registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    node: Any = tree
     for name in place:
-        if kind is Config and name in registries:
-            kind = registries[name][tree[name].get(CHOICES[name], DEFAULTS[name])]
-            continue
-        annotation = kind.model_fields[name].annotation
-        kind = next(option for option in (*get_args(annotation), annotation) if inspect.isclass(option) and issubclass(option, Settings))
+        node = node[int(name)] if name.isdecimal() else node[name]
+        if name in registries:
+            kind = registries[name][node.get(CHOICES[name], DEFAULTS[name])]
+        elif not name.isdecimal():
+            annotation = kind.model_fields[name].annotation
+            options = (*get_args(annotation), annotation)
+            kind = next(option for option in options if inspect.isclass(option) and issubclass(option, Settings))
     return list(kind.model_fields)

@@ -18,11 +18,11 @@ class Display:
 
     def phase(self, text: str) -> None: ...
     def note(self, text: str) -> None: ...
-    def begin_step(self, step: int, horizon: int, stage: int) -> None: ...
+    def begin_step(self, step: int) -> None: ...
     def episode_done(self, trajectory: Trajectory) -> None: ...
     def end_step(self, row: dict[str, Any]) -> None: ...
     def begin_eval(self, phase: str, episodes: int) -> None: ...
-    def end_eval(self, phase: str, result: dict[str, Any], horizon: int) -> None: ...
+    def end_eval(self, phase: str, result: dict[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -41,34 +41,39 @@ class Lines(Display):
     def note(self, text: str) -> None:
         self.console.print(text)
 
-    def begin_step(self, step: int, horizon: int, stage: int) -> None:
+    def begin_step(self, step: int) -> None:
         if self._began is None:
             self._began, self._first_step = time.monotonic(), step
 
     def end_step(self, row: dict[str, Any]) -> None:
         self.console.print("  ".join(f"{name} {value}" for name, value in self.describe(row).items()))
 
-    def end_eval(self, phase: str, result: dict[str, Any], horizon: int) -> None:
-        full = result["horizons"][str(horizon)]["all"]
-        low, high = full.success_interval
-        text = f"held-out success, {phase}: {full.success:.1%} [{low:.1%}, {high:.1%}]  ({full.tasks} tasks, {full.turns:.1f} turns)"
-        self.console.print(text, style="bold")
+    def end_eval(self, phase: str, result: dict[str, Any]) -> None:
+        full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
+        for env, score in [("", result["all"]), *(full.items() if len(full) > 1 else ())]:
+            low, high = score.success_interval
+            figures = f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, {score.turns:.1f} turns)"
+            self.console.print(f"held-out success, {phase}{env and f', {env}'}: {figures}", style="bold" if not env else "")
 
     def describe(self, row: dict[str, Any]) -> dict[str, str]:
-        """The figures that a person follows."""
-        collect_s, learn_s = row["time/collect"], row["time/learn"]
-        stops = " ".join(f"{name[5:]} {share:.0%}" for name, share in row.items() if name.startswith("stop/"))
-        return {
-            "step": f"{row['step']}/{self.steps}",
-            "horizon": f"{row['horizon']} (stage {row['stage'] + 1})",
-            "reward": f"{row['reward']:.3f}",
-            "success": f"{row['success']:.1%}",
-            "turns": f"{row['turns']:.1f}",
-            "invalid": f"{row['invalid_actions']:.1%}",
-            "stops": stops,
-            "tok/s": f"{row['tokens/all'] / (collect_s + learn_s):,.0f}",
-            "ETA": self._remaining(row["step"]),
-        }
+        """The figures that a person follows: of play where the step played, of the loss where it only learnt."""
+        figures = {"step": f"{row['step']}/{self.steps}"}
+        if "success" in row:
+            envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
+            shown = [f"env/{env}/" for env in envs] or [""]
+            figures |= {
+                "horizon": " | ".join(f"{row[f'{env}horizon']} (stage {row[f'{env}stage'] + 1})" for env in shown),
+                "reward": f"{row['reward']:.3f}",
+                "success": " | ".join(f"{row[f'{env}success']:.1%}" for env in shown),
+                "turns": f"{row['turns']:.1f}",
+                "invalid": f"{row['invalid_actions']:.1%}",
+                "stops": " ".join(f"{name[5:]} {share:.0%}" for name, share in row.items() if name.startswith("stop/")),
+                "tok/s": f"{row['tokens/all'] / (row['time/collect'] + row['time/learn']):,.0f}",
+            }
+        elif "loss" in row:
+            figures |= {"loss": f"{row['loss']:.4f}"}
+            figures |= {name.split("/")[1]: f"{row[name]:.3f}" for name in ("dpo/accuracy", "dpo/margin") if name in row}
+        return figures | {"ETA": self._remaining(row["step"])}
 
     def _remaining(self, step: int) -> str:
         if self._began is None:
@@ -95,10 +100,9 @@ class Panel(Lines):
         self._progress.reset(self._task, description=text, total=None)
         self._live.update(self._render())
 
-    def begin_step(self, step: int, horizon: int, stage: int) -> None:
-        super().begin_step(step, horizon, stage)
-        description = f"step {step}: playing up to {horizon} turns"
-        self._progress.reset(self._task, description=description, total=self.episodes_per_step)
+    def begin_step(self, step: int) -> None:
+        super().begin_step(step)
+        self._progress.reset(self._task, description=f"step {step}", total=self.episodes_per_step)
 
     def begin_eval(self, phase: str, episodes: int) -> None:
         self._progress.reset(self._task, description=f"evaluating ({phase})", total=episodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,20 +86,26 @@ def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if not t.stop.is_fault]
 
 
-def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Sequence[int]) -> dict[str, Any]:
-    """The result of an evaluation as it is stored: all tasks and each category, at each horizon. Faults are counted apart."""
+def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The result of an evaluation as it is stored: all tasks together at the horizon they were played with, and each environment."""
     counted = valid(trajectories)
-    categories = sorted({t.task.category for t in counted})
     return {
         "k": k,
         "faults": len(trajectories) - len(counted),
-        "horizons": {
-            str(horizon): {
-                "all": score(counted, horizon=horizon),
-                "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon) for c in categories},
-            }
-            for horizon in sorted(set(horizons))
-        },
+        "all": score(counted, horizon=max(max(own) for own in horizons.values())),
+        "envs": {env: _by_horizon([t for t in counted if t.task.env == env], own) for env, own in horizons.items()},
+    }
+
+
+def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int]) -> dict[str, Any]:
+    """All tasks of an environment and each category, at each horizon."""
+    categories = sorted({t.task.category for t in counted})
+    return {
+        str(horizon): {
+            "all": score(counted, horizon=horizon),
+            "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon) for c in categories},
+        }
+        for horizon in sorted(set(horizons))
     }
 
 
@@ -108,15 +114,16 @@ async def evaluate(
     tasks: Sequence[Task],
     *,
     k: int,
-    horizon: int,
+    horizons: Mapping[str, int],
     seed: int,
     step: int = 0,
     phase: str = "",
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
     """Play every task k times. The same seed gives the same noise, so that two models can be compared on it."""
+    when = f"{step:06d}{phase and '-' + phase}"
     episodes = [
-        Episode(f"eval-{step:06d}{phase and '-' + phase}-{n:05d}-{member}", task, horizon, derive_seed(seed, "eval", n, member), step)
+        Episode(f"eval-{when}-{n:05d}-{member}", task, horizons[task.env], derive_seed(seed, "eval", n, member), step)
         for n, task in enumerate(tasks)
         for member in range(k)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palestra.config import Config
+from palestra.config import Config, Playground
 
 
 def explain(config: Config) -> str:
@@ -12,13 +12,17 @@ def explain(config: Config) -> str:
     after = {"constant": "constant", "linear": f"down to {optim.final:g} of it", "cosine": f"by a cosine to {optim.final:g} of it"}
     schedule = f"lr {optim.lr:g} ({optim.warmup} steps of warm-up, then {after[optim.schedule]})"
     updates = f"{optim.epochs} x {optim.minibatches} optimiser steps, AdamW, {schedule}, gradient norm at most {optim.clip_norm:g}"
-    horizon = ", ".join(f"{name} = {value}" for name, value in config.horizon.model_dump().items() if name != "kind")
     sampling = f"sampled at temperature {rollout.temperature:g}, replies of at most {config.agent.reply_tokens} tokens"
-    lines = [
-        f"each of {config.steps} steps: {rollout.tasks} tasks x {rollout.group} trajectories, {sampling}{redraws}",
-        f"turns allowed: {config.horizon.kind} ({horizon})",
-        f"then {updates}:",
-        "",
-        *(f"  {line}" for line in config.algo.explain()),
-    ]
-    return "\n".join(lines)
+    plays = {"play": f"each of {config.steps} steps", "rounds": "each exploration"}
+    lines = []
+    if config.algo.source in plays:
+        lines += [f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{redraws}", *map(_explain_place, config.playgrounds)]
+    before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"
+    return "\n".join([*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())])
+
+
+def _explain_place(place: Playground) -> str:
+    horizon = ", ".join(f"{name} = {value}" for name, value in place.horizon.model_dump().items() if name != "kind")
+    scale = f", rewards x {place.reward_scale:g}" if place.reward_scale != 1 else ""
+    weight = f", weight {place.weight:g}" if place.weight != 1 else ""
+    return f"{place.label}: {place.group} trajectories a task, turns allowed: {place.horizon.kind} ({horizon}){weight}{scale}"

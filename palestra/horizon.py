@@ -22,7 +22,7 @@ class Progress:
     step: int
     """Training steps done."""
     success: tuple[float, ...] = ()
-    """The success rate of each training step so far."""
+    """The success rate of each training step so far in which the environment was played."""
 
 
 class Horizon(Settings):
@@ -110,11 +110,72 @@ class Linear(Horizon):
         return self.last
 
 
+class Adaptive(Horizon):
+    """A stage further when success says so, never on a timer alone; a stage back when success breaks down.
+
+    Stages are left by what was measured in them: the mean success of the last `window` steps.
+    """
+
+    kind: Literal["adaptive"] = "adaptive"
+    turns: tuple[PositiveInt, ...] = Field(min_length=2)
+    window: PositiveInt = 10
+    """Steps whose success is averaged; no stage is left sooner."""
+    gate: float = Field(default=0.6, gt=0, le=1)
+    """Go on at this success."""
+    fall: float = Field(default=0.2, ge=0, lt=1)
+    """Go back below this success. What lies between it and `gate` is where a stage stays: it cannot flap."""
+    plateau: float | None = Field(default=0.01, ge=0)
+    """Go on, too, where a window differs from the one before it by no more than this; without it success alone decides."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Adaptive:
+        if list(self.turns) != sorted(set(self.turns)):
+            raise ValueError(f"turns must grow, got {list(self.turns)}")
+        if self.fall >= self.gate:
+            raise ValueError(f"fall ({self.fall:g}) must be below gate ({self.gate:g})")
+        return self
+
+    def __call__(self, progress: Progress) -> int:
+        return self.turns[self.stage(progress)]
+
+    def stage(self, progress: Progress) -> int:
+        stage, best, here = 0, 0, 0
+        for end in range(1, len(progress.success) + 1):
+            here += 1
+            move = self._move(progress.success[end - here : end], stage, best)
+            if move:
+                stage, here = stage + move, 0
+                best = max(best, stage)
+        return stage
+
+    def _move(self, here: tuple[float, ...], stage: int, best: int) -> int:
+        """-1, 0 or 1, given the success of each step since the stage began. `best` is the furthest stage so far."""
+        if len(here) < self.window:
+            return 0
+        recent = sum(here[-self.window :]) / self.window
+        if stage > 0 and recent < self.fall:
+            return -1
+        if stage == len(self.turns) - 1:
+            return 0
+        if recent >= self.gate:
+            return 1
+        # a stage that success broke down in is entered again by the gate only: a plateau would lead back and forth for ever
+        if self.plateau is None or stage < best or len(here) < 2 * self.window:
+            return 0
+        before = sum(here[-2 * self.window : -self.window]) / self.window
+        return int(abs(recent - before) <= self.plateau)
+
+    @property
+    def full(self) -> int:
+        return self.turns[-1]
+
+
 horizons: Registry[type[Horizon]] = Registry(
     "horizons",
     {
         "fixed": "palestra.horizon:Fixed",
         "stages": "palestra.horizon:Stages",
         "linear": "palestra.horizon:Linear",
+        "adaptive": "palestra.horizon:Adaptive",
     },
 )

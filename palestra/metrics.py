@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from palestra.algos.base import Algorithm
 from palestra.rollout import Collected
-from palestra.types import Stop, Trajectory
+from palestra.types import Group, Stop, Trajectory
 
 
 def mean(values: list[float]) -> float:
@@ -15,22 +16,47 @@ def mean(values: list[float]) -> float:
 
 def of_play(collected: Collected, algo: Algorithm) -> dict[str, float]:
     """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving them out would flatter."""
-    trajectories = [t for group in collected.played for t in group.trajectories]
+    envs = sorted({group.task.env for group in collected.played})
+    by_env = {env: _of_groups([group for group in collected.played if group.task.env == env], algo) for env in envs}
+    return {
+        **_of_groups(collected.played, algo),
+        "groups/dropped": float(len(collected.dropped)),
+        "faults": float(sum(t.stop.is_fault for t in collected.trajectories)),
+        **({f"env/{env}/{name}": value for env, own in by_env.items() for name, value in own.items()} if len(envs) > 1 else {}),
+    }
+
+
+def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
+    trajectories = [t for group in groups for t in group.trajectories]
     valid = [t for t in trajectories if not t.stop.is_fault]
     turns = [turn for t in valid for turn in t.turns]
     stops = Counter(t.stop for t in trajectories)
+    baselines = [group.baseline.reward for group in groups if group.baseline is not None]
     return {
+        "horizon": max(t.horizon for t in trajectories),
+        "stage": max(t.stage for t in trajectories),
         "reward": mean([t.reward for t in valid]),
         "success": success_rate(valid),
         "turns": mean([float(len(t.turns)) for t in valid]),
         "invalid_actions": mean([float(turn.invalid) for turn in turns]),
         "tokens/sampled": float(sum(t.sampled_tokens for t in valid)),
         "tokens/all": float(sum(len(s.ids) for t in valid for s in t.segments)),
-        "groups/dead": mean([float(not algo.has_signal(group)) for group in collected.played]),
-        "groups/dropped": float(len(collected.dropped)),
-        "faults": float(len(trajectories) - len(valid) + len(collected.faulted)),
+        "groups/dead": mean([float(not algo.has_signal(group)) for group in groups]),
+        **({"reward/greedy": mean(baselines)} if baselines else {}),
         **{f"stop/{stop}": stops[stop] / max(len(trajectories), 1) for stop in Stop if stops[stop]},
     }
+
+
+def of_eval(result: dict[str, Any]) -> dict[str, float]:
+    """The figures of an evaluation at the full horizon, of all tasks and of each environment where there are several."""
+    full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
+    parts = {f"eval/{env}": score for env, score in full.items()} if len(full) > 1 else {}
+    row: dict[str, float] = {}
+    for name, score in [("eval", result["all"]), *parts.items()]:
+        low, high = score.success_interval
+        row |= {f"{name}/success": score.success, f"{name}/low": low, f"{name}/high": high, f"{name}/reward": score.reward}
+        row |= {f"{name}/turns": score.turns, f"{name}/tasks": score.tasks}
+    return row
 
 
 def success_rate(trajectories: list[Trajectory]) -> float:

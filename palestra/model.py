@@ -86,7 +86,13 @@ class PackedLayout:
 
 def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, **extra: Any) -> Tensor:
     """The last layer's output, before the head. `ids` and `positions` are [rows, tokens]."""
-    return model.base_model(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
+    return trunk_states(model.base_model, ids, positions, **extra)
+
+
+def trunk_states(trunk: torch.nn.Module, ids: Tensor, positions: Tensor, **extra: Any) -> Tensor:
+    """The same of a network without a head."""
+    states: Tensor = trunk(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
+    return states
 
 
 def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

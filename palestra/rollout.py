@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
@@ -28,15 +28,45 @@ class Episode:
     horizon: int
     seed: int
     step: int = 0
+    stage: int = 0
+    reward_scale: float = 1.0
+    is_baseline: bool = False
+    """Played greedily, for the others of its task to be compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A task that a whole group is to play."""
+
+    task: Task
+    group: int
+    horizon: int
+    stage: int = 0
+    reward_scale: float = 1.0
+    with_baseline: bool = False
+    """Play it once more, greedily."""
+
+
+@dataclass
+class Place:
+    """One of the run's environments: how the agent is told things there, and where its instances wait."""
+
+    persona: Persona
+    pool: EnvPool
+    env_name: str = ""
+    """What the environment's own tasks call it, where the run calls it something else."""
+
+    def own(self, task: Task) -> Task:
+        """The task as the environment knows it."""
+        return replace(task, env=self.env_name) if self.env_name else task
 
 
 @dataclass
 class Arena:
-    """All that episodes of a run share: how the agent is told things, who answers, and where the environments are."""
+    """All that episodes of a run share: the environments by name, who answers, and how."""
 
-    persona: Persona
+    places: Mapping[str, Place]
     engine: Engine
-    pool: EnvPool
     sampling: Sampling
     concurrency: int = 128
     retries: int = 1
@@ -59,11 +89,21 @@ class Collected:
     def played(self) -> list[Group]:
         return [*self.groups, *self.dropped]
 
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        """All that was played, also what is not learnt from."""
+        members = [t for group in self.played for t in (*group.trajectories, group.baseline) if t is not None]
+        return [*members, *self.faulted]
 
-async def play(agent: Agent, env: EnvHandle, episode: Episode, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
+
+async def play(agent: Agent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
     """Play one episode, adding to `turns`. Returns why it ended, whether it succeeded, and the last observation."""
-    observation = await env.reset(episode.task)
-    for _ in range(episode.horizon):
+    return await play_on(agent, env, await env.reset(task), horizon, turns)
+
+
+async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
+    """Play from an observation to the end, for at most `horizon` turns in all."""
+    while len(turns) < horizon:
         try:
             action = await agent.act(observation)
         except ContextFull:
@@ -76,6 +116,7 @@ async def play(agent: Agent, env: EnvHandle, episode: Episode, turns: list[Turn]
         observation = step.observation
         if step.terminated or step.truncated:
             return Stop.DONE, step.success, observation
+    agent.observe(observation)
     return Stop.HORIZON, False, observation
 
 
@@ -83,18 +124,20 @@ async def play_once(arena: Arena, episode: Episode, attempt: int) -> Trajectory:
     """`play`, with a broken environment recorded as a fault and not as a failure to solve."""
     began = time.monotonic()
     turns: list[Turn] = []
-    env = arena.pool.take()
+    place = arena.places[episode.task.env]
+    env = place.pool.take()
     env_seconds = env.seconds
     session = Session(episode.id, env)
-    agent = ChatAgent(arena.persona, arena.engine, session, replace(arena.sampling, seed=episode.seed))
+    temperature = 0.0 if episode.is_baseline else arena.sampling.temperature
+    agent = ChatAgent(place.persona, arena.engine, session, replace(arena.sampling, seed=episode.seed, temperature=temperature))
     fault_text = ""
     try:
-        stop, success, final = await play(agent, env, episode, turns)
-        arena.pool.give_back(env)
+        stop, success, final = await play(agent, env, place.own(episode.task), episode.horizon, turns)
+        place.pool.give_back(env)
     except EnvFault as fault:
         stop, success, final, fault_text = fault.stop, None, "", str(fault)
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
-        await arena.pool.throw_away(env)
+        await place.pool.throw_away(env)
     finally:
         arena.engine.release(session)
     return Trajectory(
@@ -107,6 +150,9 @@ async def play_once(arena: Arena, episode: Episode, attempt: int) -> Trajectory:
         horizon=episode.horizon,
         seed=episode.seed,
         step=episode.step,
+        stage=episode.stage,
+        reward_scale=episode.reward_scale,
+        is_baseline=episode.is_baseline,
         attempt=attempt,
         final_observation=final,
         fault=fault_text,
@@ -140,33 +186,53 @@ async def play_all(
 
 async def collect(
     arena: Arena,
-    draw: Callable[[int], list[Task]],
+    assignments: Sequence[Assignment],
     *,
-    tasks: int,
-    group: int,
-    horizon: int,
     seed: int,
     step: int,
+    redraw: Callable[[Assignment], Assignment] | None = None,
     redraws: int = 0,
     has_signal: Callable[[Group], bool] = lambda group: True,
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> Collected:
-    """Play `tasks` groups. Groups without a signal are replaced by fresh ones, in up to `redraws` further rounds."""
+    """Play all assignments. Groups without a signal are replaced by what `redraw` gives, in up to `redraws` further rounds."""
     collected = Collected([])
     number = itertools.count()
+    waiting = list(assignments)
     for round_ in range(redraws + 1):
-        wanted = draw(tasks - len(collected.groups))
-        episodes = [
-            Episode(f"{step:06d}-{(n := next(number)):04d}", task, horizon, derive_seed(seed, "episode", step, n), step)
-            for task in wanted
-            for _ in range(group)
-        ]
+        episodes = [episode for assignment in waiting for episode in _episodes(assignment, number, seed, step)]
         played, faulted = await play_all(arena, episodes, on_done=on_done)
         collected.faulted += faulted
-        for i, task in enumerate(wanted):
-            one = Group(task, played[i * group : (i + 1) * group])
-            keep = round_ == redraws or has_signal(one)
-            (collected.groups if keep else collected.dropped).append(one)
-        if len(collected.groups) == tasks:
+        remaining = iter(played)
+        again: list[Assignment] = []
+        for assignment in waiting:
+            group = _group(assignment, remaining)
+            if round_ == redraws or has_signal(group):
+                collected.groups.append(group)
+            else:
+                collected.dropped.append(group)
+                again.append(assignment)
+        if not again or redraw is None:
             break
+        waiting = [redraw(assignment) for assignment in again]
     return collected
+
+
+def _episodes(assignment: Assignment, number: Iterator[int], seed: int, step: int) -> Iterator[Episode]:
+    for member in range(assignment.group + assignment.with_baseline):
+        n = next(number)
+        yield Episode(
+            id=f"{step:06d}-{n:04d}",
+            task=assignment.task,
+            horizon=assignment.horizon,
+            seed=derive_seed(seed, "episode", step, n),
+            step=step,
+            stage=assignment.stage,
+            reward_scale=assignment.reward_scale,
+            is_baseline=member == assignment.group,
+        )
+
+
+def _group(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
+    trajectories = list(itertools.islice(played, assignment.group))
+    return Group(assignment.task, trajectories, next(played) if assignment.with_baseline else None)

@@ -26,14 +26,15 @@ class State:
 
     step: int = 0
     """Training steps done."""
-    tasks_drawn: int = 0
-    success: tuple[float, ...] = ()
-    """The success rate of each training step so far."""
+    tasks_drawn: dict[str, int] = field(default_factory=dict)
+    """How many tasks of each environment were drawn."""
+    success: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0
 
-    @property
-    def progress(self) -> Progress:
-        return Progress(self.step, self.success)
+    def progress(self, env: str) -> Progress:
+        """What the horizon's schedule of this environment looks at."""
+        return Progress(self.step, self.success.get(env, ()))
 
 
 @dataclass

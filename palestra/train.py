@@ -2,95 +2,53 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict, replace
 from typing import Any
 
 from palestra import metrics
-from palestra.algos.base import Algorithm
-from palestra.assemble import Parts, TaskStream, assemble, held_out
+from palestra.assemble import Parts, assemble, held_out
 from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
+from palestra.experience import experience_of, horizon_of
 from palestra.learn import checkpoint
 from palestra.model import load_model
-from palestra.rollout import Collected, collect
 from palestra.run import Run, State, state_from_dict, state_to_dict
-from palestra.types import Group, Task
 from palestra.warm_start import warm_start
-
-log = logging.getLogger(__name__)
 
 
 def train(run: Run, parts: Parts, state: State, display: Display) -> State:
-    """Collect, credit, learn, hand the new weights over; again."""
+    """Gather experience, credit, learn, hand the new weights over; again."""
     config, learner, algo = run.config, parts.learner, run.config.algo
-    tasks = TaskStream(parts.env.tasks("train"), config.seed)
+    experience = experience_of(run, parts, state)
 
     while state.step < config.steps:
         step = state.step + 1
-        horizon, stage = config.horizon(state.progress), config.horizon.stage(state.progress)
-        display.begin_step(step, horizon, stage)
+        display.begin_step(step)
 
         with run.timed("collect"):
-            collected, state = _collect(parts, tasks, state, horizon, display)
-        played = metrics.of_play(collected, algo)
+            gathered = experience.gather(state, display.episode_done)
+        state = gathered.state
 
         with run.timed("learn"):
             stats = {}
-            if groups := _learnable(collected, algo):
-                batch = learner.prepare(groups, algo)  # packed, with old and reference log-probs where needed
-                batch = batch.with_(advantage_C=algo.advantages(batch))
-                stats = learner.update(batch, algo, lr=config.optim.lr_at(state.step, config.steps), step=step)
+            if gathered.groups:
+                batch = learner.prepare(gathered.groups, algo)  # packed, with log-probs and values where the algorithm needs them
+                stats = learner.update(algo.credit(batch), algo, lr=config.optim.lr_at(step - 1, config.steps), step=step)
             parts.loop.run(parts.engine.load(version=step))
 
-        state = replace(state, step=step, success=(*state.success, played["success"]), updates_skipped=learner.updates_skipped)
-        run.keep(f"step-{step:06d}", [t for group in collected.played for t in group.trajectories] + collected.faulted)
-        display.end_step(run.log(step, {"horizon": horizon, "stage": stage, **played, **stats}))
+        state = replace(state, step=step, updates_skipped=learner.updates_skipped)
+        played = {}
+        if gathered.collected is not None:
+            run.keep(f"step-{step:06d}", gathered.collected.trajectories)
+            played = metrics.of_play(gathered.collected, algo)
+        display.end_step(run.log(step, played | stats))
 
         if config.eval.every and step % config.eval.every == 0 and step < config.steps:
             measure(run, parts, state, "interim", config.eval.interim_tasks, display)
         if step % config.save.every == 0 or step == config.steps:
             save(run, parts, state)
     return state
-
-
-def _collect(parts: Parts, tasks: TaskStream, state: State, horizon: int, display: Display) -> tuple[Collected, State]:
-    """The episodes of one step, and the state with the tasks that were drawn for them."""
-    rollout = parts.config.rollout
-    drawn = state.tasks_drawn
-
-    def draw(count: int) -> list[Task]:
-        nonlocal drawn
-        drawn += count
-        return tasks.slice(drawn - count, count)
-
-    collected = parts.loop.run(
-        collect(
-            parts.arena,
-            draw,
-            tasks=rollout.tasks,
-            group=rollout.group,
-            horizon=horizon,
-            seed=parts.config.seed,
-            step=state.step + 1,
-            redraws=rollout.redraws,
-            has_signal=parts.config.algo.has_signal,
-            on_done=display.episode_done,
-        )
-    )
-    return collected, replace(state, tasks_drawn=drawn)
-
-
-def _learnable(collected: Collected, algo: Algorithm) -> list[Group]:
-    """The groups with something to learn from. A step of nothing but faults means that the environment is broken: stop."""
-    if not any(group.valid for group in collected.groups):
-        last = collected.groups[-1].trajectories[-1]
-        raise RuntimeError(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")
-    groups = [group for group in collected.groups if algo.learnable(group)]
-    if not groups:
-        log.warning("no episode of this step may be learnt from (all of them are faults or overlong)")
-    return groups
 
 
 def begin(run: Run, parts: Parts, display: Display) -> State:
@@ -104,7 +62,7 @@ def begin(run: Run, parts: Parts, display: Display) -> State:
         row = run.log(0, {"phase": "imitation", **{f"warm_start/{name}": value for name, value in asdict(result).items()}})
         display.note(f"warm start: {result.updates} updates on {result.episodes} expert episodes in {row['time/warm_start']:.0f} s")
         measure(run, parts, state, "warm start", run.config.eval.tasks, display)
-    if "reference" in run.config.algo.needs:
+    if run.config.algo.keeps_reference:
         parts.learner.remember_reference()
         checkpoint.export(run.folder / "reference", parts.learner.model, parts.tokenizer)
     save(run, parts, state)
@@ -120,9 +78,9 @@ def resume(run: Run, parts: Parts) -> State | None:
     state = state_from_dict(checkpoint.read_state(folder))
     checkpoint.restore(folder, parts.learner)
     parts.learner.updates_skipped = state.updates_skipped
-    if "reference" in run.config.algo.needs:
+    if run.config.algo.keeps_reference:
         if not (run.folder / "reference").is_dir():
-            raise ConfigError("algo: the run was begun without a reference model, so KL to one cannot be switched on when it is resumed")
+            raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
         model = parts.learner.model
         parts.learner.remember_reference(load_model(run.folder / "reference", device=model.device, dtype=model.dtype))
     parts.loop.run(parts.engine.load(version=state.step))
@@ -139,9 +97,9 @@ def save(run: Run, parts: Parts, state: State) -> None:
 
 
 def measure(run: Run, parts: Parts, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
-    """Evaluate on held-out tasks; the result goes into the run folder."""
-    config = run.config
-    tasks = held_out(parts.env.tasks(config.eval.split), count)
+    """Evaluate on held-out tasks of every environment; the result goes into the run folder."""
+    config, places = run.config, run.config.playgrounds
+    tasks = [task for place in places for task in held_out(parts.tasks(place.label, config.eval.split), count)]
     display.begin_eval(phase, len(tasks) * config.eval.k)
     parts.loop.run(parts.engine.load(version=state.step))
     with run.timed("eval"):
@@ -150,24 +108,24 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
                 parts.eval_arena,
                 tasks,
                 k=config.eval.k,
-                horizon=config.eval_horizon,
+                horizons={place.label: config.eval_horizon(place) for place in places},
                 seed=config.seed,
                 step=state.step,
                 phase=phase.replace(" ", "-"),
                 on_done=display.episode_done,
             )
         )
-    horizons = [min(config.horizon(state.progress), config.eval_horizon), config.eval_horizon]
-    result: dict[str, Any] = {"phase": phase, "step": state.step, "env": config.env.name, "split": config.eval.split}
+    horizons = {}
+    for place in places:
+        full, (now, _) = config.eval_horizon(place), horizon_of(place, state)
+        horizons[place.label] = [min(now, full), full]
+    result: dict[str, Any] = {"phase": phase, "step": state.step, "split": config.eval.split}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
     name = f"step-{state.step:06d}-{phase.replace(' ', '-')}"
     run.write_eval(name, result)
     run.keep(f"eval-{name}", played)
-    full = result["horizons"][str(config.eval_horizon)]["all"]
-    low, high = full.success_interval
-    row = {"phase": phase, "eval/success": full.success, "eval/low": low, "eval/high": high, "eval/reward": full.reward}
-    run.log(state.step, row | {"eval/turns": full.turns, "eval/tasks": full.tasks})
-    display.end_eval(phase, result, config.eval_horizon)
+    run.log(state.step, {"phase": phase, **metrics.of_eval(result)})
+    display.end_eval(phase, result)
     return result
 
 

@@ -153,6 +153,12 @@ class Trajectory:
     seed: int
     step: int = 0
     """The training step it was played for."""
+    stage: int = 0
+    """The stage of the horizon's schedule."""
+    reward_scale: float = 1.0
+    """What its rewards count for in a mixture of environments; those recorded are the environment's own."""
+    is_baseline: bool = False
+    """Played greedily, for others of its task to be compared with; never trained on."""
     attempt: int = 0
     """How often the episode was begun anew after a fault."""
     final_observation: str = ""
@@ -176,6 +182,8 @@ class Group:
 
     task: Task
     trajectories: list[Trajectory]
+    baseline: Trajectory | None = None
+    """A greedy episode of the same task, where the algorithm compares with one."""
 
     @property
     def valid(self) -> list[Trajectory]:

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from palestra.algos.sft import SFT
-from palestra.assemble import Parts, TaskStream
+from palestra.assemble import Parts, TaskDraw
 from palestra.config import WarmStart
-from palestra.engines.scripted import Scripted, noisy_expert
-from palestra.evaluate import evaluate, score, valid
-from palestra.learn.learner import demonstrations
-from palestra.metrics import mean
-from palestra.rollout import Episode, play_all
+from palestra.demonstrations import expert_episodes
+from palestra.evaluate import evaluate, valid
+from palestra.metrics import mean, success_rate
 from palestra.seeds import derive_seed
-from palestra.types import Sampling, Trajectory
+from palestra.types import Group, Task, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -32,48 +30,36 @@ class WarmStartResult:
     """On training tasks, at the last check."""
 
 
-def expert_episodes(parts: Parts, stream: TaskStream, count: int, noise: float) -> list[Trajectory]:
-    """Solved episodes of the environment's own expert, as tokens of our model."""
-    arena = parts.arena.with_(
-        engine=Scripted(noisy_expert(parts.arena.persona.format, noise), parts.arena.persona.renderer),
-        sampling=Sampling(max_tokens=parts.config.agent.reply_tokens),
-    )
-    horizon = parts.env.max_turns
-    seed = parts.config.seed
-    tasks = enumerate(stream.slice(0, count))
-    episodes = [Episode(f"expert-{n:06d}", task, horizon, derive_seed(seed, "expert", n)) for n, task in tasks]
-    played, _ = parts.loop.run(play_all(arena, episodes))
-    solved = [trajectory for trajectory in played if trajectory.success]
-    if not solved:
-        raise RuntimeError(f"the expert of {parts.config.env.name} solved none of {count} tasks; a warm start needs an expert")
-    log.info("the expert solved %d of %d tasks", len(solved), count)
-    return solved
-
-
 def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
     config, learner = parts.config, parts.learner
-    stream = TaskStream(parts.env.tasks("train"), derive_seed(config.seed, "expert"))
-    groups = demonstrations(expert_episodes(parts, stream, settings.episodes, settings.noise))
-    check_tasks = stream.slice(settings.episodes, settings.check_tasks)
+    tasks, drawn = TaskDraw(parts, derive_seed(config.seed, "expert")), dict[str, int]()
+    shown = expert_episodes(parts, tasks, drawn, settings.episodes, settings.noise)
+    check_tasks = [tasks.next(drawn) for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
     update = 0
     while update < settings.updates:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
-        picked = torch.randperm(len(groups), generator=generator)[: settings.batch].tolist()
-        batch = learner.prepare([groups[i] for i in picked], algo)
+        picked = torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()
+        batch = learner.prepare([Group(shown[i].task, [shown[i]]) for i in picked], algo)
         stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
         update += 1
         if update % settings.check_every == 0 or update == settings.updates:
-            parts.loop.run(parts.engine.load(0))
-            played = parts.loop.run(evaluate(parts.arena, check_tasks, k=1, horizon=config.eval_horizon, seed=config.seed))
-            success = score(valid(played), horizon=config.eval_horizon).success
+            played = _try_out(parts, check_tasks)
+            success = success_rate(played)
             invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
             log.info(
                 "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%", update, stats["loss"], 100 * success, 100 * invalid
             )
             if success >= settings.target:
                 break
-    learner.restart_optimizer()
-    return WarmStartResult(len(groups), update, success)
+    learner.begin_anew()
+    return WarmStartResult(len(shown), update, success)
+
+
+def _try_out(parts: Parts, tasks: list[Task]) -> list[Trajectory]:
+    """Episodes of the model as it is now."""
+    parts.loop.run(parts.engine.load(0))
+    horizons = {place.label: parts.config.eval_horizon(place) for place in parts.config.playgrounds}
+    return valid(parts.loop.run(evaluate(parts.arena, tasks, k=1, horizons=horizons, seed=parts.config.seed)))

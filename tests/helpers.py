@@ -4,7 +4,9 @@ import os
 import time
 
 import numpy as np
+import torch
 
+from palestra.batch import pack
 from palestra.envs.base import Environment
 from palestra.types import Segment, Step, Stop, Task, Trajectory, Turn
 
@@ -133,3 +135,42 @@ def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop =
         last = turns[-1]
         turns[-1] = Turn(last.observation, last.reply, last.action, reward, last.span)
     return Trajectory("id", Task("env", "train", task), [segment], turns, stop, success, horizon=9, seed=0)
+
+
+def ready(groups, algo):
+    """A batch with all that any algorithm may need; what a model says of a token depends on the token alone."""
+    batch = pack(groups, algo.turn_rewards)
+    ids_C = batch.ids_T[batch.chosen_T].float()
+    baselines = {number: 0.4 + 0.1 * number for number in batch.group_N.tolist()}
+    return batch.with_(
+        value_C=0.06 * ids_C,
+        value_after_N=torch.full_like(batch.reward_N, 0.3),
+        reference_logp_C=-0.1 * ids_C,
+        baseline_N=torch.tensor([baselines[number] for number in batch.group_N.tolist()]),
+    )
+
+
+class Count(Echo):
+    """Say one, two, three in turn: another environment, for mixtures, with turns that depend on each other."""
+
+    name = "count"
+    max_turns = 4
+
+    def reset(self, task):
+        self.said = 0
+        return "count"
+
+    def step(self, action):
+        if action.strip() != self.expert():
+            return Step("wrong", invalid=True)
+        self.said += 1
+        return Step("right", reward=1 / 3, terminated=self.said == 3, success=True if self.said == 3 else None)
+
+    def actions(self):
+        return ["one", "two", "three"]
+
+    def expert(self):
+        return ["one", "two", "three"][self.said]
+
+    def vocabulary(self):
+        return ["one", "two", "three", "count", "right", "wrong"]

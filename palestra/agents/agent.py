@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -39,6 +40,9 @@ class Agent(Protocol):
     def segments(self) -> list[Segment]: ...
 
     async def act(self, observation: str) -> Action: ...
+
+    def observe(self, observation: str) -> None:
+        """Take note of what there is to see when no turns are left: what it would act on next, if it might."""
 
 
 @dataclass
@@ -90,6 +94,10 @@ class ChatAgent:
         reply = self.persona.renderer.reply_text(generation.ids)
         parsed = self.persona.format.parse(reply)
         return Action(reply, parsed.action, parsed.error, (start, len(self.stream.ids)), 0, self.last_was_cut)
+
+    def observe(self, observation: str) -> None:
+        with suppress(ContextFull):
+            self._show(observation)
 
     def _show(self, observation: str) -> None:
         renderer = self.persona.renderer

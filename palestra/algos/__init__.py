@@ -19,5 +19,12 @@ algos: Registry[type[Algorithm]] = Registry(
         "gigpo": "palestra.algos.gigpo:GiGPO",
         "rloo": "palestra.algos.rloo:RLOO",
         "reinforce_pp": "palestra.algos.reinforce_pp:ReinforcePP",
+        "ppo": "palestra.algos.ppo:PPO",
+        "remax": "palestra.algos.remax:ReMax",
+        "mt_grpo": "palestra.algos.mt_grpo:MultiTurnGRPO",
+        "sft": "palestra.algos.sft:SFT",
+        "rft": "palestra.algos.rft:RFT",
+        "dpo": "palestra.algos.dpo:DPO",
+        "evol": "palestra.algos.evol:AgentEvol",
     },
 )

@@ -1,6 +1,6 @@
 """Credit: from rewards to advantages. Pure functions; shapes in the names.
 
-N: trajectories. U: turns. C: chosen tokens.
+N: trajectories. U: turns. C: chosen tokens. X: either of the two.
 """
 
 from __future__ import annotations
@@ -46,13 +46,58 @@ def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
     return (x_C - x_C.mean()) / (x_C.std() + eps)
 
 
+def against_baseline(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
+    """ReMax (arXiv:2310.10505): each reward against that of the greedy episode of the same task."""
+    return (reward_N.double() - baseline_N.double()).float()
+
+
 def returns_to_go(reward_U: Tensor, owner_U: Tensor, *, gamma: float) -> Tensor:
-    """What each turn and those after it bring, discounted by `gamma` a turn. Turns stand in the order of play."""
-    returns_U = reward_U.double().clone()
-    for turn in reversed(range(len(reward_U) - 1)):
-        if owner_U[turn] == owner_U[turn + 1]:
-            returns_U[turn] += gamma * returns_U[turn + 1]
+    """What each turn and those after it bring, discounted by `gamma` a turn. Turns stand in the order of play, in float64."""
+    runs, owners = int((owner_U[1:] != owner_U[:-1]).sum()) + 1, int((owner_U.bincount() > 0).sum())
+    if runs > max(owners, 1):
+        raise ValueError(f"the items of one owner must stand together; those of {owners} owners came in {runs} pieces")
+    returns_U, seen, decay = reward_U.double(), 1, gamma
+    while seen < len(owner_U):  # each pass doubles how many turns every turn has seen
+        together = owner_U[seen:] == owner_U[:-seen]
+        if not together.any():
+            break
+        later = torch.where(together, decay * returns_U[seen:], 0.0)
+        returns_U = torch.cat([returns_U[:-seen] + later, returns_U[-seen:]])
+        seen, decay = 2 * seen, decay * decay
     return returns_U
+
+
+def gae(reward_X: Tensor, value_X: Tensor, owner_X: Tensor, bootstrap_N: Tensor, *, gamma: float, lam: float) -> Tensor:
+    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over items X: chosen tokens, or turns.
+
+    The items of one owner stand together, in the order of play. Observation tokens are no items: the trace passes over them undiscounted.
+    `bootstrap_N` is the value after an owner's last item: 0 where the episode ended by itself, the critic's estimate where only the
+    horizon ended it.
+    """
+    is_last_X = torch.ones_like(owner_X, dtype=torch.bool)
+    is_last_X[:-1] = owner_X[1:] != owner_X[:-1]
+    exact_X = value_X.double()
+    next_X = torch.where(is_last_X, bootstrap_N.double()[owner_X], exact_X.roll(-1))
+    surprise_X = reward_X.double() + gamma * next_X - exact_X
+    return returns_to_go(surprise_X, owner_X, gamma=gamma * lam).float()
+
+
+def turn_relative(reward_U: Tensor, owner_U: Tensor, group_N: Tensor, *, gamma: float) -> Tensor:
+    """RLOO (arXiv:2402.14740) turn by turn: what followed from a turn against what followed from the same turn in the others of its group.
+
+    Where no other came that far, against the mean of the others' whole returns. A group of one gets 0, and trajectories without turns are
+    no part of any. No baseline depends on the trajectory it is taken off, so the policy gradient stays unbiased.
+    Turns stand trajectory by trajectory, in the order of play.
+    """
+    returns_U = returns_to_go(reward_U, owner_U, gamma=gamma)
+    place_U = torch.arange(len(owner_U), device=owner_U.device)
+    is_first_U = torch.ones_like(owner_U, dtype=torch.bool)
+    is_first_U[1:] = owner_U[1:] != owner_U[:-1]
+    first_U = torch.where(is_first_U, place_U, 0).cummax(0).values
+    baseline_U, others_U = _mean_of_others(returns_U, group_N[owner_U] * len(owner_U) + place_U - first_U)
+    # every trajectory has a first turn, so what a trajectory's first turn is held against is the mean of the others' whole returns
+    baseline_U = torch.where(others_U > 0, baseline_U, baseline_U[first_U])
+    return torch.where(others_U[first_U] > 0, returns_U - baseline_U, 0.0).float()
 
 
 def anchored(returns_U: Tensor, anchor_U: Tensor, *, scale: bool) -> Tensor:
@@ -66,3 +111,13 @@ def _all_equal(reward_N: Tensor, group_N: Tensor) -> Tensor:
     highest_G = torch.full((groups,), -torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amax")
     lowest_G = torch.full((groups,), torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amin")
     return (highest_G == lowest_G)[group_N]
+
+
+def _mean_of_others(x_U: Tensor, cell_U: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of the others that share one's cell, and how many they are."""
+    cells, cell_U = torch.unique(cell_U, return_inverse=True)
+    size_U = cell_U.bincount(minlength=len(cells))[cell_U]
+    lowest_U = torch.full((len(cells),), torch.inf, dtype=x_U.dtype, device=x_U.device).scatter_reduce(0, cell_U, x_U, "amin")[cell_U]
+    above_U = x_U - lowest_U  # so that the mean of equals is exactly what they are: rounding must not pass for a signal
+    sum_U = torch.zeros(len(cells), dtype=x_U.dtype, device=x_U.device).index_add_(0, cell_U, above_U)[cell_U]
+    return lowest_U + (sum_U - above_U) / (size_U - 1).clamp(min=1), size_U - 1

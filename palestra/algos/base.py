@@ -1,20 +1,21 @@
-"""The contract of every algorithm: which log-probs it needs, whom it credits, what it minimises."""
+"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits, what it minimises."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from palestra.algos.losses import Stats
-from palestra.batch import Batch
+from palestra.batch import Batch, Unit, own_rewards
 from palestra.settings import Settings
-from palestra.types import Group, Trajectory, Turn
+from palestra.types import Group, Trajectory
 
-Need = Literal["old", "reference"]
+Need = Literal["old", "reference", "value"]
+Source = Literal["play", "demonstrations", "pairs", "rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,65 +24,77 @@ class Prediction:
 
     logp_C: Tensor
     entropy_C: Tensor
-    """For diagnostics: carries no gradient."""
+    """Carries a gradient only where the algorithm asks for one."""
+    value_C: Tensor | None = None
+    """What the critic expects before each of them, where there is a critic."""
+    value_after_S: Tensor | None = None
+    """What it expects after the last token of each segment."""
 
 
 class Algorithm(Settings):
     """Small, pure and blind to the learner, as the learner is to it. Its settings are itself."""
 
     name: str
-    overlong: Literal["train", "mask"] = "train"
-    """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
-
-    invalid_penalty: NonNegativeFloat = 0.0
-    """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
-
-    def turn_reward(self, turn: Turn) -> float:
-        """What a turn is credited with."""
-        return turn.reward - self.invalid_penalty * turn.invalid
+    source: ClassVar[Source] = "play"
+    """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of pairs, or rounds of both."""
 
     def learnable(self, group: Group) -> list[Trajectory]:
         """The trajectories of a group that enter the gradient and its statistics."""
-        kept = [t for t in group.valid if t.sampled_tokens]
-        return kept if self.overlong == "train" else [t for t in kept if not t.stop.is_overlong]
+        return [t for t in group.valid if t.sampled_tokens]
+
+    def turn_rewards(self, trajectory: Trajectory) -> list[float]:
+        """What each turn is credited with."""
+        return own_rewards(trajectory)
 
     def has_signal(self, group: Group) -> bool:
         """Whether there is something to learn from the group: one without is replaced in dynamic sampling."""
-        if not self.compares_within_groups:
-            return bool(self.learnable(group))
-        return len({sum(map(self.turn_reward, trajectory.turns)) for trajectory in self.learnable(group)}) > 1
+        return bool(self.learnable(group))
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The log-probs to be computed before the first update, besides those the engine gave."""
+        """What is to be computed before the first update, besides the log-probs that the engine gave."""
         return frozenset()
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether the model as it was before the first step is kept, and goes with the run."""
+        return "reference" in self.needs
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether each task is played once more, greedily, to compare with."""
+        return False
+
+    @property
+    def needs_entropy_gradient(self) -> bool:
+        return False
+
+    @property
+    def critic_settings(self) -> CriticSettings | None:
+        return None
 
     @property
     def compares_within_groups(self) -> bool:
         """Whether a trajectory without others of its task teaches nothing."""
-        return True
+        return False
 
     @property
     def learns_only_from_advantages(self) -> bool:
         """Whether a token without an advantage has no gradient, so that it need not be computed."""
         return False
 
+    @property
+    def unit(self) -> Unit:
+        """What one forward pass must hold whole for the loss to be computed."""
+        return "segment"
+
     @abstractmethod
     def explain(self) -> list[str]:
         """The objective as formulas with the numbers filled in, a line each. i: a trajectory, c: a token that the policy chose."""
 
-    def explain_reward(self) -> list[str]:
-        """What a trajectory is credited with, and which have no part."""
-        penalty = f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
-        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
-        return [
-            f"R_i = sum of the environment's rewards{penalty}",
-            f"trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
-        ]
-
     @abstractmethod
-    def advantages(self, batch: Batch) -> Tensor:
-        """How much better than expected each chosen token's trajectory went."""
+    def credit(self, batch: Batch) -> Batch:
+        """The batch with what the loss will read of it: advantages, and returns where there is a critic."""
 
     @abstractmethod
     def weights(self, batch: Batch) -> Tensor:
@@ -90,3 +103,14 @@ class Algorithm(Settings):
     @abstractmethod
     def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
         """The loss of each chosen token."""
+
+
+class CriticSettings(Settings):
+    """Who estimates what is still to come."""
+
+    kind: Literal["head", "model"] = "head"
+    """One more output of the policy's own network, or a network of its own that begins as a copy of it."""
+    lr: PositiveFloat | None = None
+    """Of the critic's own parameters; as the policy's where not set."""
+    warmup: NonNegativeInt = 0
+    """Training steps in which the critic learns and the policy does not."""

@@ -22,7 +22,7 @@ class GiGPO(PolicyGradient):
     """Discount a turn."""
 
     @property
-    def credit(self) -> str:
+    def credit_formula(self) -> str:
         over = " / deviation" if self.scale else ""
         step = f"(G_u - mean G of the turns with the same observation in the group){over}"
         return f"(R_i - mean R of the group){over} + {self.step_weight:g} {step},  G_u = sum over later turns of {self.gamma:g}^k r"

@@ -18,7 +18,7 @@ class GroupRelative(PolicyGradient):
     """Divide by the group's standard deviation."""
 
     @property
-    def credit(self) -> str:
+    def credit_formula(self) -> str:
         centred = "R_i - mean R of the group"
         return f"({centred}) / (deviation of R in the group + 1e-6)" if self.scale else centred
 

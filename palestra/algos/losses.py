@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Stats = dict[str, Tensor]
 """Diagnostics, one number per chosen token; they are reported as means."""
@@ -77,6 +78,63 @@ def importance_correction(
         log_weight_C = zeros_N.index_add(0, owner_C, log_weight_C)[owner_C]
     weight_C = log_weight_C.exp()
     return torch.where(weight_C > cap, 0.0, weight_C) if mask else weight_C.clamp(max=cap)
+
+
+def entropy_weight(sampled_logp_C: Tensor, weight: float, target: float | None) -> Tensor:
+    """What each token's entropy counts for: `weight`, or less of it the nearer the entropy of the batch is to `target`.
+
+    The mean of -log p over what was sampled estimates the entropy of the policy that sampled it: no state, nothing to resume.
+    """
+    entropy = -sampled_logp_C.mean()
+    share = torch.ones_like(entropy) if target is None else (1 - entropy / target).clamp(min=0, max=1)
+    return (weight * share).expand_as(sampled_logp_C)
+
+
+def clipped_value_loss(value_C: Tensor, old_value_C: Tensor, return_C: Tensor, *, clip: float | None) -> tuple[Tensor, Stats]:
+    """PPO's loss of a critic (arXiv:2005.12729): half the squared error, pessimistic about values that left `clip` around the old ones."""
+    loss_C = (value_C - return_C).square() / 2
+    plain_C = loss_C
+    if clip is not None:
+        kept_C = value_C.clamp(old_value_C - clip, old_value_C + clip)
+        loss_C = torch.maximum(plain_C, (kept_C - return_C).square() / 2)
+    return loss_C, {"value/clipped": (loss_C > plain_C).float().detach(), "value/error": (value_C - return_C).abs().detach()}
+
+
+def dpo_loss(
+    logp_C: Tensor,
+    reference_logp_C: Tensor,
+    pair_C: Tensor,
+    is_chosen_C: Tensor,
+    *,
+    beta: float,
+    label_smoothing: float = 0.0,
+    length_normalised: bool = False,
+) -> tuple[Tensor, Stats]:
+    """DPO (arXiv:2305.18290, eq. 7) over pairs of trajectories, chosen and rejected. A pair's loss is shared out evenly among its tokens.
+
+    `label_smoothing`: how often a preference is taken to be the wrong way round (conservative DPO, as in arXiv:2403.00409).
+    `length_normalised`: the mean over a side's tokens in place of the sum (arXiv:2411.15124).
+    P: pairs; their numbers may have gaps. A pair must be here whole: a part of it has another margin.
+    """
+    pairs = int(pair_C.max()) + 1
+    side_C = 2 * pair_C + is_chosen_C.long()
+    size_P2 = side_C.bincount(minlength=2 * pairs).view(pairs, 2)
+    if len(lonely := ((size_P2 == 0).sum(1) == 1).nonzero()):
+        raise ValueError(
+            f"a pair needs tokens on both sides, chosen and rejected; one side is missing in pairs {lonely.flatten().tolist()}"
+        )
+    log_ratio_C = logp_C - reference_logp_C
+    log_ratio_P2 = (
+        torch.zeros(2 * pairs, dtype=log_ratio_C.dtype, device=log_ratio_C.device).index_add(0, side_C, log_ratio_C).view(pairs, 2)
+    )
+    if length_normalised:
+        log_ratio_P2 = log_ratio_P2 / size_P2.clamp(min=1)
+    rejected_P, chosen_P = log_ratio_P2.unbind(1)
+    margin_P = beta * (chosen_P - rejected_P)
+    loss_P = -(1 - label_smoothing) * logsigmoid(margin_P) - label_smoothing * logsigmoid(-margin_P)
+    stats_P = {"dpo/accuracy": (margin_P > 0).float(), "dpo/margin": margin_P, "dpo/chosen": chosen_P, "dpo/rejected": rejected_P}
+    share_P = loss_P / size_P2.sum(1).clamp(min=1)
+    return share_P[pair_C], {name: stat_P[pair_C].detach() for name, stat_P in stats_P.items()}
 
 
 def token_weights(owner_C: Tensor, trajectories: int, *, normalise: Normalise, constant: int = 1) -> Tensor:

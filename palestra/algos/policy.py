@@ -15,13 +15,15 @@ from palestra.algos.losses import (
     Stats,
     cispo_loss,
     clipped_policy_loss,
+    entropy_weight,
     importance_correction,
     kl_divergence,
     sequence_log_ratio,
     token_weights,
 )
-from palestra.batch import Batch
+from palestra.batch import Batch, Unit
 from palestra.settings import Settings
+from palestra.types import Group, Trajectory
 
 
 class Correction(Settings):
@@ -44,6 +46,16 @@ class PolicyGradient(Algorithm):
     """Above `clip_low` it leaves unlikely tokens more room to grow (clip-higher)."""
     dual_clip: float | None = Field(default=None, gt=1)
     """The most that a bad token can cost, in advantages."""
+    entropy: NonNegativeFloat = 0.0
+    """What the entropy of the policy counts for beside its advantages."""
+    entropy_target: PositiveFloat | None = None
+    """The bonus is full at entropy 0, falls to nothing at this entropy (in nats a token), and stays so above it."""
+    overlong: Literal["train", "mask"] = "train"
+    """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
+    overlong_penalty: NonNegativeFloat = 0.0
+    """Taken off the reward of a trajectory that a token budget ended."""
+    invalid_penalty: NonNegativeFloat = 0.0
+    """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
     normalise: Normalise = "token"
     constant: PositiveInt | None = None
     """The divisor of `normalise = "constant"`: usually the token budget of an episode."""
@@ -68,11 +80,35 @@ class PolicyGradient(Algorithm):
             raise ValueError("kl_estimator and kl_place do nothing while kl = 0")
         if self.objective == "cispo" and (self.dual_clip is not None or self.ratio == "sequence"):
             raise ValueError("dual_clip and ratio = 'sequence' go with objective = 'clip' only")
+        if self.entropy_target is not None and self.entropy == 0:
+            raise ValueError("entropy_target does nothing while entropy = 0")
+        if self.overlong == "mask" and self.overlong_penalty:
+            raise ValueError("overlong_penalty does nothing while overlong = 'mask': such trajectories are left out")
         return self
+
+    def learnable(self, group: Group) -> list[Trajectory]:
+        kept = super().learnable(group)
+        return kept if self.overlong == "train" else [t for t in kept if not t.stop.is_overlong]
+
+    def turn_rewards(self, trajectory: Trajectory) -> list[float]:
+        scale = trajectory.reward_scale
+        rewards = [scale * turn.reward - self.invalid_penalty * turn.invalid for turn in trajectory.turns]
+        if trajectory.stop.is_overlong and rewards:
+            rewards[-1] -= self.overlong_penalty
+        return rewards
+
+    def has_signal(self, group: Group) -> bool:
+        if not self.compares_within_groups:
+            return super().has_signal(group)
+        return len({sum(self.turn_rewards(trajectory)) for trajectory in self.learnable(group)}) > 1
+
+    @property
+    def compares_within_groups(self) -> bool:
+        return True
 
     @property
     @abstractmethod
-    def credit(self) -> str:
+    def credit_formula(self) -> str:
         """The formula of A_i."""
 
     def explain(self) -> list[str]:
@@ -93,12 +129,15 @@ class PolicyGradient(Algorithm):
             "sequence": "1 / (trajectories x chosen tokens of i)",
             "constant": f"1 / (trajectories x {self.constant})",
         }
+        if self.entropy:
+            share = "" if self.entropy_target is None else f" x max(0, 1 - H / {self.entropy_target:g})"
+            gain += f" + {self.entropy:g}{share} H_c"
         in_loss, in_reward = (f" - {self.kl:g} KL_c" if self.kl and self.kl_place == place else "" for place in ("loss", "reward"))
         kl = [f"KL_c = {self.kl_estimator} estimate of the divergence from the model before the first step"] if self.kl else []
         return [
             f"maximise the sum over chosen tokens c of  {weights[self.normalise]} x [ {gain}{in_loss} ]",
             f"r_c = {ratio};  p_old: {old}",
-            f"A_c = A_i{in_reward};  A_i = {self.credit}",
+            f"A_c = A_i{in_reward};  A_i = {self.credit_formula}",
             *kl,
             *self.explain_reward(),
         ]
@@ -110,7 +149,26 @@ class PolicyGradient(Algorithm):
 
     @property
     def learns_only_from_advantages(self) -> bool:
-        return self.kl == 0
+        return self.kl == 0 and self.entropy == 0
+
+    @property
+    def needs_entropy_gradient(self) -> bool:
+        return self.entropy > 0
+
+    @property
+    def unit(self) -> Unit:
+        is_whole = self.ratio == "sequence" or (self.correction is not None and self.correction.level == "sequence")
+        return "trajectory" if is_whole else "segment"
+
+    @abstractmethod
+    def advantages(self, batch: Batch) -> Tensor:
+        """How much better than expected it went from each chosen token on."""
+
+    def credit(self, batch: Batch) -> Batch:
+        batch = batch.with_(advantage_C=self.advantages(batch))
+        if self.entropy == 0:
+            return batch
+        return batch.with_(entropy_weight_C=entropy_weight(batch.sampled_logp_C, self.entropy, self.entropy_target))
 
     def weights(self, batch: Batch) -> Tensor:
         trajectories = len(set(batch.owner_S.tolist()))
@@ -130,6 +188,8 @@ class PolicyGradient(Algorithm):
             weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.owner_C, **self.correction.model_dump())
             loss_C = loss_C * weight_C
             stats["policy/correction"] = weight_C
+        if batch.entropy_weight_C is not None:
+            loss_C = loss_C - batch.entropy_weight_C * new.entropy_C
         if self.kl > 0 and self.kl_place == "loss":
             assert batch.reference_logp_C is not None
             kl_C = kl_divergence(new.logp_C, batch.reference_logp_C, self.kl_estimator)
@@ -137,6 +197,16 @@ class PolicyGradient(Algorithm):
             stats["policy/kl_reference"] = kl_C.detach()
         stats["policy/kl"] = kl_divergence(new.logp_C.detach(), batch.old_logp_C)
         return loss_C, stats
+
+    def explain_reward(self) -> list[str]:
+        """What a trajectory is credited with, and which have no part."""
+        penalty = f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
+        penalty += f" - {self.overlong_penalty:g} where a token budget ended it" if self.overlong_penalty else ""
+        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
+        return [
+            f"R_i = sum of the environment's rewards{penalty}",
+            f"trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
+        ]
 
     def penalised(self, advantage_C: Tensor, batch: Batch) -> Tensor:
         """The advantages less the KL divergence from the reference, where that is part of the reward."""

@@ -21,7 +21,7 @@ class ReinforcePP(PolicyGradient):
         return self.baseline
 
     @property
-    def credit(self) -> str:
+    def credit_formula(self) -> str:
         return f"{'R_i - mean R of the group' if self.baseline else 'R_i'}, whitened over all chosen tokens of the step"
 
     def advantages(self, batch: Batch) -> Tensor:

@@ -15,7 +15,7 @@ class RLOO(PolicyGradient):
     name: Literal["rloo"] = "rloo"
 
     @property
-    def credit(self) -> str:
+    def credit_formula(self) -> str:
         return "R_i - mean R of the others in the group"
 
     def advantages(self, batch: Batch) -> Tensor:

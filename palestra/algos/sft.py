@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-import torch
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from palestra.algos.base import Algorithm, Prediction
+from palestra.algos.base import Algorithm, Prediction, Source
 from palestra.algos.losses import Stats, token_weights
 from palestra.batch import Batch
 
 
-class SFT(Algorithm):
-    name: Literal["sft"] = "sft"
+class Imitation(Algorithm):
+    """The loss of all that imitate; whom they imitate is up to the subclasses."""
 
-    @property
-    def compares_within_groups(self) -> bool:
-        return False
-
-    def explain(self) -> list[str]:
-        return ["maximise the mean over chosen tokens c of  log p(c)"]
-
-    def advantages(self, batch: Batch) -> Tensor:
-        return torch.ones_like(batch.sampled_logp_C)
+    def credit(self, batch: Batch) -> Batch:
+        return batch
 
     def weights(self, batch: Batch) -> Tensor:
         return token_weights(batch.owner_C, len(batch), normalise="token")
 
     def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
         return -new.logp_C, {}
+
+    def explain(self) -> list[str]:
+        return ["maximise the mean over chosen tokens c of  log p(c)"]
+
+
+class SFT(Imitation):
+    name: Literal["sft"] = "sft"
+    source: ClassVar[Source] = "demonstrations"
+    data: tuple[str, ...] = ()
+    """Run folders and files: our trajectories, AgentGym's conversations, OpenAI's chats. Without any, the environment's expert shows."""
+    min_reward: float = 0.5
+    """Trajectories of less are not imitated. Conversations have no reward and all count."""
+    episodes: PositiveInt = 1000
+    """Of the expert, where there is no data."""
+    noise: float = Field(default=0.0, ge=0, le=1)
+    """The share of the expert's actions that are any valid ones."""
+    batch: PositiveInt = 32
+    """Trajectories per training step."""
+
+    @model_validator(mode="after")
+    def _one_teacher(self) -> SFT:
+        if self.data and (self.episodes, self.noise) != (1000, 0.0):
+            raise ValueError("episodes and noise are the expert's, who has no part where data is given")
+        return self
+
+    def explain(self) -> list[str]:
+        of = ", ".join(self.data) or f"{self.episodes} episodes of the environment's expert (noise {self.noise:g})"
+        return [*super().explain(), f"over {self.batch} trajectories a step of: {of}; those with R_i >= {self.min_reward:g}"]

@@ -18,6 +18,7 @@ from palestra.learn.learner import Learner
 
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
+CRITIC = "critic.safetensors"
 
 
 class BadCheckpoint(ValueError):
@@ -31,6 +32,8 @@ def save(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, sta
     draft.mkdir(parents=True)
     export(draft, learner.model, tokenizer)
     save_file(_moments(learner), draft / OPTIMIZER)
+    if learner.critic is not None:
+        save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
     digests = {path.name: _digest(path) for path in sorted(draft.iterdir())}
     (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode({**state, "files": digests})))
     for path in draft.iterdir():
@@ -72,8 +75,12 @@ def restore(folder: Path, learner: Learner) -> None:
         raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(set(missing) - tied)}, unexpected {unexpected}")
     learner.model.tie_weights()
     moments = load_file(folder / OPTIMIZER)
-    learner.restart_optimizer()
-    for name, parameter in _trained(learner):
+    learner.begin_anew()
+    if learner.critic is not None:
+        if not (folder / CRITIC).is_file():
+            raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
+        learner.critic.load_state_dict(load_file(folder / CRITIC))
+    for name, parameter in learner.trained().items():
         found = {kind: moments[f"{name}/{kind}"] for kind in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{kind}" in moments}
         if found:
             learner.optimizer.state[parameter] = {kind: moment.to(parameter.device) for kind, moment in found.items()}
@@ -93,14 +100,10 @@ def newest(folder: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name[5:]), default=None)
 
 
-def _trained(learner: Learner) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, parameter) for name, parameter in learner.model.named_parameters() if parameter.requires_grad]
-
-
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:
     return {
         f"{name}/{kind}": moment.contiguous()
-        for name, parameter in _trained(learner)
+        for name, parameter in learner.trained().items()
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
 

@@ -6,14 +6,14 @@ import copy
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.algos.base import Algorithm, Need
+from palestra.algos.base import Algorithm, CriticSettings, Need
 from palestra.batch import Batch, pack
+from palestra.learn.critic import Critic
 from palestra.learn.logprobs import predict
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
@@ -27,7 +27,9 @@ class Diverged(RuntimeError):
 
 
 class Learner:
-    def __init__(self, model: PreTrainedModel, optim: Optim, *, temperature: float, seed: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, optim: Optim, *, temperature: float, seed: int, critic: CriticSettings | None = None
+    ) -> None:
         self.model = model
         self.optim = optim
         self.temperature = temperature
@@ -35,32 +37,61 @@ class Learner:
         self.seed = seed
         self.updates_skipped = 0
         """Optimiser steps left out in a row because something was not a number."""
+        self._critic_settings = critic
         self._reference: PreTrainedModel | None = None
-        self.optimizer = self._new_optimizer()
+        self.begin_anew()
+
+    def trained(self) -> dict[str, torch.nn.Parameter]:
+        """All parameters that learn, by name: the policy's and the critic's."""
+        modules = {"": self.model} if self.critic is None else {"": self.model, "critic.": self.critic}
+        return {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters() if p.requires_grad}
 
     def _new_optimizer(self) -> torch.optim.AdamW:
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(parameters, lr=self.optim.lr, betas=self.optim.betas, weight_decay=self.optim.weight_decay, fused=True)
+        policy = [p for name, p in self.trained().items() if not name.startswith("critic.")]
+        groups = [{"params": policy}] if self.critic is None else [{"params": policy}, {"params": list(self.critic.parameters())}]
+        return torch.optim.AdamW(groups, lr=self.optim.lr, betas=self.optim.betas, weight_decay=self.optim.weight_decay, fused=True)
 
-    def restart_optimizer(self) -> None:
-        """Forget the moments, as between a warm start and reinforcement learning."""
+    def begin_anew(self) -> None:
+        """Forget the moments and let the critic begin from the weights as they are, as between a warm start and what follows."""
+        self.critic = None if self._critic_settings is None else Critic(self._critic_settings, self.model)
         self.optimizer = self._new_optimizer()
 
     def prepare(self, groups: list[Group], algo: Algorithm) -> Batch:
-        """Pack what may be learnt from, and add the log-probs that the algorithm needs."""
-        batch = pack([learnable for group in groups if (learnable := algo.learnable(group))], algo.turn_reward).to(self.model.device)
-        return replace(batch, **{f"{need}_logp_C": self._logprobs(batch, need) for need in sorted(algo.needs)})
+        """Pack what may be learnt from, and add the log-probs and estimates that the algorithm needs."""
+        learnable = [(group, kept) for group in groups if (kept := algo.learnable(group))]
+        batch = pack([kept for _, kept in learnable], algo.turn_rewards, keep_tail="value" in algo.needs)
+        if algo.needs_baseline:
+            baselines = [sum(algo.turn_rewards(group.baseline)) for group, kept in learnable for _ in kept if group.baseline]
+            batch = batch.with_(baseline_N=torch.tensor(baselines))
+        batch = batch.to(self.model.device)
+        for need in sorted(algo.needs):
+            batch = batch.with_(**self._estimated(batch, need))
+        return batch
 
     def remember_reference(self, model: PreTrainedModel | None = None) -> None:
         """What KL is measured against: the given model, or this one as it is now."""
         self._reference = (model or copy.deepcopy(self.model)).requires_grad_(False)
 
-    def _logprobs(self, batch: Batch, need: Need) -> Tensor:
+    def return_to_reference(self) -> None:
+        """Begin anew from the model that was remembered."""
+        assert self._reference is not None
+        self.model.load_state_dict(self._reference.state_dict())
+        self.begin_anew()
+
+    def _estimated(self, batch: Batch, need: Need) -> dict[str, Tensor]:
+        """What a model says of the batch before the first update."""
         model = self._reference if need == "reference" else self.model
         if model is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
+        critic = self.critic if need == "value" else None
         with torch.no_grad():
-            return torch.cat([predict(model, row, self.temperature).logp_C for row in batch.rows(self.optim.row_tokens)])
+            rows = [predict(model, row, self.temperature, critic=critic) for row in batch.rows(self.optim.row_tokens)]
+        if need != "value":
+            return {f"{need}_logp_C": torch.cat([row.logp_C for row in rows])}
+        after_S = torch.cat([row.value_after_S for row in rows if row.value_after_S is not None])
+        is_last_S = torch.cat([batch.owner_S[1:] != batch.owner_S[:-1], torch.ones_like(batch.owner_S[:1], dtype=torch.bool)])
+        after_N = torch.zeros_like(batch.reward_N).index_put_((batch.owner_S[is_last_S],), after_S[is_last_S])
+        return {"value_C": torch.cat([row.value_C for row in rows if row.value_C is not None]), "value_after_N": after_N}
 
     def update(
         self, batch: Batch, algo: Algorithm, *, lr: float, step: int, minibatches: int | None = None, epochs: int | None = None
@@ -69,36 +100,44 @@ class Learner:
         totals: dict[str, list[float]] = {}
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
-            order_N = torch.randperm(len(batch), generator=generator).to(batch.ids_T.device)
-            for part in batch.split(minibatches or self.optim.minibatches, order_N):
-                stats = self._step(part, algo, lr)
+            for part in batch.split(minibatches or self.optim.minibatches, generator, algo.unit):
+                stats = self._step(part, algo, lr, step)
                 for name, value in stats.items():
                     totals.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}
 
-    def _step(self, batch: Batch, algo: Algorithm, lr: float) -> dict[str, float]:
+    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int) -> dict[str, float]:
         """One optimiser step over `batch`, its gradient added up row by row."""
         batch = batch.with_(weight_C=algo.weights(batch))
         if algo.learns_only_from_advantages:
-            batch = batch.with_signal()
+            batch = batch.with_signal(algo.unit)
+        critic = self.critic if "value" in algo.needs else None
         tokens = max(len(batch.owner_C), 1)
         sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
         self.optimizer.zero_grad(set_to_none=True)
-        for row in batch.rows(self.optim.row_tokens):
+        for row in batch.rows(self.optim.row_tokens, algo.unit):
             if len(row.owner_C) == 0:
                 continue
-            new = predict(self.model, row, self.temperature)
+            new = predict(self.model, row, self.temperature, critic=critic, entropy_gradient=algo.needs_entropy_gradient)
             loss_C, stats = algo.loss(new, row)
             assert row.weight_C is not None
             loss = (loss_C * row.weight_C).sum()
             loss.backward()
             mismatch_C = (new.logp_C.detach() - row.sampled_logp_C).abs()
-            means = stats | {"policy/entropy": new.entropy_C, "policy/mismatch": mismatch_C}
+            means = stats | {"policy/entropy": new.entropy_C.detach(), "policy/mismatch": mismatch_C}
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
             sums["loss"] += loss.detach()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm)
-        return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), float(norm), lr)
+        norm = self._clipped_norm(critic, step)
+        return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), norm, lr)
+
+    def _clipped_norm(self, critic: Critic | None, step: int) -> float:
+        """Clip the gradients, those of the critic apart, and drop the policy's while the critic warms up."""
+        if critic is not None:
+            torch.nn.utils.clip_grad_norm_(critic.parameters(), self.optim.clip_norm)
+            if critic.is_warming_up(step):
+                self.model.zero_grad(set_to_none=True)
+        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm))
 
     def _apply(self, loss: float, norm: float, lr: float) -> dict[str, float]:
         """Step the optimiser, unless something is not a number; three such steps in a row end the run."""
@@ -109,8 +148,9 @@ class Learner:
                 raise Diverged(f"loss {loss}, gradient norm {norm}: three updates in a row were not numbers; try a lower learning rate")
             return {"grad_norm": 0.0, "updates_skipped": 1.0}
         self.updates_skipped = 0
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = lr
+        own_lr = self.critic.settings.lr if self.critic is not None else None
+        for parameters, rate in zip(self.optimizer.param_groups, (lr, own_lr or lr), strict=False):
+            parameters["lr"] = rate
         self.optimizer.step()
         return {"grad_norm": norm, "updates_skipped": 0.0}
 

@@ -1,49 +1,94 @@
-"""Every algorithm: blind to order, to how tokens are packed into rows, and to faults."""
+"""Every algorithm: blind to order, to how tokens are packed into rows, and to faults; each says what it optimises."""
 
 import pytest
 import torch
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.batch import pack
-from tests.helpers import trajectory
+from palestra.types import Group, Stop, Task
+from tests.helpers import ready, trajectory
+
+REQUIRED = {"dpo": {"data": ["somewhere"]}}
 
 
-@pytest.fixture(params=[*algos.names(), "palestra.algos.sft:SFT"])
+@pytest.fixture(params=[*algos.names(), "grpo+entropy", "gspo+entropy", "ppo+turn", "reinforce_pp+baseline"])
 def algo(request):
-    return algos[request.param]()
+    name, _, variant = request.param.partition("+")
+    changes = {"entropy": {"entropy": 0.1, "entropy_target": 2.0}, "turn": {"level": "turn"}, "baseline": {"baseline": True}}
+    return algos[name](**REQUIRED.get(name, {}), **changes.get(variant, {}))
 
 
-def some_batch(order=(0, 1, 2, 3)):
-    members = [
+def members():
+    return [
         trajectory(("see", [1]), ("say", [2, 3]), reward=1.0),
         trajectory(("see", [1]), ("say", [4]), ("see", [5, 6]), ("say", [7]), reward=0.0),
         trajectory(("see", [1, 2]), ("say", [8]), reward=0.5),
-        trajectory(("see", [1]), ("say", [9, 2, 3]), ("see", [5]), reward=0.25),
+        trajectory(("see", [1]), ("say", [9, 2, 3]), ("see", [5]), reward=0.25, stop=Stop.HORIZON),
     ]
-    return pack([[members[i] for i in order]])
+
+
+def some_batch(algo, order=(0, 1, 2, 3)):
+    """Two pairs, or one group of four; what a model would say of a token depends on the token alone."""
+    chosen = [members()[i] for i in order]
+    return ready([chosen[:2], chosen[2:]] if algo.unit == "group" else [chosen], algo)
+
+
+def losses(algo, batch):
+    """The loss of each chosen token, by its place in its trajectory, and all of them added up."""
+    batch = algo.credit(batch)
+    batch = batch.with_(weight_C=algo.weights(batch))
+    loss_C, _ = algo.loss(prediction(batch), batch)
+    return loss_C * batch.weight_C
+
+
+def prediction(batch):
+    ids_C = batch.ids_T[batch.chosen_T].float()
+    return Prediction(-0.2 * ids_C, 0.1 * ids_C, 0.05 * ids_C)
 
 
 def test_the_order_of_a_group_does_not_matter(algo):
-    order = (2, 0, 3, 1)
-    straight, shuffled = (algo.advantages(batch)[_first(batch)] for batch in (some_batch(), some_batch(order)))
-    assert shuffled.tolist() == pytest.approx(straight[list(order)].tolist())
+    order = (2, 3, 0, 1) if algo.unit == "group" else (2, 0, 3, 1)  # a pair has an order, pairs have none
+    straight, shuffled = some_batch(algo), some_batch(algo, order)
+    by_token = [{int(i): v for i, v in zip(b.ids_T[b.chosen_T], losses(algo, b).tolist(), strict=True)} for b in (straight, shuffled)]
+    assert by_token[0] == pytest.approx(by_token[1], rel=1e-5)
 
 
 def test_rows_add_up_to_the_whole(algo):
-    batch = some_batch()
-    batch = batch.with_(advantage_C=algo.advantages(batch))
+    batch = algo.credit(some_batch(algo))
     batch = batch.with_(weight_C=algo.weights(batch))
-    logp = batch.old_logp_C + torch.linspace(-0.3, 0.3, len(batch.owner_C))
-    batch = batch.with_(sampled_logp_C=logp)  # carried along, so that each row finds its own
 
     def total(part):
-        loss, _ = algo.loss(Prediction(part.sampled_logp_C, torch.zeros_like(part.weight_C)), part)
-        return (loss * part.weight_C).sum().item()
+        loss_C, _ = algo.loss(prediction(part), part)
+        return (loss_C * part.weight_C).sum().item()
 
-    assert sum(total(row) for row in batch.rows(4)) == pytest.approx(total(batch))
+    rows = list(batch.rows(4, algo.unit))
+    assert len(rows) > 1
+    assert sum(total(row) for row in rows) == pytest.approx(total(batch), rel=1e-5)
 
 
-def _first(batch):
-    """The first chosen token of each trajectory."""
-    return torch.tensor([int((batch.owner_C == n).nonzero()[0]) for n in range(len(batch))])
+def test_a_fault_in_the_group_changes_nothing(algo):
+    if algo.source in ("demonstrations", "pairs"):
+        pytest.skip("it plays no episodes")
+    task = Task("env", "train", "t")
+    greedy = trajectory(("see", [1]), ("say", [2]), reward=0.5)
+    fault = trajectory(("see", [1]), ("say", [6, 6, 6]), reward=0.0, stop=Stop.ENV_FAULT)
+    without, with_it = Group(task, members(), greedy), Group(task, [*members()[:2], fault, *members()[2:]], greedy)
+    assert [t.segments for t in algo.learnable(with_it)] == [t.segments for t in algo.learnable(without)]
+    assert algo.has_signal(with_it) == algo.has_signal(without)
+    assert not algo.learnable(Group(task, [fault, fault], greedy))
+
+
+def test_it_explains_itself(algo):
+    lines = algo.explain()
+    assert len(lines) >= 2 or algo.name == "sft"
+    assert not any("None" in line for line in lines)
+
+
+def test_nothing_is_changed_by_what_comes_after_the_last_chosen_token(algo):
+    """Padding by observation: a tail is not a decision."""
+    if "value" in algo.needs:
+        pytest.skip("a critic looks at the tail on purpose")
+    longer = [trajectory(("see", [1]), ("say", [2, 3]), ("see", [9] * n), reward=float(n == 0)) for n in (0, 5)]
+    plain = [trajectory(("see", [1]), ("say", [2, 3]), reward=float(n == 0)) for n in (0, 5)]
+    one, other = (losses(algo, ready([group], algo)) for group in (longer, plain))
+    assert torch.equal(one, other)

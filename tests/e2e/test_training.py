@@ -35,6 +35,16 @@ ECHO = {
 }
 
 
+OFFLINE = {"rollout": {}, "horizon": {"kind": "fixed", "turns": 2}}
+"""For algorithms that play no episodes while they train."""
+
+MIXTURE = [
+    {"name": "tests.helpers:Echo", "weight": 2, "horizon": {"kind": "fixed", "turns": 2}},
+    {"name": "tests.helpers:Count", "group": 4, "reward_scale": 0.5,
+     "horizon": {"kind": "adaptive", "turns": [2, 4], "window": 2, "gate": 0.5, "fall": 0.1}},
+]  # fmt: skip
+
+
 def trained(folder, tree=ECHO, **overrides):
     run = Run.create(folder, build(tree, overrides))
     run_training(run, Display())
@@ -73,10 +83,23 @@ def test_it_learns(tmp_path):
     [
         {"threads": 2},
         {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8, "target": 0.9}, "algo.kl": 0.1},
+        {"algo.name": "ppo", "algo.critic.kind": "model", "algo.critic.warmup": 2, "algo.critic.lr": 1e-2},
+        {"algo.name": "ppo", "algo.level": "turn", "algo.entropy": 0.01, "algo.entropy_target": 0.5, "algo.kl": 0.1,
+         "env.options.rounds": 2},
+        {"algo.name": "remax", "rollout.group": 2},
+        {"algo.name": "evol", "algo.round": 2, "algo.best": 8, "algo.min_reward": 0.01, "algo.batch": 4},
+        {"algo.name": "evol", "algo.round": 2, "algo.episodes": 6, "algo.noise": 0.3},
+        {"algo.name": "rft", "warm_start": {"episodes": 20, "updates": 2}},
+        {"algo.name": "sft", "algo.episodes": 20, "algo.batch": 6, **OFFLINE},
+        {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
+        {"env": None, "mixture": MIXTURE},
         {"rollout.redraws": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_old": True,
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
     ],
-    ids=["plain", "warm start and KL", "redraws and linear horizon"],
+    ids=[
+        "plain", "warm start and KL", "ppo with a critic of its own", "ppo by turns", "remax", "evol", "evol with a base set", "rft", "sft",
+        "adaptive horizon", "mixture", "redraws and linear horizon",
+    ],
 )  # fmt: skip
 def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
     whole = trained(tmp_path / "whole", **overrides)
@@ -119,7 +142,7 @@ def test_the_run_folder(tmp_path):
         assert {version for version, chosen in zip(segment.versions, segment.mask, strict=True) if chosen} == {2}  # after two updates
         assert all((logprob != 0) <= bool(chosen) for logprob, chosen in zip(segment.logprobs, segment.mask, strict=True))
     result = json.loads((run.folder / "eval" / "step-000003-final.json").read_text())
-    assert result["horizons"]["2"]["all"]["tasks"] == 30
+    assert result["envs"]["echo"]["2"]["all"]["tasks"] == 30
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
@@ -146,13 +169,13 @@ def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
     assert (run.folder / "curve.png").stat().st_size > 1000
     main(["eval", str(run.folder), "--limit", "9", "--k", "2", "--json"])
     result = json.loads(capsys.readouterr().out)
-    assert (result["step"], result["horizons"]["2"]["all"]["episodes"]) == (3, 18)
+    assert (result["step"], result["envs"]["echo"]["2"]["all"]["episodes"]) == (3, 18)
     assert Path(result["file"]).parent == run.folder / "eval"
     main(["model", "export", str(run.folder), str(tmp_path / "model")])
     capsys.readouterr()
     main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo", "--agent.format", "plain", "--limit", "9", "--json",
           "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out", str(tmp_path / "e.json")])  # fmt: skip
-    assert json.loads(capsys.readouterr().out)["horizons"]["2"]["all"]["tasks"] == 9
+    assert json.loads(capsys.readouterr().out)["envs"]["echo"]["2"]["all"]["tasks"] == 9
     with pytest.raises(SystemExit):
         main(["train", str(run.folder / "config.toml"), "--out", str(run.folder)])
     assert "there is a run in this folder already" in capsys.readouterr().err
@@ -206,9 +229,10 @@ def test_what_a_resumed_run_cannot_change(tmp_path):
 
 def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
     config = build(ECHO, {"eval.horizon": 1, "eval.tasks": 3})
-    result = evaluate_config(config, agent=None, trained_horizon=2)
-    assert list(result["horizons"]) == ["1"]
-    assert list(evaluate_config(build(ECHO), agent="expert", trained_horizon=None)["horizons"]) == ["2"]  # the environment's own
+    result = evaluate_config(config, agent=None, is_trained_here=True)
+    assert list(result["envs"]["echo"]) == ["1"]
+    expert = evaluate_config(build(ECHO), agent="expert", is_trained_here=False)
+    assert list(expert["envs"]["echo"]) == ["2"]  # the environment's own
 
 
 def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):

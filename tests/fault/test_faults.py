@@ -16,7 +16,7 @@ from palestra.assemble import make_pool
 from palestra.batch import pack
 from palestra.config import EnvSettings
 from palestra.engines.scripted import Scripted, expert, uniform
-from palestra.rollout import Arena, Episode, collect, play_all
+from palestra.rollout import Arena, Assignment, Episode, Place, collect, play_all
 from palestra.run import encode_trajectory
 from palestra.serve.handle import EnvFault, ProcessHandle
 from palestra.types import Sampling, Stop
@@ -27,7 +27,8 @@ def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4,
     renderer = Renderer(words)
     persona = Persona(renderer, Plain())
     settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s)
-    return Arena(persona, Scripted(script(persona.format), renderer), make_pool(settings), Sampling(max_tokens=8), **changes)
+    places = {"echo": Place(persona, make_pool(settings))}
+    return Arena(places, Scripted(script(persona.format), renderer), Sampling(max_tokens=8), **changes)
 
 
 def episodes(count=2, horizon=3):
@@ -40,7 +41,7 @@ def played(arena, what):
         try:
             return await play_all(arena, what)
         finally:
-            await arena.pool.close()
+            await arena.places["echo"].pool.close()
 
     return asyncio.run(scenario())
 
@@ -101,10 +102,13 @@ def test_a_worker_that_cannot_start_is_a_fault_that_says_why():
         asyncio.run(scenario())
 
 
-def collected(arena, **settings):
-    tasks = iter(helpers.Echo().tasks("train"))
-    settings = {"tasks": 3, "group": 4, "horizon": 2, "seed": 0, "step": 1} | settings
-    return asyncio.run(collect(arena, lambda count: [next(tasks) for _ in range(count)], **settings))
+def collected(arena, *, tasks=3, group=4, **settings):
+    all_tasks = iter(helpers.Echo().tasks("train"))
+
+    def assigned(_=None):
+        return Assignment(next(all_tasks), group=group, horizon=2)
+
+    return asyncio.run(collect(arena, [assigned() for _ in range(tasks)], seed=0, step=1, redraw=assigned, **settings))
 
 
 def test_groups_use_the_statistics_of_their_valid_members_only(words):
@@ -146,16 +150,17 @@ def test_numbers_of_other_libraries_are_made_storable(words):
 
 def test_an_interrupted_episode_leaves_no_worker_behind(words):
     arena = arena_for(words, "Hangs", isolation="process", deadline_s=60)
+    pool = arena.places["echo"].pool
 
     async def scenario():
         playing = asyncio.create_task(play_all(arena, episodes(2)))
-        while len(arena.pool._taken) < 2 or any(handle._process is None for handle in arena.pool._taken):
+        while len(pool._taken) < 2 or any(handle._process is None for handle in pool._taken):
             await asyncio.sleep(0.05)
-        processes = [handle._process for handle in arena.pool._taken]
+        processes = [handle._process for handle in pool._taken]
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await playing
-        await arena.pool.close()
+        await pool.close()
         return processes
 
     assert all(process.returncode is not None for process in asyncio.run(scenario()))

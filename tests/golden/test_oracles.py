@@ -8,97 +8,160 @@ import torch
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.batch import pack
-from tests.helpers import trajectory
+from palestra.types import Stop
+from tests.helpers import ready, trajectory
+
+POLICY = [*("grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp"), *("ppo", "remax", "mt_grpo")]
+IMITATION = ["sft", "rft", "evol"]
 
 
-def random_groups(rng):
+def random_groups(rng, sizes=(2, 6)):
+    """Trajectories of one turn, some of them cut by the horizon."""
     return [
         [
-            trajectory(("see", [3]), ("say", [4] * int(rng.integers(1, 6))), ("see", [5]), reward=float(rng.choice([0, 0.25, 1])))
-            for _ in range(int(rng.integers(2, 6)))
+            trajectory(
+                ("see", [3]), ("say", rng.integers(4, 9, int(rng.integers(1, 6))).tolist()), ("see", [5]),
+                reward=float(rng.choice([0, 0.25, 1])), stop=Stop.HORIZON if rng.random() < 0.3 else Stop.DONE,
+            )
+            for _ in range(int(rng.integers(*sizes)))
         ]
         for _ in range(4)
-    ]
+    ]  # fmt: skip
+
+
+def chosen(member):
+    (segment,) = member.segments
+    return np.array([token for token, was_chosen in zip(segment.ids, segment.mask, strict=True) if was_chosen], dtype=float)
+
+
+def oracle_gae(member, gamma=1.0, lam=0.95):
+    """Backwards, one token at a time. Values and what comes after are those of `tests.helpers.ready`."""
+    values = 0.06 * chosen(member)
+    after, trace, advantages = (0.3 if member.stop is Stop.HORIZON else 0.0), 0.0, []
+    for place in reversed(range(len(values))):
+        reward = member.reward if place == len(values) - 1 else 0.0
+        trace = reward + gamma * after - values[place] + gamma * lam * trace
+        after = values[place]
+        advantages.insert(0, trace)
+    return np.array(advantages)
 
 
 def oracle_credit(name, groups):
-    """One number for each trajectory, by the formulas of the papers."""
+    """The advantage of each token, by the formulas of the papers."""
     credit = []
-    for group in groups:
-        rewards = np.array([t.reward for t in group])
-        for i, reward in enumerate(rewards):
-            others = np.delete(rewards, i)
-            deviation = rewards.std(ddof=1)
-            by_name = {
-                "grpo": (reward - rewards.mean()) / (deviation + 1e-6),
-                "gspo": (reward - rewards.mean()) / (deviation + 1e-6),
-                "cispo": (reward - rewards.mean()) / (deviation + 1e-6),
-                "dr_grpo": reward - rewards.mean(),
-                "rloo": reward - others.mean(),
-                "gigpo": (reward - rewards.mean()) / (deviation + 1e-6),
-                "reinforce_pp": reward,
-            }
-            credit.append(by_name[name])
-    return np.array(credit)
+    for number, group in enumerate(groups):
+        rewards = np.array([member.reward for member in group])
+        centred, deviation = rewards - rewards.mean(), rewards.std(ddof=1) + 1e-6
+        others = np.array([np.delete(rewards, i).mean() for i in range(len(rewards))])
+        by_name = {
+            "grpo": centred / deviation, "gspo": centred / deviation, "cispo": centred / deviation, "dr_grpo": centred,
+            "gigpo": 2 * centred / deviation,  # one turn each, and all of a group begin alike: the step credit equals the episode's
+            "rloo": rewards - others, "mt_grpo": rewards - others,  # with one turn they are the same
+            "remax": rewards - (0.4 + 0.1 * number), "reinforce_pp": rewards,
+        }  # fmt: skip
+        for i, member in enumerate(group):
+            credit.append(oracle_gae(member) if name == "ppo" else np.full(len(chosen(member)), by_name[name][i]))
+    return credit
 
 
-def oracle_loss(name, groups, new, old):
+def oracle_loss(name, groups, new, old, new_value):
     """The loss of the whole batch, one trajectory at a time."""
-    lengths = [t.sampled_tokens for group in groups for t in group]
-    credit = np.repeat(oracle_credit(name, groups), lengths)
-    if name == "gigpo":  # every trajectory has one turn, and all of a group begin alike: the step credit equals the episode's
-        credit = 2 * credit
-    if name == "reinforce_pp":
-        credit = (credit - credit.mean()) / (credit.std(ddof=1) + 1e-8)
-    per_trajectory, start = [], 0
-    for length in lengths:
+    credit = oracle_credit(name, groups)
+    lengths = [len(own) for own in credit]
+    if name in ("reinforce_pp", "ppo"):
+        together = np.concatenate(credit)
+        credit = [(own - together.mean()) / (together.std(ddof=1) + 1e-8) for own in credit]
+    per_trajectory, starts = [], np.cumsum([0, *lengths])
+    members = [member for group in groups for member in group]
+    for member, start, length, advantage in zip(members, starts, lengths, credit, strict=False):
         own = slice(start, start + length)
-        log_ratio, advantage = new[own] - old[own], credit[own]
+        log_ratio = new[own] - old[own]
         if name == "gspo":
             log_ratio = np.full(length, log_ratio.mean())
         ratio = np.exp(log_ratio)
         low, high = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.28)}.get(name, (0.2, 0.2))
         clipped = np.clip(ratio, 1 - low, 1 + high)
-        if name == "cispo":
-            per_trajectory.append(-clipped * advantage * new[own])
-        else:
-            per_trajectory.append(-np.minimum(ratio * advantage, clipped * advantage))
-        start += length
+        loss = -clipped * advantage * new[own] if name == "cispo" else -np.minimum(ratio * advantage, clipped * advantage)
+        if name == "ppo":
+            value, old_value = new_value[own], 0.06 * chosen(member)
+            target = oracle_gae(member) + old_value
+            kept = np.clip(value, old_value - 0.2, old_value + 0.2)
+            loss = loss + 0.5 * np.maximum((value - target) ** 2, (kept - target) ** 2) / 2
+        per_trajectory.append(loss)
     if name == "gspo":
         return np.mean([loss.mean() for loss in per_trajectory])
-    if name == "dr_grpo":
+    if name in ("dr_grpo", "mt_grpo"):
         return np.sum([loss.sum() for loss in per_trajectory]) / (len(per_trajectory) * 256)
     return np.concatenate(per_trajectory).mean()
 
 
-@pytest.mark.parametrize("name", algos.names())
+def total_loss(algo, batch, new, new_value):
+    batch = algo.credit(batch)
+    loss_C, _ = algo.loss(Prediction(torch.tensor(new), torch.zeros(len(new)), torch.tensor(new_value)), batch)
+    return (loss_C * algo.weights(batch)).sum().item()
+
+
+def noise(rng, batch):
+    old = rng.normal(-1, 0.3, len(batch.owner_C))
+    return old, old + rng.normal(0, 0.3, len(old)), rng.normal(0.3, 0.4, len(old))
+
+
+@pytest.mark.parametrize("name", POLICY)
 @pytest.mark.parametrize("seed", range(5))
 def test_agrees_with_the_oracle(name, seed):
     rng = np.random.default_rng(seed)
     groups = random_groups(rng)
     algo = algos[name]()
-    batch = pack(groups)
-    old = rng.normal(-1, 0.3, len(batch.owner_C))
-    new = old + rng.normal(0, 0.3, len(old))
-    batch = batch.with_(old_logp_C=torch.tensor(old), advantage_C=algo.advantages(batch).double())
-    loss_C, _ = algo.loss(Prediction(torch.tensor(new), torch.zeros(len(new))), batch)
-    assert math.isclose((loss_C * algo.weights(batch)).sum().item(), oracle_loss(name, groups, new, old), rel_tol=1e-6, abs_tol=1e-6)
+    batch = ready(groups, algo)
+    old, new, new_value = noise(rng, batch)
+    found = total_loss(algo, batch.with_(old_logp_C=torch.tensor(old)), new, new_value)
+    assert math.isclose(found, oracle_loss(name, groups, new, old, new_value), rel_tol=1e-6, abs_tol=1e-6)
 
 
-@pytest.mark.parametrize("name", algos.names())
+@pytest.mark.parametrize("name", IMITATION)
+def test_imitation_agrees_with_the_oracle(name):
+    rng = np.random.default_rng(3)
+    algo = algos[name]()
+    batch = ready(random_groups(rng), algo)
+    _, new, new_value = noise(rng, batch)
+    assert total_loss(algo, batch, new, new_value) == pytest.approx(-new.mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_dpo_agrees_with_the_oracle(seed):
+    rng = np.random.default_rng(seed)
+    pairs = random_groups(rng, sizes=(2, 3))
+    algo = algos["dpo"](data=["somewhere"], beta=0.3)
+    batch = ready(pairs, algo)
+    _, new, new_value = noise(rng, batch)
+    start, losses = 0, []
+    for pair in pairs:
+        sides = []
+        for member in pair:
+            ids = chosen(member)
+            sides.append((new[start : start + len(ids)] + 0.1 * ids).sum())  # the reference says -0.1 x id
+            start += len(ids)
+        losses.append(math.log(1 + math.exp(-0.3 * (sides[0] - sides[1]))))
+    assert total_loss(algo, batch, new, new_value) == pytest.approx(np.mean(losses), rel=1e-6, abs=1e-6)
+
+
+def test_every_algorithm_has_an_oracle():
+    assert sorted([*POLICY, *IMITATION, "dpo"]) == algos.names()
+
+
+@pytest.mark.parametrize("name", POLICY)
 def test_a_terminal_reward_after_trailing_observation_tokens_tells_success_from_failure(name):
     won = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=1.0)
     lost = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=0.0)
-    batch = pack([[won, lost]])
-    advantage = algos[name]().advantages(batch)
-    assert advantage[batch.owner_C == 0].min() > advantage[batch.owner_C == 1].max()
-
-
-@pytest.mark.parametrize("name", algos.names())
-def test_the_scale_of_rewards_does_not_change_who_is_credited(name):
-    rng = np.random.default_rng(1)
-    groups = random_groups(rng)
     algo = algos[name]()
-    once, thrice = algo.advantages(pack(groups)), algo.advantages(pack(groups, lambda turn: 3 * turn.reward))
-    assert torch.equal(once.sign(), thrice.sign())
+    batch = algo.credit(ready([[won, lost]], algo))
+    assert batch.advantage_C[batch.owner_C == 0].min() > batch.advantage_C[batch.owner_C == 1].max()
+
+
+@pytest.mark.parametrize("name", POLICY)
+def test_the_scale_of_rewards_does_not_change_who_is_credited(name):
+    """Rewards, and the estimates that go with them, times three."""
+    algo = algos[name]()
+    batch = ready(random_groups(np.random.default_rng(1)), algo)
+    thrice = {field: 3 * getattr(batch, field) for field in ("reward_N", "reward_U", "value_C", "value_after_N", "baseline_N")}
+    assert torch.equal(algo.advantages(batch).sign(), algo.advantages(batch.with_(**thrice)).sign())

@@ -75,7 +75,8 @@ def test_explain_prints_the_objective_with_its_numbers(capsys):
     assert "min(r_c A_c, clip(r_c, 0.8, 1.3) A_c) - 0.02 KL_c" in out
     assert "A_i = R_i - mean R of the group" in out
     assert "a fault or a token budget ended" in out
-    assert "16 tasks x 8 trajectories" in out
+    assert "each of 120 steps: 16 tasks" in out
+    assert "babyai: 8 trajectories a task, turns allowed: stages (turns = (10, 13, 16), every = 40)" in out
     for name, formula in [
         ("gspo", "exp(mean over the tokens"),
         ("cispo", "stop_gradient(clip(r_c, 0, 1.28))"),
@@ -100,12 +101,12 @@ def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
     out = tmp_path / "expert.json"
     run(capsys, "eval", "--agent", "expert", "--env", "textcraft", "--limit", "10", "--out", str(out))
     expert = json.loads(out.read_text())
-    assert expert["horizons"]["30"]["all"]["success"] == 1.0
+    assert expert["envs"]["textcraft"]["30"]["all"]["success"] == 1.0
     chance = json.loads(
         run(capsys, "eval", "--agent", "random", "--env", "textcraft", "--limit", "10", "--k", "2", "--json", "--out", str(out))
     )
-    assert chance["horizons"]["30"]["all"]["success"] < 0.5
-    assert chance["horizons"]["30"]["all"]["episodes"] == 20
+    assert chance["envs"]["textcraft"]["30"]["all"]["success"] < 0.5
+    assert chance["envs"]["textcraft"]["30"]["all"]["episodes"] == 20
 
 
 @pytest.mark.parametrize(

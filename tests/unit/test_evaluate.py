@@ -48,8 +48,9 @@ def test_a_success_beyond_the_horizon_does_not_count():
 
 def test_faults_are_counted_apart_and_categories_split():
     episodes = [episode("a", True, category="x"), episode("b", False, category="y"), episode("c", None, stop=Stop.ENV_FAULT)]
-    result = summarise(episodes, k=1, horizons=[3, 5, 5])
+    result = summarise(episodes, k=1, horizons={"env": [3, 5, 5]})
     assert result["faults"] == 1
-    assert list(result["horizons"]) == ["3", "5"]
-    assert result["horizons"]["5"]["all"].success == 0.5
-    assert result["horizons"]["5"]["categories"]["x"].success == 1.0
+    assert result["all"].success == 0.5
+    assert list(result["envs"]["env"]) == ["3", "5"]
+    assert result["envs"]["env"]["5"]["all"].success == 0.5
+    assert result["envs"]["env"]["5"]["categories"]["x"].success == 1.0

@@ -13,12 +13,13 @@ LAYERS = {
     "types": 0, "registry": 0, "seeds": 0,
     "settings": 1, "batch": 1, "model": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2,
-    "rollout": 3, "learn": 3,
+    "rollout": 3, "learn": 3, "conversations": 3,
     "metrics": 4, "evaluate": 4, "config": 4,
     "run": 5, "assemble": 5, "explain": 5,
-    "warm_start": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6,
-    "train": 7,
-    "cli": 8, "__init__": 8, "__main__": 9,
+    "data": 6, "demonstrations": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6,
+    "experience": 7, "warm_start": 7,
+    "train": 8,
+    "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
 
 

@@ -62,8 +62,7 @@ def learner_with(model, **optim):
 
 
 def updated(learner, algo, groups=None):
-    batch = learner.prepare(groups or some_groups(), algo)
-    batch = batch.with_(advantage_C=algo.advantages(batch))
+    batch = algo.credit(learner.prepare(groups or some_groups(), algo))
     return learner.update(batch, algo, lr=1e-3, step=1)
 
 

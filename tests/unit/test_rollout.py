@@ -10,7 +10,7 @@ from palestra.agents.render import Renderer
 from palestra.engines.native import NativeSettings
 from palestra.engines.scripted import Scripted
 from palestra.model import new_model
-from palestra.rollout import Arena, Episode, play_all
+from palestra.rollout import Arena, Episode, Place, play_all
 from palestra.serve.handle import EnvPool, InlineHandle
 from palestra.types import Example, Generation, Sampling, Stop, Task
 from tests.helpers import Echo
@@ -32,7 +32,8 @@ def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40
     renderer = Renderer(tokenizer)
     persona = persona or Persona(renderer, format, **changes)
     pool = EnvPool(lambda: InlineHandle(lambda: Echo(rounds=rounds), 5.0))
-    arena = Arena(persona, Scripted(Lines(*lines), renderer), pool, Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids))
+    sampling = Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids)
+    arena = Arena({"echo": Place(persona, pool)}, Scripted(Lines(*lines), renderer), sampling)
     (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, horizon, 0)]))
     return trajectory
 
@@ -54,6 +55,9 @@ def test_the_horizon_truncates(words):
     trajectory = play(words, "red", "red", rounds=9, horizon=2)
     assert (trajectory.stop, trajectory.success, len(trajectory.turns)) == (Stop.HORIZON, False, 2)
     assert trajectory.horizon == 2
+    (segment,) = trajectory.segments  # ends with what the agent would have acted on next: a critic looks at that
+    assert words.convert_ids_to_tokens(segment.ids)[-4:] == ["red", "<end>", "right", "<act>"]
+    assert segment.mask[-4:] == [1, 1, 0, 0]
 
 
 def test_a_reply_that_was_cut_ends_the_episode_without_an_end_token(words):
@@ -99,7 +103,7 @@ def test_tokens_are_stored_as_the_engine_returned_them(words):
 
     renderer = Renderer(words)
     pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
-    arena = Arena(Persona(renderer, Plain()), Odd(), pool, Sampling(max_tokens=8))
+    arena = Arena({"echo": Place(Persona(renderer, Plain()), pool)}, Odd(), Sampling(max_tokens=8))
     (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, 1, 0)]))
     segment = trajectory.segments[0]
     assert [segment.ids[-3:], segment.logprobs[-3:], segment.versions[-3:]] == [odd, [-1.5, -2.5, -0.5], [7, 7, 7]]
@@ -111,7 +115,8 @@ def test_a_model_plays_many_episodes_at_once(words, concurrency):
     renderer = Renderer(words)
     engine = NativeSettings(slots=3).build(model, 64)
     pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
-    arena = Arena(Persona(renderer, Plain()), engine, pool, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
+    places = {"echo": Place(Persona(renderer, Plain()), pool)}
+    arena = Arena(places, engine, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
     episodes = [Episode(str(n), RED, 3, seed=n) for n in range(12)]
     trajectories, _ = asyncio.run(play_all(arena, episodes))
     assert [t.id for t in trajectories] == [e.id for e in episodes]

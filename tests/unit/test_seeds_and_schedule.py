@@ -1,6 +1,6 @@
 import pytest
 
-from palestra.assemble import TaskStream, held_out
+from palestra.assemble import Stream, held_out
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
 from palestra.types import Task
@@ -25,12 +25,12 @@ def test_learning_rate():
 
 def test_the_stream_of_tasks_has_every_task_once_an_epoch_and_depends_on_the_position_alone():
     tasks = [Task("e", "train", str(i)) for i in range(10)]
-    stream = TaskStream(tasks, seed=1)
+    stream = Stream(tasks, seed=1)
     first, second = stream.slice(0, 10), stream.slice(10, 10)
     assert sorted(first, key=str) == sorted(second, key=str) == sorted(tasks, key=str)
     assert first != second
-    assert TaskStream(tasks, seed=1).slice(7, 6) == [*first[7:], *second[:3]]
-    assert TaskStream(tasks, seed=2).slice(0, 10) != first
+    assert Stream(tasks, seed=1).slice(7, 6) == [*first[7:], *second[:3]]
+    assert Stream(tasks, seed=2).slice(0, 10) != first
 
 
 def test_held_out_is_the_same_in_every_run():

@@ -1,0 +1,73 @@
+"""DPO (arXiv:2305.18290) on whole episodes: of two trajectories of a task, make the better one likelier than the worse."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from palestra.algos.base import Algorithm, Need, Prediction, Source
+from palestra.algos.losses import Stats, dpo_loss
+from palestra.batch import Batch, Unit
+
+
+class DPO(Algorithm):
+    name: Literal["dpo"] = "dpo"
+    source: ClassVar[Source] = "pairs"
+    data: tuple[str, ...] = Field(min_length=1)
+    """Run folders and trajectory files with several trajectories of a task."""
+    min_gap: PositiveFloat = 0.01
+    """How much better the chosen one must be."""
+    min_reward: float = 0.7
+    """What the chosen one must have reached."""
+    per_task: PositiveInt = 4
+    """Pairs of a task at the most, the widest gaps first."""
+    batch: PositiveInt = 16
+    """Pairs per training step."""
+    beta: PositiveFloat = 0.1
+    """How closely to stay to the model before the first step."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    """The share of pairs taken to be the wrong way round."""
+    length_normalised: bool = False
+    """Take means over the tokens of a trajectory instead of sums."""
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"reference"})
+
+    @property
+    def unit(self) -> Unit:
+        return "group"
+
+    def explain(self) -> list[str]:
+        over = "mean" if self.length_normalised else "sum"
+        smooth = self.label_smoothing
+        gain = "log sigmoid(m)" if not smooth else f"{1 - smooth:g} log sigmoid(m) + {smooth:g} log sigmoid(-m)"
+        return [
+            f"maximise the mean over pairs of  {gain}",
+            f"m = {self.beta:g} x ({over} over the chosen trajectory of log p(c) / p_ref(c) - the same of the rejected one)",
+            f"over {self.batch} pairs a step of: {', '.join(self.data)}; R_chosen >= {self.min_reward:g}, "
+            f"R_chosen - R_rejected >= {self.min_gap:g}, at most {self.per_task} pairs a task",
+        ]
+
+    def credit(self, batch: Batch) -> Batch:
+        return batch
+
+    def weights(self, batch: Batch) -> Tensor:
+        pairs = len(set(batch.group_N[batch.owner_S].tolist()))
+        return torch.full(batch.owner_C.shape, 1 / pairs, device=batch.ids_T.device)
+
+    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
+        assert batch.reference_logp_C is not None
+        is_first_N = torch.cat([torch.ones_like(batch.group_N[:1], dtype=torch.bool), batch.group_N[1:] != batch.group_N[:-1]])
+        return dpo_loss(
+            new.logp_C,
+            batch.reference_logp_C,
+            batch.group_N[batch.owner_C],
+            is_first_N[batch.owner_C],  # a pair is [chosen, rejected]
+            beta=self.beta,
+            label_smoothing=self.label_smoothing,
+            length_normalised=self.length_normalised,
+        )

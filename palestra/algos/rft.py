@@ -1,0 +1,30 @@
+"""Rejection-sampling fine-tuning (arXiv:2308.01825): play, keep the best of each task, imitate them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from palestra.algos.sft import Imitation
+from palestra.types import Group, Trajectory
+
+
+def best_of(trajectories: list[Trajectory], *, min_reward: float, best: int) -> list[Trajectory]:
+    """The `best` trajectories by reward, then by fewer turns; none with less than `min_reward`."""
+    good = [t for t in trajectories if t.reward >= min_reward]
+    return sorted(good, key=lambda t: (-t.reward, len(t.turns), t.id))[:best]
+
+
+class RFT(Imitation):
+    name: Literal["rft"] = "rft"
+    min_reward: float = 0.5
+    """Trajectories of less are rejected."""
+    best: PositiveInt = 1
+    """Trajectories of a task that are kept at the most, by reward and then by fewer turns."""
+
+    def learnable(self, group: Group) -> list[Trajectory]:
+        return best_of(super().learnable(group), min_reward=self.min_reward, best=self.best)
+
+    def explain(self) -> list[str]:
+        return [*super().explain(), f"over the best {self.best} trajectories of each task, those with R_i >= {self.min_reward:g}"]

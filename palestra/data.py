@@ -1,0 +1,179 @@
+"""Stored conversations as trajectories to learn from: episodes of earlier runs, AgentGym's demonstrations, chats as OpenAI writes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra.agents.render import Renderer
+from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
+from palestra.run import read_trajectories
+from palestra.types import Group, Stop, Trajectory
+
+__all__ = ["DataError", "pairs", "read", "solved"]
+
+log = logging.getLogger(__name__)
+
+ACCEPTED = (
+    'a run folder, a file or folder of Palestra trajectories (lines with "format"), '
+    'AgentGym items with "conversations", or OpenAI chats with "messages"'
+)
+ROUNDING = 1e-9
+"""Rewards are sums: ten times 0.1 must count as 1."""
+
+
+def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int) -> list[Trajectory]:
+    """All trajectories of these run folders and files, rendered with the given renderer where they are only text.
+
+    AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings 1, and they count as solved.
+    """
+    return [t for path in paths for file in _files(Path(path)) for t in _read_file(file, renderer, context_tokens)]
+
+
+def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
+    """Those that can be learnt from and earned enough."""
+    return [t for t in trajectories if _is_learnable(t) and t.reward >= min_reward - ROUNDING]
+
+
+def pairs(trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: float, per_task: int) -> list[Group]:
+    """DPO pairs of one task: groups of exactly two trajectories [chosen, rejected], the largest gaps in reward first.
+
+    A trajectory is chosen at most once and rejected at most once.
+    """
+    tasks: dict[tuple[str, str], list[Trajectory]] = {}
+    for trajectory in trajectories:
+        if _is_learnable(trajectory):
+            tasks.setdefault((trajectory.task.env, trajectory.task.id), []).append(trajectory)
+    return [group for played in tasks.values() for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]]
+
+
+def _pairs_of_task(played: list[Trajectory], min_gap: float, min_reward: float) -> list[Group]:
+    candidates = [(a, b) for a in solved(played, min_reward=min_reward) for b in played if _is_better(a, b, min_gap)]
+    # Rounded, so that gaps which differ only in their last bit are in the order of their ids.
+    candidates.sort(key=lambda pair: (-round(pair[0].reward - pair[1].reward, 9), pair[0].id, pair[1].id))
+    used: set[tuple[str, int]] = set()
+    groups: list[Group] = []
+    for chosen, rejected in candidates:
+        roles = {("chosen", id(chosen)), ("rejected", id(rejected))}  # of the objects: two runs may use the same episode ids
+        if not roles & used:
+            used |= roles
+            groups.append(Group(chosen.task, [chosen, rejected]))
+    return groups
+
+
+def _is_better(chosen: Trajectory, rejected: Trajectory, min_gap: float) -> bool:
+    is_enough = chosen.reward - rejected.reward > max(min_gap - ROUNDING, 0.0)
+    return is_enough and [s.ids for s in chosen.segments] != [s.ids for s in rejected.segments]
+
+
+def _is_learnable(trajectory: Trajectory) -> bool:
+    return not trajectory.stop.is_fault and trajectory.sampled_tokens > 0
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"{path}: there is no such file or folder; expected {ACCEPTED}")
+    is_run = (path / "config.toml").is_file()
+    folder, patterns = (path / "trajectories", ["step-*.jsonl"]) if is_run else (path, ["*.json", "*.jsonl"])
+    # Evaluations are held out: a model that had learnt from them would be measured on what it has seen. Only who names the file gets it.
+    files = sorted(f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-"))
+    if not files:
+        raise DataError(f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* are held out unless named)")
+    return files
+
+
+def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> list[Trajectory]:
+    items = _items(path)
+    first = next(items, None)
+    if first is None:
+        raise DataError(f"{path}: the file is empty; expected {ACCEPTED}")
+    keys = list(first[1]) if isinstance(first[1], dict) else []
+    if "messages" in keys:
+        found = demonstrations(path, [first, *items], ChatItem, renderer)
+    elif "conversations" in keys:
+        found = demonstrations(path, [first, *items], GymItem, renderer)
+    elif "format" in keys:
+        found = _episodes(path, renderer)
+    else:
+        came = f"an object with {', '.join(keys) or 'nothing in it'}" if isinstance(first[1], dict) else type(first[1]).__name__
+        raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
+    learnable = [trajectory for trajectory in found if _is_learnable(trajectory)]
+    fitting = [t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)]
+    if len(fitting) < len(learnable):
+        dropped = len(learnable) - len(fitting)
+        log.warning("%s: dropped %d of %d conversations: longer than %d tokens", path, dropped, len(learnable), context_tokens)
+    return fitting
+
+
+def _items(path: Path) -> Iterator[tuple[str, Any]]:
+    """What a JSON array or the lines of a file hold, each with the name of its place."""
+    content = path.read_bytes()
+    if content.lstrip().startswith(b"["):
+        yield from ((f"item {number}", item) for number, item in enumerate(_decode(content, f"{path}"), 1))
+        return
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            yield f"line {number}", _decode(line, f"{path}: line {number}")
+
+
+def _decode(content: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{where}: expected JSON: {ACCEPTED}; {error}") from error
+
+
+def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
+    """Tokens as they were sampled; from the text only where another tokenizer made them."""
+    found: list[Trajectory] = []
+    try:
+        for trajectory in read_trajectories(path):
+            found.append(trajectory)
+    except (msgspec.DecodeError, ValueError) as error:
+        problem = str(error).removeprefix(f"{path}: ")
+        raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
+    foreign = [_is_learnable(trajectory) and not _reads_as_recorded(trajectory, renderer) for trajectory in found]
+    if any(foreign):
+        log.warning(
+            "%s: %d of %d episodes have the tokens of another model; they are rendered anew from their text, which has no opening prompt",
+            *(path, sum(foreign), len(found)),
+        )
+    return [_render_anew(t, renderer) if is_foreign else t for t, is_foreign in zip(found, foreign, strict=True)]
+
+
+def _reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
+    """Whether this tokenizer reads in the tokens what the turns say was shown and written.
+
+    Replies alone do not tell: two vocabularies may share the words of actions and not those of observations.
+    """
+    known = len(renderer.tokenizer)
+    if any(i >= known for segment in trajectory.segments for i in segment.ids):
+        return False
+    shown_from = [0] * len(trajectory.segments)
+    for turn in trajectory.turns:
+        ids, (start, end) = trajectory.segments[turn.segment].ids, turn.span
+        shown = renderer.reply_text(ids[shown_from[turn.segment] : start])
+        # Through the tokenizer and back, since it may change blanks and unknown words; then it stands among the opening's other words.
+        observation = renderer.reply_text(renderer.reply_ids(turn.observation))
+        if renderer.reply_text(ids[start:end]) != turn.reply or _single_blanks(observation) not in _single_blanks(shown):
+            return False
+        shown_from[turn.segment] = end
+    return True
+
+
+def _single_blanks(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _render_anew(trajectory: Trajectory, renderer: Renderer) -> Trajectory:
+    said = [m for turn in trajectory.turns for m in (Said("user", turn.observation), Said("assistant", turn.reply, learnt=True))]
+    segment, spans = stream(said, renderer, was_cut=trajectory.stop is Stop.LENGTH)
+    turns = [replace(turn, span=span, segment=0) for turn, span in zip(trajectory.turns, spans, strict=True)]
+    return replace(trajectory, segments=[segment], turns=turns)

@@ -1,0 +1,33 @@
+"""Episodes of the environments' own experts, as tokens of our model."""
+
+from __future__ import annotations
+
+import logging
+
+from palestra.assemble import Parts, TaskDraw
+from palestra.engines.scripted import Scripted, noisy_expert
+from palestra.rollout import Episode, play_all
+from palestra.seeds import derive_seed
+from palestra.types import Sampling, Trajectory
+
+log = logging.getLogger(__name__)
+
+
+def expert_episodes(parts: Parts, tasks: TaskDraw, drawn: dict[str, int], count: int, noise: float) -> list[Trajectory]:
+    """Solved episodes of experts that every so often (`noise`) take any valid action. `drawn` is counted up."""
+    persona = next(iter(parts.arena.places.values())).persona
+    arena = parts.arena.with_(
+        engine=Scripted(noisy_expert(persona.format, noise), persona.renderer),
+        sampling=Sampling(max_tokens=parts.config.agent.reply_tokens),
+    )
+    wanted = [tasks.next(drawn) for _ in range(count)]
+    seed = parts.config.seed
+    episodes = [
+        Episode(f"expert-{n:06d}", task, parts.envs[task.env].max_turns, derive_seed(seed, "expert", n)) for n, task in enumerate(wanted)
+    ]
+    played, _ = parts.loop.run(play_all(arena, episodes))
+    solved = [trajectory for trajectory in played if trajectory.success]
+    for label in {task.env for task in wanted} - {trajectory.task.env for trajectory in solved}:
+        raise RuntimeError(f"the expert of {label} solved none of its tasks; demonstrations need an expert")
+    log.info("the experts solved %d of %d tasks", len(solved), count)
+    return solved

@@ -1,0 +1,187 @@
+"""Where the trajectories of a training step come from: played by the policy, read from files, or gathered in rounds of both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from palestra import data
+from palestra.algos.dpo import DPO
+from palestra.algos.evol import AgentEvol
+from palestra.algos.sft import SFT
+from palestra.assemble import Parts, Stream, TaskDraw
+from palestra.config import ConfigError, Playground
+from palestra.demonstrations import expert_episodes
+from palestra.metrics import success_rate
+from palestra.rollout import Assignment, Collected, collect
+from palestra.run import Run, State, read_trajectories
+from palestra.seeds import derive_seed
+from palestra.types import Group, Task, Trajectory
+
+log = logging.getLogger(__name__)
+
+OnDone = Callable[[Trajectory], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a step has to learn from."""
+
+    groups: list[Group]
+    state: State
+    """With what was drawn and how it went."""
+    collected: Collected | None = None
+    """What was played, where anything was."""
+
+
+class Experience(Protocol):
+    """A source of trajectories. All that it remembers is in the state and in the run folder."""
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered: ...
+
+
+def experience_of(run: Run, parts: Parts, state: State) -> Experience:
+    """The source that the run's algorithm learns from, as it is after `state`."""
+    algo = run.config.algo
+    if algo.source == "play":
+        return OnPolicy(parts)
+    if isinstance(algo, AgentEvol):
+        return Rounds(run, parts, algo, state)
+    if isinstance(algo, SFT):
+        return Stored(demonstrations(base_set(parts, algo)), algo.batch, run.config.seed)
+    if isinstance(algo, DPO):
+        found = data.pairs(_read(parts, algo.data), min_gap=algo.min_gap, min_reward=algo.min_reward, per_task=algo.per_task)
+        if not found:
+            reason = f"no two trajectories of a task with a reward of at least {algo.min_reward:g} and {algo.min_gap:g} less"
+            raise ConfigError(f"algo.data = {list(algo.data)}: {reason}")
+        log.info("%d pairs", len(found))
+        return Stored(found, algo.batch, run.config.seed)
+    raise ConfigError(f"algo.name = {algo.name!r}: there is no source of {algo.source} for it")
+
+
+class OnPolicy:
+    """Every step plays fresh episodes with the weights as they are."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.tasks = TaskDraw(parts, parts.config.seed)
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        collected, state = play_step(self.parts, self.tasks, state, on_done)
+        algo = self.parts.config.algo
+        groups = [group for group in collected.groups if algo.learnable(group)]
+        if not groups:
+            log.warning("no episode of this step may be learnt from")
+        return Gathered(groups, state, collected)
+
+
+class Stored:
+    """Every step takes the next few of a fixed set of groups."""
+
+    def __init__(self, groups: list[Group], batch: int, seed: int) -> None:
+        self.groups = Stream(groups, derive_seed(seed, "stored"))
+        self.batch = min(batch, len(groups))
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        return Gathered(self.groups.slice(state.step * self.batch, self.batch), state)
+
+
+class Rounds:
+    """AgentEvol: a round explores with the policy as it is, keeps what succeeded, and trains the base model on all that was kept."""
+
+    def __init__(self, run: Run, parts: Parts, algo: AgentEvol, state: State) -> None:
+        self.parts, self.algo = parts, algo
+        self.tasks = TaskDraw(parts, parts.config.seed)
+        self.kept = base_set(parts, algo) if algo.has_base_set else []
+        for step in filter(algo.explores, range(1, state.step + 1)):  # what earlier rounds kept is in the run folder
+            self.kept += self._good(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        step, collected = state.step + 1, None
+        if self.algo.explores(step):
+            collected, state = play_step(self.parts, self.tasks, state, on_done)
+            self.kept += self._good(collected.trajectories)
+            log.info("step %d: %d trajectories to imitate", step, len(self.kept))
+        round_, place = divmod(state.step, self.algo.round)
+        if place == 0:
+            self.parts.learner.return_to_reference()
+        if not self.kept:
+            log.warning("no episode was good enough to be imitated")
+            return Gathered([], state, collected)
+        stream = Stream(demonstrations(self.kept), derive_seed(self.parts.config.seed, "round", round_))
+        batch = min(self.algo.batch, len(self.kept))
+        return Gathered(stream.slice(place * batch, batch), state, collected)
+
+    def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
+        by_task: dict[Task, list[Trajectory]] = {}
+        for trajectory in explored:
+            by_task.setdefault(trajectory.task, []).append(trajectory)
+        return [t for task, played in by_task.items() for t in self.algo.kept(Group(task, played))]
+
+
+def demonstrations(trajectories: Iterable[Trajectory]) -> list[Group]:
+    """Trajectories to imitate, each as a group of its own."""
+    return [Group(trajectory.task, [trajectory]) for trajectory in trajectories]
+
+
+def base_set(parts: Parts, algo: SFT | AgentEvol) -> list[Trajectory]:
+    """What is imitated from the start: stored trajectories, and episodes of the environments' experts."""
+    found = data.solved(_read(parts, algo.data), min_reward=algo.min_reward) if algo.data else []
+    if algo.data and not found:
+        raise ConfigError(f"algo.data = {list(algo.data)}: no trajectory has a reward of at least {algo.min_reward:g}")
+    if algo.episodes and not (algo.data and isinstance(algo, SFT)):
+        found += expert_episodes(parts, TaskDraw(parts, derive_seed(parts.config.seed, "expert")), {}, algo.episodes, algo.noise)
+    return found
+
+
+def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
+    renderer = next(iter(parts.arena.places.values())).persona.renderer
+    return data.read(paths, renderer, context_tokens=parts.config.agent.context_tokens)
+
+
+def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:
+    """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
+    config, drawn = parts.config, dict(state.tasks_drawn)
+    places = {place.label: place for place in config.playgrounds}
+
+    def assigned(task: Task) -> Assignment:
+        place = places[task.env]
+        horizon, stage = horizon_of(place, state)
+        return Assignment(task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline)
+
+    collected = parts.loop.run(
+        collect(
+            parts.arena,
+            [assigned(tasks.next(drawn)) for _ in range(config.rollout.tasks)],
+            seed=config.seed,
+            step=state.step + 1,
+            redraw=lambda assignment: assigned(tasks.of(assignment.task.env, drawn)),
+            redraws=config.rollout.redraws,
+            has_signal=config.algo.has_signal,
+            on_done=on_done,
+        )
+    )
+    _stop_if_all_broke(collected)
+    return collected, replace(state, tasks_drawn=drawn, success=_with_success(state, collected))
+
+
+def horizon_of(place: Playground, state: State) -> tuple[int, int]:
+    """The turns that episodes of the next step may take, and the stage that this is."""
+    progress = state.progress(place.label)
+    return place.horizon(progress), place.horizon.stage(progress)
+
+
+def _with_success(state: State, collected: Collected) -> dict[str, tuple[float, ...]]:
+    by_env: dict[str, list[Trajectory]] = {}
+    for group in collected.played:
+        by_env.setdefault(group.task.env, []).extend(group.valid)
+    return state.success | {env: (*state.success.get(env, ()), success_rate(valid)) for env, valid in by_env.items() if valid}
+
+
+def _stop_if_all_broke(collected: Collected) -> None:
+    """A step of nothing but faults means that the environment is broken."""
+    if not any(group.valid for group in collected.groups):
+        last = collected.groups[-1].trajectories[-1]
+        raise RuntimeError(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")
