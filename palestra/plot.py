@@ -20,13 +20,20 @@ def plot_run(run: Run) -> Path | None:
     from matplotlib import pyplot
 
     rows = run.metrics()
-    steps = [row for row in rows if "success" in row]
-    evals = [row for row in rows if "eval/success" in row]
+    played = [row for row in rows if "success" in row]
     figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    _draw_stages(axes, steps)
-    axes.plot([row["step"] for row in steps], [row["success"] for row in steps], color="tab:blue", alpha=0.3, linewidth=1)
-    axes.plot([row["step"] for row in steps], _smoothed([row["success"] for row in steps]), color="tab:blue", label="training episodes")
-    _draw_evals(axes, evals)
+    envs = sorted({name.split("/")[1] for row in played for name in row if name.startswith("env/")})
+    if not envs:
+        _draw_stages(axes, played)
+        _draw_evals(axes, rows, "eval", "held-out tasks, full horizon (95%)", "tab:red")
+    if not played:
+        _draw_loss(axes, rows)
+    for number, env in enumerate(envs or [""]):
+        colour = f"C{number}"
+        prefix, label = (f"env/{env}/", f"{env}, training") if env else ("", "training episodes")
+        _draw_success(axes, [row for row in played if f"{prefix}success" in row], f"{prefix}success", label, colour)
+        if env:
+            _draw_evals(axes, rows, f"eval/{env}", f"{env}, held-out (95%)", colour)
     axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.02), title=run.folder.name)
     axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     axes.grid(alpha=0.3)
@@ -37,6 +44,23 @@ def plot_run(run: Run) -> Path | None:
     return path
 
 
+def _draw_success(axes: Any, rows: list[dict[str, Any]], name: str, label: str, colour: str) -> None:
+    """Each step faintly, and smoothed."""
+    if not rows:
+        return
+    steps, values = [row["step"] for row in rows], [row[name] for row in rows]
+    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+    axes.plot(steps, _smoothed(values), color=colour, label=label)
+
+
+def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """For runs that play no episodes while they train."""
+    learnt = [row for row in rows if "loss" in row]
+    beside = axes.twinx()
+    beside.plot([row["step"] for row in learnt], [row["loss"] for row in learnt], color="tab:gray", alpha=0.6, linewidth=1)
+    beside.set_ylabel("loss (grey)")
+
+
 def _draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
     """A band for each horizon, with its turns written on top."""
     for number, (horizon, members) in enumerate(groupby(steps, key=lambda row: row["horizon"])):
@@ -45,18 +69,19 @@ def _draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
         axes.text((stretch[0] + stretch[-1]) / 2, 0.985, f"{horizon} turns", ha="center", va="top", fontsize=9, color="saddlebrown")
 
 
-def _draw_evals(axes: Any, evals: list[dict[str, Any]]) -> None:
-    low = [max(row["eval/success"] - row["eval/low"], 0) for row in evals]
-    high = [max(row["eval/high"] - row["eval/success"], 0) for row in evals]
-    points = [row["step"] for row in evals], [row["eval/success"] for row in evals]
-    axes.errorbar(*points, yerr=(low, high), fmt="o", color="tab:red", capsize=3, label="held-out tasks, full horizon (95%)", zorder=3)
-    for row in evals:
-        text, place = f"{row['phase']}: {row['eval/success']:.0%}", (row["step"], row["eval/success"])
-        style = {"textcoords": "offset points", "fontsize": 9, "color": "tab:red"}
+def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, colour: str) -> None:
+    evals = [row for row in rows if f"{name}/success" in row]
+    success = [row[f"{name}/success"] for row in evals]
+    low = [max(row[f"{name}/success"] - row[f"{name}/low"], 0) for row in evals]
+    high = [max(row[f"{name}/high"] - row[f"{name}/success"], 0) for row in evals]
+    axes.errorbar([row["step"] for row in evals], success, yerr=(low, high), fmt="o", color=colour, capsize=3, label=label, zorder=3)
+    for row, value in zip(evals, success, strict=True):
+        text, place = f"{row['phase']}: {value:.0%}", (row["step"], value)
+        style = {"textcoords": "offset points", "fontsize": 9, "color": colour}
         if row["phase"] == "final":
             axes.annotate(text, place, xytext=(0, 14), ha="right", **style)
         else:
-            axes.annotate(text, place, xytext=(8, 4 if row["eval/success"] < 0.05 else -4), **style)
+            axes.annotate(text, place, xytext=(8, 4 if value < 0.05 else -4), **style)
 
 
 def _smoothed(values: list[float], share: float = 0.8) -> list[float]:

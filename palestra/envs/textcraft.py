@@ -8,11 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from palestra.envs.base import Environment, content_id
 from palestra.envs.textcraft_recipes import Choice, Plan, Recipe, Tree, amounts, craft_command, load_tree, spoken
 from palestra.types import Example, Step, Task
+
+Style = Literal["text", "compact"]
 
 MOST_PER_GET = 64
 MOST_WANTED = 16
@@ -21,6 +23,15 @@ TEST_TASKS = 100
 """About so many goals are kept for the test split."""
 
 EXPECTED = "Expected `craft <amount> <item> using <amount> <item>, <amount> <item>`, `get <amount> <item>` or `inventory`."
+_COMPACT_TEXTS = (
+    *("Crafting commands:\nGoal: craft.", "The episode is over: the goal was reached. The goal is reached.", EXPECTED, "Inventory: empty."),
+    *("Got. Crafted.", "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not", "cannot be crafted: get it."),
+    *("No recipe makes from and", "The amounts are wrong: the recipe is or, or an exact multiple of it.", "you have"),
+    *("Not enough to craft that: it takes", "Cannot read the ingredient", "The amount of the ingredient must be at least 1."),
+    *("is a group: name", "There is no item called"),
+)
+"""All that is said in the compact style, besides items and commands."""
+
 _CRAFT = re.compile(r"craft ([0-9]{1,6}) (.+?) using (.+)")
 _GET = re.compile(r"get ([0-9]{1,6}) (.+)")
 _PART = re.compile(r"([0-9]{1,6}) (.+)")
@@ -87,14 +98,22 @@ class TextCraft(Environment):
     name: ClassVar[str] = "textcraft"
     max_turns = 30
     instructions = INSTRUCTIONS
-    example = EXAMPLE
+    example: Sequence[Example] = EXAMPLE
 
-    def __init__(self, *, version: str = "1.16.5", distractors: int = 10, count: int = 1) -> None:
-        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make."""
+    def __init__(self, *, version: str = "1.16.5", distractors: int = 10, count: int = 1, style: Style = "text") -> None:
+        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make.
+
+        `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
+        """
+        if style not in get_args(Style):
+            raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
         if distractors < 0:
             raise ValueError(f"distractors must be 0 or more, not {distractors}")
         if not 1 <= count <= MOST_WANTED:
             raise ValueError(f"count must be from 1 to {MOST_WANTED}, not {count}")
+        self.style = style
+        if style == "compact":
+            self.instructions, self.example = "", ()
         self.distractors = distractors
         self.count = count
         self._version = version
@@ -119,20 +138,33 @@ class TextCraft(Environment):
         self._plan = _plan(self._version, self._goal)
         self._listed = self._list(task)
         self._inventory = Counter()
-        return "\n".join(
-            ["Crafting commands:", *map(self._tree.describe, self._listed), *self._groups(), "", f"Goal: craft {self._wanted}."]
-        )
+        opening = ["Crafting commands:", *map(self._tree.describe, self._listed), *self._groups(), "", f"Goal: craft {self._wanted}."]
+        return self._said("\n".join(opening))
 
     def step(self, action: str) -> Step:
         if self._is_done:
-            return Step("The episode is over: the goal was reached.", terminated=True, success=True)
+            return Step(self._said("The episode is over: the goal was reached."), terminated=True, success=True)
         try:
             observation = self._act(_normal(action))
         except _ActionError as refusal:
-            return Step(str(refusal), invalid=True)
+            return Step(self._said(str(refusal)), invalid=True)
         if self._is_done:
-            return Step(f"{observation} The goal is reached.", reward=1.0, terminated=True, success=True)
-        return Step(observation)
+            return Step(self._said(f"{observation} The goal is reached."), reward=1.0, terminated=True, success=True)
+        return Step(self._said(observation))
+
+    def vocabulary(self) -> list[str] | None:
+        """Every word of the compact style; the same for all tasks. Words that the model makes up are not among them."""
+        if self.style != "compact":
+            return None
+        recipes = [recipe for ways in self._tree.recipes.values() for recipe in ways]
+        items = {item for recipe in recipes for item in recipe.mentions}
+        groups = [f"({name}: {members})" for name, members in self._tree.members.items()]
+        texts = [*map(self._tree.describe, recipes), *map(spoken, sorted(items)), *groups, *_COMPACT_TEXTS]
+        amounts_named = map(str, range(MOST_PER_GET + 1))
+        return list(dict.fromkeys([*amounts_named, *(word for text in texts for word in _compact(text).split())]))
+
+    def _said(self, text: str) -> str:
+        return _compact(text) if self.style == "compact" else text
 
     def actions(self) -> list[str]:
         """What the listed commands call for: those that can be carried out, and their fetched ingredients."""
@@ -146,11 +178,11 @@ class TextCraft(Environment):
             for item in slot.items
             if item not in self._tree.recipes
         }
-        return [*sorted(crafts), *sorted(gets), "inventory"]
+        return [self._said(action) for action in (*sorted(crafts), *sorted(gets), "inventory")]
 
     def expert(self) -> str | None:
         """The first turn of a plan from what is held now: short, and it never fails."""
-        return None if self._is_done else next(self._remaining())
+        return None if self._is_done else self._said(next(self._remaining()))
 
     @property
     def _is_done(self) -> bool:
@@ -291,6 +323,11 @@ def _adds_up(recipe: Recipe, amount: int, parts: Counter[str]) -> bool:
 
 def _normal(action: str) -> str:
     return " ".join(action.lower().replace("minecraft:", "").replace("_", " ").split()).strip(" .`'\"")
+
+
+def _compact(text: str) -> str:
+    """In small words parted by blanks; a new line is a semicolon."""
+    return " ".join(re.findall(r"[a-z0-9]+|[,;:()]", text.lower().strip().replace("\n", " ; ")))
 
 
 def _short(text: str) -> str:

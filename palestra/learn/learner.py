@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from palestra.learn.critic import Critic
 from palestra.learn.logprobs import predict
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
-from palestra.types import Group, Trajectory
+from palestra.types import Group
 
 log = logging.getLogger(__name__)
 
@@ -153,8 +152,3 @@ class Learner:
             parameters["lr"] = rate
         self.optimizer.step()
         return {"grad_norm": norm, "updates_skipped": 0.0}
-
-
-def demonstrations(trajectories: Iterable[Trajectory]) -> list[Group]:
-    """Trajectories to imitate, each as a group of its own."""
-    return [Group(trajectory.task, [trajectory]) for trajectory in trajectories]

@@ -525,3 +525,34 @@ def test_importing_loads_neither_torch_nor_the_data():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+def test_the_compact_style_says_nothing_outside_its_vocabulary():
+    env = TextCraft(style="compact", distractors=3)
+    known = set(env.vocabulary())
+    nonsense = ["dance", "get 0 dirt", "get 1 planks", "craft 1 stick using 1 dirt", "craft 1 stick using planks", "inventory",
+                "craft 3 stick using 2 oak planks", "craft 4 stick using 2 oak planks", "craft 4 stick using 0 oak planks"]  # fmt: skip
+    for task in [*env.tasks("train")[::9], *env.tasks("test")[::9]]:
+        said = [env.reset(task), *(env.step(action).observation for action in nonsense)]
+        while (action := env.expert()) is not None:
+            assert set(" ".join([action, *env.actions()]).split()) <= known
+            said.append(env.step(action).observation)
+        assert "the goal is reached" in said[-1]
+        assert set(" ".join(said).split()) <= known
+
+
+def test_an_action_of_the_compact_style_parts_its_commas():
+    env = TextCraft(style="compact")
+    task = next(task for task in env.tasks("train") if task.id.startswith("beehive"))
+    assert env.reset(task).startswith("crafting commands : ; craft")
+    for action in [
+        "get 2 oak log",
+        "craft 8 oak planks using 2 oak log",
+        "get 3 honeycomb",
+        "craft 1 beehive using 6 oak planks , 3 honeycomb",
+    ]:
+        step = env.step(action)
+    assert (step.observation, step.success) == ("crafted 1 beehive the goal is reached", True)
+    assert TextCraft().vocabulary() is None
+    with pytest.raises(ValueError, match="style must be one of text, compact"):
+        TextCraft(style="short")
