@@ -202,7 +202,8 @@ def _run(run: Any, *, as_json: bool) -> None:
 
     config = run.config
     log_to(run.folder / "log.txt")
-    display = Display() if as_json else display_for(config.steps, config.rollout.tasks * config.rollout.group)
+    plays = config.algo.source in ("play", "rounds")
+    display = Display() if as_json else display_for(config.steps, config.rollout.tasks * config.rollout.group if plays else None)
     try:
         display.note(f"run folder: {run.folder}")
         result = run_training(run, display)

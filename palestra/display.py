@@ -87,7 +87,7 @@ class Panel(Lines):
 
     SHOWN = 12
 
-    def __init__(self, steps: int, episodes_per_step: int, console: Console) -> None:
+    def __init__(self, steps: int, episodes_per_step: int | None, console: Console) -> None:
         super().__init__(steps, console)
         self.episodes_per_step = episodes_per_step
         self._rows: list[dict[str, str]] = []
@@ -128,6 +128,6 @@ class Panel(Lines):
         return Group(table, self._progress)
 
 
-def display_for(steps: int, episodes_per_step: int) -> Lines:
+def display_for(steps: int, episodes_per_step: int | None) -> Lines:
     console = Console(highlight=False, soft_wrap=True)
     return Panel(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else Lines(steps, console)
