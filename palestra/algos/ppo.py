@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from palestra.algos.advantages import gae, whiten
@@ -17,10 +17,10 @@ from palestra.batch import Batch
 
 class PPO(PolicyGradient):
     name: Literal["ppo"] = "ppo"
-    level: Literal["token", "turn"] = "token"
-    """What the trace of the advantages passes over: chosen tokens, or turns. Observations are not decisions in either."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount a token or a turn."""
+    level: Literal["turn", "token"] = "turn"
+    """What the trace of the advantages passes over: turns, or chosen tokens. Observations are not decisions in either."""
+    gamma: float = Field(default=0.95, gt=0, le=1)
+    """Discount a turn or a token. At 1, with `bootstrap`, putting the end off for ever would cost nothing."""
     lam: float = Field(default=0.95, ge=0, le=1)
     """1: what really followed against what was expected; 0: the next estimate against this one."""
     bootstrap: bool = True
@@ -31,6 +31,12 @@ class PPO(PolicyGradient):
     value_clip: PositiveFloat | None = 0.2
     """How far an estimate may move in one step before moving on stops paying."""
     critic: CriticSettings = CriticSettings()
+
+    @model_validator(mode="after")
+    def _time_must_cost(self) -> PPO:
+        if self.bootstrap and self.gamma == 1:
+            raise ValueError("gamma = 1 with bootstrap = true never teaches to finish: set gamma below 1, or bootstrap = false")
+        return self
 
     @property
     def critic_settings(self) -> CriticSettings:

@@ -11,10 +11,10 @@ from tests.helpers import ready, trajectory
 REQUIRED = {"dpo": {"data": ["somewhere"]}}
 
 
-@pytest.fixture(params=[*algos.names(), "grpo+entropy", "gspo+entropy", "ppo+turn", "reinforce_pp+baseline"])
+@pytest.fixture(params=[*algos.names(), "grpo+entropy", "gspo+entropy", "ppo+token", "reinforce_pp+baseline"])
 def algo(request):
     name, _, variant = request.param.partition("+")
-    changes = {"entropy": {"entropy": 0.1, "entropy_target": 2.0}, "turn": {"level": "turn"}, "baseline": {"baseline": True}}
+    changes = {"entropy": {"entropy": 0.1, "entropy_target": 2.0}, "token": {"level": "token"}, "baseline": {"baseline": True}}
     return algos[name](**REQUIRED.get(name, {}), **changes.get(variant, {}))
 
 

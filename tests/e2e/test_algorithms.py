@@ -152,6 +152,7 @@ def test_a_mixture_on_the_command_line(tmp_path, capsys):
         ({"algo.name": "dpo", **OFFLINE}, "algo.data: is required"),
         ({"algo.name": "ppo", "algo.scale": True}, "no such setting"),
         ({"algo.name": "ppo", "algo.critic.knd": "head"}, "did you mean 'kind'"),
+        ({"algo.name": "ppo", "algo.gamma": 1}, "never teaches to finish"),
         ({"algo.name": "grpo", "algo.entropy_target": 0.3}, "does nothing while entropy = 0"),
         ({"algo.name": "grpo", "algo.overlong": "mask", "algo.overlong_penalty": 1.0}, "does nothing while overlong = 'mask'"),
     ],

@@ -84,7 +84,7 @@ def test_it_learns(tmp_path):
         {"threads": 2},
         {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8, "target": 0.9}, "algo.kl": 0.1},
         {"algo.name": "ppo", "algo.critic.kind": "model", "algo.critic.warmup": 2, "algo.critic.lr": 1e-2},
-        {"algo.name": "ppo", "algo.level": "turn", "algo.entropy": 0.01, "algo.entropy_target": 0.5, "algo.kl": 0.1,
+        {"algo.name": "ppo", "algo.level": "token", "algo.entropy": 0.01, "algo.entropy_target": 0.5, "algo.kl": 0.1,
          "env.options.rounds": 2},
         {"algo.name": "remax", "rollout.group": 2},
         {"algo.name": "evol", "algo.round": 2, "algo.best": 8, "algo.min_reward": 0.01, "algo.batch": 4},
@@ -97,7 +97,8 @@ def test_it_learns(tmp_path):
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
     ],
     ids=[
-        "plain", "warm start and KL", "ppo with a critic of its own", "ppo by turns", "remax", "evol", "evol with a base set", "rft", "sft",
+        "plain", "warm start and KL", "ppo with a critic of its own", "ppo by tokens", "remax", "evol", "evol with a base set", "rft",
+        "sft",
         "adaptive horizon", "mixture", "redraws and linear horizon",
     ],
 )  # fmt: skip

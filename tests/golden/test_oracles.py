@@ -34,7 +34,10 @@ def chosen(member):
     return np.array([token for token, was_chosen in zip(segment.ids, segment.mask, strict=True) if was_chosen], dtype=float)
 
 
-def oracle_gae(member, gamma=1.0, lam=0.95):
+SETTINGS = {"ppo": {"level": "token", "gamma": 0.9}}
+
+
+def oracle_gae(member, gamma=0.9, lam=0.95):
     """Backwards, one token at a time. Values and what comes after are those of `tests.helpers.ready`."""
     values = 0.06 * chosen(member)
     after, trace, advantages = (0.3 if member.stop is Stop.HORIZON else 0.0), 0.0, []
@@ -111,7 +114,7 @@ def noise(rng, batch):
 def test_agrees_with_the_oracle(name, seed):
     rng = np.random.default_rng(seed)
     groups = random_groups(rng)
-    algo = algos[name]()
+    algo = algos[name](**SETTINGS.get(name, {}))
     batch = ready(groups, algo)
     old, new, new_value = noise(rng, batch)
     found = total_loss(algo, batch.with_(old_logp_C=torch.tensor(old)), new, new_value)

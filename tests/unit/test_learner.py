@@ -8,13 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palestra.algos.dpo import DPO
 from palestra.algos.grpo import GRPO
+from palestra.algos.gspo import GSPO
+from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
 from palestra.batch import pack
 from palestra.learn.learner import Diverged, Learner
 from palestra.learn.logprobs import predict
 from palestra.learn.schedule import Optim
-from palestra.types import Group, Stop
+from palestra.types import Group, Segment, Stop
 from tests.helpers import trajectory
 
 IDS = st.lists(st.integers(2, 96), min_size=1, max_size=9)
@@ -57,8 +60,30 @@ def some_groups():
     ]
 
 
-def learner_with(model, **optim):
-    return Learner(copy.deepcopy(model), Optim(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0)
+def in_two_segments(group, *, pair):
+    """The same trajectories, each with its second turn in a segment of its own, as of an agent that rewrites its context."""
+    members = []
+    for one in group.trajectories[: 2 if pair else None]:
+        (whole,), (first, second) = one.segments, one.turns
+        cut, start = first.span[1], second.span[0]
+        parts = [
+            Segment(*(column[a:b] for column in (whole.ids, whole.mask, whole.logprobs, whole.versions)))
+            for a, b in ((0, cut), (cut, None))
+        ]
+        members.append(replace(one, segments=parts, turns=[first, replace(second, span=(start - cut, second.span[1] - cut), segment=1)]))
+    return Group(group.task, members)
+
+
+def new_reference(model):
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.01)
+    return other
+
+
+def learner_with(model, critic=None, **optim):
+    return Learner(copy.deepcopy(model), Optim(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0, critic=critic)
 
 
 def updated(learner, algo, groups=None):
@@ -66,12 +91,20 @@ def updated(learner, algo, groups=None):
     return learner.update(batch, algo, lr=1e-3, step=1)
 
 
-@pytest.mark.parametrize("algo", [GRPO(), GRPO(normalise="sequence"), GRPO(normalise="constant", constant=50), SFT()])
+@pytest.mark.parametrize(
+    "algo",
+    [
+        *(GRPO(), GRPO(normalise="sequence"), GRPO(normalise="constant", constant=50), GRPO(entropy=0.3, entropy_target=5.0)),
+        *(GSPO(), GRPO(kl=0.1, recompute_old=True, correction={"level": "sequence"}), PPO(), DPO(data=("x",)), SFT()),
+    ],
+    ids=lambda algo: algo.name,
+)
 def test_the_gradient_does_not_depend_on_how_tokens_are_packed(model, algo):
     gradients = []
     for row_tokens in (7, 20, 10_000):
-        learner = learner_with(model, row_tokens=row_tokens, clip_norm=1e9)
-        updated(learner, algo)
+        learner = learner_with(model, row_tokens=row_tokens, clip_norm=1e9, critic=algo.critic_settings)
+        learner.remember_reference(new_reference(model))
+        updated(learner, algo, [in_two_segments(group, pair=algo.name == "dpo") for group in some_groups()])
         gradients.append(torch.cat([p.grad.flatten() for p in learner.model.parameters()]))
     assert torch.allclose(gradients[0], gradients[2], atol=1e-7, rtol=1e-4)
     assert torch.allclose(gradients[1], gradients[2], atol=1e-7, rtol=1e-4)
