@@ -65,9 +65,11 @@ def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, asyncio
     persona = next(iter(places.values())).persona
     script = {"expert": expert, "random": uniform}[agent](persona.format)
     with asyncio.Runner() as loop:
-        yield Arena(places, Scripted(script, persona.renderer), Sampling(max_tokens=4096)), loop
-        for place in places.values():
-            loop.run(place.pool.close())
+        try:
+            yield Arena(places, Scripted(script, persona.renderer), Sampling(max_tokens=4096)), loop
+        finally:
+            for place in places.values():
+                loop.run(place.pool.close())
 
 
 def _step_of(config: Config) -> int:

@@ -173,6 +173,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra import config as configs
     from palestra.assemble import check_run
     from palestra.config import ConfigError
+    from palestra.experience import check_data
     from palestra.run import Run
 
     if known.resume is not None:
@@ -184,6 +185,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         config = configs.load(known.recipe, settings)
         run = None
     check_run(config)
+    check_data(config)
     if known.dry_run:
         print(configs.dump(config), end="")
         return

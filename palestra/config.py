@@ -113,7 +113,7 @@ class EnvSettings(Settings):
 class Member(EnvSettings):
     """One environment of a mixture."""
 
-    label: str = ""
+    label: str = Field(default="", pattern=r"^[\w.-]*$")
     """What the run calls it; the environment's own name where not set."""
     weight: PositiveFloat = 1.0
     """Its share of the tasks, beside the weights of the others."""
@@ -263,9 +263,10 @@ class Config(Settings):
 
     def _check_place(self, place: Playground) -> None:
         if isinstance(self.engine, NativeSettings) and self.engine.deterministic and place.env.isolation != "inline":
-            raise ValueError("engine.deterministic = true needs env.isolation = 'inline': worker processes race")
+            raise ValueError(f"engine.deterministic = true needs isolation = 'inline' for {place.label}: worker processes race")
         if self.algo.compares_within_groups and place.group < 2:
-            raise ValueError(f"rollout.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
+            table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
+            raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
         splits = envs[place.env.name].splits
         if self.eval.split not in splits:
             raise ValueError(f"eval.split = {self.eval.split!r}: {place.env.name} has no such split; {nearest(self.eval.split, splits)}")
@@ -278,12 +279,19 @@ class Config(Settings):
             default = RolloutSettings()
             idle |= {f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name) for name in ("tasks", "group")}
             idle["horizon.kind"] = self.horizon.kind != "fixed"
+        does = "draws no tasks anew" if plays else "plays no episodes while training"
         for name, is_set in idle.items():
             if is_set:
                 table, field = name.split(".")
-                value = getattr(getattr(self, table), field)
-                does = "draws no tasks anew" if plays else "plays no episodes while training"
-                raise ValueError(f"{name} = {value!r}: has no effect, {self.algo.name} {does}")
+                raise ValueError(f"{name} = {getattr(getattr(self, table), field)!r}: has no effect, {self.algo.name} {does}")
+        for member in self.mixture:
+            if not plays and (member.group is not None or (member.horizon is not None and member.horizon.kind != "fixed")):
+                raise ValueError(f"mixture.{member.title}: group and horizon have no effect, {self.algo.name} {does}")
+            if member.reward_scale != 1 and not self.algo.weighs_rewards:
+                raise ValueError(f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}")
+        critic = self.algo.critic_settings
+        if critic is not None and critic.warmup >= self.steps:
+            raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
 
     @cached_property
     def playgrounds(self) -> tuple[Playground, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from palestra.agents.render import Renderer
 from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
 from palestra.run import read_trajectories
-from palestra.types import Group, Stop, Trajectory
+from palestra.types import Group, Stop, Task, Trajectory
 
 __all__ = ["DataError", "pairs", "read", "solved"]
 
@@ -32,7 +32,7 @@ def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
 
     AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings 1, and they count as solved.
     """
-    return [t for path in paths for file in _files(Path(path)) for t in _read_file(file, renderer, context_tokens)]
+    return [t for path in paths for file in files(Path(path)) for t in _read_file(file, renderer, context_tokens)]
 
 
 def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
@@ -45,10 +45,10 @@ def pairs(trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: flo
 
     A trajectory is chosen at most once and rejected at most once.
     """
-    tasks: dict[tuple[str, str], list[Trajectory]] = {}
+    tasks: dict[Task, list[Trajectory]] = {}
     for trajectory in trajectories:
         if _is_learnable(trajectory):
-            tasks.setdefault((trajectory.task.env, trajectory.task.id), []).append(trajectory)
+            tasks.setdefault(trajectory.task, []).append(trajectory)
     return [group for played in tasks.values() for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]]
 
 
@@ -72,10 +72,11 @@ def _is_better(chosen: Trajectory, rejected: Trajectory, min_gap: float) -> bool
 
 
 def _is_learnable(trajectory: Trajectory) -> bool:
-    return not trajectory.stop.is_fault and trajectory.sampled_tokens > 0
+    return not trajectory.stop.is_fault and not trajectory.is_baseline and trajectory.sampled_tokens > 0
 
 
-def _files(path: Path) -> list[Path]:
+def files(path: Path) -> list[Path]:
+    """The files that a path stands for."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -114,13 +115,14 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> list[Traj
 
 def _items(path: Path) -> Iterator[tuple[str, Any]]:
     """What a JSON array or the lines of a file hold, each with the name of its place."""
-    content = path.read_bytes()
-    if content.lstrip().startswith(b"["):
-        yield from ((f"item {number}", item) for number, item in enumerate(_decode(content, f"{path}"), 1))
-        return
-    for number, line in enumerate(content.splitlines(), 1):
-        if line.strip():
-            yield f"line {number}", _decode(line, f"{path}: line {number}")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line.lstrip().startswith(b"["):
+                items = _decode(line + file.read(), f"{path}")
+                yield from ((f"item {place}", item) for place, item in enumerate(items, 1))
+                return
+            if line.strip():
+                yield f"line {number}", _decode(line, f"{path}: line {number}")
 
 
 def _decode(content: bytes, where: str) -> Any:
@@ -135,6 +137,7 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
     found: list[Trajectory] = []
     try:
         for trajectory in read_trajectories(path):
+            _check(trajectory)
             found.append(trajectory)
     except (msgspec.DecodeError, ValueError) as error:
         problem = str(error).removeprefix(f"{path}: ")
@@ -146,6 +149,21 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
             *(path, sum(foreign), len(found)),
         )
     return [_render_anew(t, renderer) if is_foreign else t for t, is_foreign in zip(found, foreign, strict=True)]
+
+
+def _check(trajectory: Trajectory) -> None:
+    """That the parts of an episode agree with each other: files may come from anywhere."""
+    for number, segment in enumerate(trajectory.segments):
+        if len({len(segment.ids), len(segment.mask), len(segment.logprobs), len(segment.versions)}) > 1:
+            raise ValueError(f"segment {number}: ids, mask, logprobs and versions must be equally long")
+        if not set(segment.mask) <= {0, 1} or any(token < 0 for token in segment.ids):
+            raise ValueError(f"segment {number}: expected a mask of 0 and 1, and no negative ids")
+        spans = [turn.span for turn in trajectory.turns if turn.segment == number]
+        said = {place for start, end in spans for place in range(start, end)}
+        if said != {place for place, chosen in enumerate(segment.mask) if chosen} or segment.mask[:1] == [1]:
+            raise ValueError(f"segment {number}: the spans of its turns are not where its mask is 1")
+    if any(not 0 <= turn.segment < len(trajectory.segments) for turn in trajectory.turns):
+        raise ValueError(f"a turn lies in a segment that is not there; there are {len(trajectory.segments)}")
 
 
 def _reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from palestra import data
@@ -12,7 +13,7 @@ from palestra.algos.dpo import DPO
 from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts, Stream, TaskDraw
-from palestra.config import ConfigError, Playground
+from palestra.config import Config, ConfigError, Playground
 from palestra.demonstrations import expert_episodes
 from palestra.metrics import success_rate
 from palestra.rollout import Assignment, Collected, collect
@@ -136,6 +137,13 @@ def base_set(parts: Parts, algo: SFT | AgentEvol) -> list[Trajectory]:
     return found
 
 
+def check_data(config: Config) -> None:
+    """That there is something at the paths which the algorithm learns from, before anything is loaded or played."""
+    if isinstance(config.algo, SFT | DPO | AgentEvol):
+        for path in config.algo.data:
+            data.files(Path(path))
+
+
 def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
     renderer = next(iter(parts.arena.places.values())).persona.renderer
     return data.read(paths, renderer, context_tokens=parts.config.agent.context_tokens)
@@ -144,11 +152,10 @@ def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
 def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:
     """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
     config, drawn = parts.config, dict(state.tasks_drawn)
-    places = {place.label: place for place in config.playgrounds}
+    places = {place.label: (place, *horizon_of(place, state)) for place in config.playgrounds}
 
     def assigned(task: Task) -> Assignment:
-        place = places[task.env]
-        horizon, stage = horizon_of(place, state)
+        place, horizon, stage = places[task.env]
         return Assignment(task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline)
 
     collected = parts.loop.run(
@@ -182,6 +189,6 @@ def _with_success(state: State, collected: Collected) -> dict[str, tuple[float, 
 
 def _stop_if_all_broke(collected: Collected) -> None:
     """A step of nothing but faults means that the environment is broken."""
-    if not any(group.valid for group in collected.groups):
+    if not any(group.valid for group in collected.played):
         last = collected.groups[-1].trajectories[-1]
         raise RuntimeError(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")

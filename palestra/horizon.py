@@ -122,48 +122,48 @@ class Adaptive(Horizon):
     """Steps whose success is averaged; no stage is left sooner."""
     gate: float = Field(default=0.6, gt=0, le=1)
     """Go on at this success."""
-    fall: float = Field(default=0.2, ge=0, lt=1)
-    """Go back below this success. What lies between it and `gate` is where a stage stays: it cannot flap."""
+    fall: float = Field(default=0.2, gt=0, le=1)
+    """Go back when success is so far below that at which the stage before was left."""
     plateau: float | None = Field(default=0.01, ge=0)
     """Go on, too, where a window differs from the one before it by no more than this; without it success alone decides."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Adaptive:
+    def _growing(self) -> Adaptive:
         if list(self.turns) != sorted(set(self.turns)):
             raise ValueError(f"turns must grow, got {list(self.turns)}")
-        if self.fall >= self.gate:
-            raise ValueError(f"fall ({self.fall:g}) must be below gate ({self.gate:g})")
         return self
 
     def __call__(self, progress: Progress) -> int:
         return self.turns[self.stage(progress)]
 
     def stage(self, progress: Progress) -> int:
-        stage, best, here = 0, 0, 0
+        """What the whole history leads to, step by step.
+
+        A stage that was fallen back to is left again by a higher gate only, halfway from where it was left to 1: so it cannot swing
+        for ever, and a plateau no longer opens it.
+        """
+        stage, since = 0, 0
+        left_at, gates = dict[int, float](), dict[int, float]()
         for end in range(1, len(progress.success) + 1):
-            here += 1
-            move = self._move(progress.success[end - here : end], stage, best)
-            if move:
-                stage, here = stage + move, 0
-                best = max(best, stage)
+            here = progress.success[max(since, end - 2 * self.window) : end]
+            if len(here) < self.window:
+                continue
+            recent = sum(here[-self.window :]) / self.window
+            if stage > 0 and recent < left_at[stage - 1] - self.fall:
+                stage, since = stage - 1, end
+                gates[stage] = (left_at[stage] + 1) / 2
+            elif stage < len(self.turns) - 1 and self._goes_on(here, recent, gates.get(stage)):
+                left_at[stage] = recent
+                stage, since = stage + 1, end
         return stage
 
-    def _move(self, here: tuple[float, ...], stage: int, best: int) -> int:
-        """-1, 0 or 1, given the success of each step since the stage began. `best` is the furthest stage so far."""
-        if len(here) < self.window:
-            return 0
-        recent = sum(here[-self.window :]) / self.window
-        if stage > 0 and recent < self.fall:
-            return -1
-        if stage == len(self.turns) - 1:
-            return 0
-        if recent >= self.gate:
-            return 1
-        # a stage that success broke down in is entered again by the gate only: a plateau would lead back and forth for ever
-        if self.plateau is None or stage < best or len(here) < 2 * self.window:
-            return 0
-        before = sum(here[-2 * self.window : -self.window]) / self.window
-        return int(abs(recent - before) <= self.plateau)
+    def _goes_on(self, here: tuple[float, ...], recent: float, raised_gate: float | None) -> bool:
+        if recent >= (self.gate if raised_gate is None else raised_gate):
+            return True
+        if self.plateau is None or raised_gate is not None or len(here) < 2 * self.window:
+            return False
+        before = sum(here[: self.window]) / self.window
+        return abs(recent - before) <= self.plateau
 
     @property
     def full(self) -> int:

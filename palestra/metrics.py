@@ -14,16 +14,21 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def of_play(collected: Collected, algo: Algorithm) -> dict[str, float]:
-    """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving them out would flatter."""
-    envs = sorted({group.task.env for group in collected.played})
-    by_env = {env: _of_groups([group for group in collected.played if group.task.env == env], algo) for env in envs}
-    return {
+def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str, float]:
+    """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving them out would flatter.
+
+    Where the run has several environments, for each of them besides that had an episode in this step.
+    """
+    row = {
         **_of_groups(collected.played, algo),
         "groups/dropped": float(len(collected.dropped)),
         "faults": float(sum(t.stop.is_fault for t in collected.trajectories)),
-        **({f"env/{env}/{name}": value for env, own in by_env.items() for name, value in own.items()} if len(envs) > 1 else {}),
     }
+    for env in envs if len(envs) > 1 else ():
+        own = [group for group in collected.played if group.task.env == env]
+        if any(group.valid for group in own):
+            row |= {f"env/{env}/{name}": value for name, value in _of_groups(own, algo).items()}
+    return row
 
 
 def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
@@ -31,7 +36,7 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
     valid = [t for t in trajectories if not t.stop.is_fault]
     turns = [turn for t in valid for turn in t.turns]
     stops = Counter(t.stop for t in trajectories)
-    baselines = [group.baseline.reward for group in groups if group.baseline is not None]
+    baselines = [group.baseline.reward for group in groups if group.baseline is not None and not group.baseline.stop.is_fault]
     return {
         "horizon": max(t.horizon for t in trajectories),
         "stage": max(t.stage for t in trajectories),

@@ -64,7 +64,10 @@ class Run:
         fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype")]
         if fixed:
             raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
-        return cls(folder, configs.load(folder / "config.toml", overrides))
+        after = configs.load(folder / "config.toml", overrides)
+        if overrides:
+            _refuse_changes(configs.load(folder / "config.toml"), after)
+        return cls(folder, after)
 
     def write_config(self) -> None:
         _replace(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
@@ -105,7 +108,7 @@ class Run:
         """Store episodes, one a line."""
         path = self.trajectory_file(name)
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+        _replace(path, b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
 
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
@@ -120,6 +123,17 @@ class Run:
         for path in (self.folder / "trajectories").glob("step-*.jsonl"):
             if int(path.stem[5:]) > step:
                 path.unlink()
+
+
+def _refuse_changes(before: Config, after: Config) -> None:
+    """What the trajectories and the critic of a run were made with stays as it is."""
+    old, new = before.algo.model_dump(), after.algo.model_dump()
+    fixed = ["round", "data", "episodes", "noise", "min_reward", "best"] if after.algo.source != "play" else []
+    changed = [name for name in fixed if name in new and old.get(name) != new[name]]
+    if old.get("critic", {}).get("kind") != new.get("critic", {}).get("kind"):
+        changed.append("critic.kind")
+    if changed:
+        raise ConfigError(f"algo.{changed[0]}: cannot be changed when a run of {after.algo.name} is resumed")
 
 
 def _replace(path: Path, content: bytes) -> None:

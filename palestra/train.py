@@ -34,14 +34,14 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
             stats = {}
             if gathered.groups:
                 batch = learner.prepare(gathered.groups, algo)  # packed, with log-probs and values where the algorithm needs them
-                stats = learner.update(algo.credit(batch), algo, lr=config.optim.lr_at(step - 1, config.steps), step=step)
+                stats = learner.update(algo.credit(batch), algo, lr=config.optim.lr_at(*algo.lr_place(step, config.steps)), step=step)
             parts.loop.run(parts.engine.load(version=step))
 
         state = replace(state, step=step, updates_skipped=learner.updates_skipped)
         played = {}
         if gathered.collected is not None:
             run.keep(f"step-{step:06d}", gathered.collected.trajectories)
-            played = metrics.of_play(gathered.collected, algo)
+            played = metrics.of_play(gathered.collected, algo, [place.label for place in config.playgrounds])
         display.end_step(run.log(step, played | stats))
 
         if config.eval.every and step % config.eval.every == 0 and step < config.steps:

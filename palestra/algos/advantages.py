@@ -41,9 +41,10 @@ def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
 
 def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
     """With mean 0 and standard deviation 1 over all chosen tokens, as REINFORCE++ (arXiv:2501.03262) has its advantages."""
-    if len(x_C) < 2:
+    if len(x_C) < 2 or x_C.max() == x_C.min():  # rounding must not pass for a signal
         return torch.zeros_like(x_C)
-    return (x_C - x_C.mean()) / (x_C.std() + eps)
+    exact_C = x_C.double()
+    return ((exact_C - exact_C.mean()) / (exact_C.std() + eps)).to(x_C.dtype)
 
 
 def against_baseline(reward_N: Tensor, baseline_N: Tensor) -> Tensor:

@@ -27,8 +27,6 @@ class Prediction:
     """Carries a gradient only where the algorithm asks for one."""
     value_C: Tensor | None = None
     """What the critic expects before each of them, where there is a critic."""
-    value_after_S: Tensor | None = None
-    """What it expects after the last token of each segment."""
 
 
 class Algorithm(Settings):
@@ -37,6 +35,8 @@ class Algorithm(Settings):
     name: str
     source: ClassVar[Source] = "play"
     """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of pairs, or rounds of both."""
+    weighs_rewards: ClassVar[bool] = False
+    """Whether the size of a reward matters, beside which one is larger."""
 
     def learnable(self, group: Group) -> list[Trajectory]:
         """The trajectories of a group that enter the gradient and its statistics."""
@@ -87,6 +87,10 @@ class Algorithm(Settings):
     def unit(self) -> Unit:
         """What one forward pass must hold whole for the loss to be computed."""
         return "segment"
+
+    def lr_place(self, step: int, steps: int) -> tuple[int, int]:
+        """Where training step `step` (from 1) stands in the schedule of the learning rate, and how long that is."""
+        return step - 1, steps
 
     @abstractmethod
     def explain(self) -> list[str]:

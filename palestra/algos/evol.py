@@ -44,6 +44,10 @@ class AgentEvol(Imitation):
     def keeps_reference(self) -> bool:
         return True
 
+    def lr_place(self, step: int, steps: int) -> tuple[int, int]:
+        """Every round begins anew, and so does its learning rate."""
+        return (step - 1) % self.round, self.round
+
     def kept(self, group: Group) -> list[Trajectory]:
         """What exploration adds to the set that is imitated."""
         return best_of(self.learnable(group), min_reward=self.min_reward, best=self.best)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from palestra.algos.advantages import anchored, group_relative, returns_to_go
 from palestra.algos.policy import PolicyGradient
 from palestra.batch import Batch
+from palestra.types import Group
 
 
 class GiGPO(PolicyGradient):
@@ -26,6 +28,20 @@ class GiGPO(PolicyGradient):
         over = " / deviation" if self.scale else ""
         step = f"(G_u - mean G of the turns with the same observation in the group){over}"
         return f"(R_i - mean R of the group){over} + {self.step_weight:g} {step},  G_u = sum over later turns of {self.gamma:g}^k r"
+
+    def has_signal(self, group: Group) -> bool:
+        """Equal rewards teach as well, where one came sooner than another from the same place."""
+        if super().has_signal(group):
+            return True
+        members = self.learnable(group)
+        rewards = [self.turn_rewards(trajectory) for trajectory in members]
+        places = {text: n for n, text in enumerate(dict.fromkeys(turn.observation for t in members for turn in t.turns))}
+        if not places:
+            return False
+        owner_U = torch.tensor([owner for owner, own in enumerate(rewards) for _ in own])
+        returns_U = returns_to_go(torch.tensor([reward for own in rewards for reward in own]), owner_U, gamma=self.gamma)
+        anchor_U = torch.tensor([places[turn.observation] for t in members for turn in t.turns])
+        return bool((anchored(returns_U, anchor_U, scale=False) != 0).any())
 
     def advantages(self, batch: Batch) -> Tensor:
         episode_C = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C]

@@ -22,7 +22,7 @@ from palestra.types import Group
 class MultiTurnGRPO(PolicyGradient):
     name: Literal["mt_grpo"] = "mt_grpo"
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount a turn; below 1 the objective is the discounted reward."""
+    """Discount a turn: below 1, what comes later counts less for a turn."""
     normalise: Normalise = "constant"
     constant: PositiveInt | None = 256
     """The token budget of an episode: it sets the scale of the loss and nothing else."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
@@ -38,6 +38,7 @@ class Correction(Settings):
 class PolicyGradient(Algorithm):
     """A surrogate loss whose parts are settings; subclasses say who is credited."""
 
+    weighs_rewards: ClassVar[bool] = True
     objective: Literal["clip", "cispo"] = "clip"
     ratio: Literal["token", "sequence"] = "token"
     """Importance ratios of single tokens, or one for each trajectory (GSPO)."""

@@ -46,8 +46,11 @@ class SFT(Imitation):
     def _one_teacher(self) -> SFT:
         if self.data and (self.episodes, self.noise) != (1000, 0.0):
             raise ValueError("episodes and noise are the expert's, who has no part where data is given")
+        if not self.data and self.min_reward != 0.5:
+            raise ValueError("min_reward chooses from data, and there is none: all that the expert solves is imitated")
         return self
 
     def explain(self) -> list[str]:
-        of = ", ".join(self.data) or f"{self.episodes} episodes of the environment's expert (noise {self.noise:g})"
-        return [*super().explain(), f"over {self.batch} trajectories a step of: {of}; those with R_i >= {self.min_reward:g}"]
+        expert = f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), those that were solved"
+        of = f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}" if self.data else expert
+        return [*super().explain(), f"over {self.batch} trajectories a step of: {of}"]

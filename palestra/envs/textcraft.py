@@ -28,7 +28,7 @@ _COMPACT_TEXTS = (
     *("Got. Crafted.", "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not", "cannot be crafted: get it."),
     *("No recipe makes from and", "The amounts are wrong: the recipe is or, or an exact multiple of it.", "you have"),
     *("Not enough to craft that: it takes", "Cannot read the ingredient", "The amount of the ingredient must be at least 1."),
-    *("is a group: name", "There is no item called"),
+    *("is a group: name", "There is no item called", "many"),
 )
 """All that is said in the compact style, besides items and commands."""
 
@@ -326,8 +326,9 @@ def _normal(action: str) -> str:
 
 
 def _compact(text: str) -> str:
-    """In small words parted by blanks; a new line is a semicolon."""
-    return " ".join(re.findall(r"[a-z0-9]+|[,;:()]", text.lower().strip().replace("\n", " ; ")))
+    """In small words parted by blanks; a new line is a semicolon, and what no single `get` could bring is "many"."""
+    words = re.findall(r"[a-z0-9]+|[,;:()]", text.lower().strip().replace("\n", " ; "))
+    return " ".join("many" if word.isdecimal() and int(word) > MOST_PER_GET else word for word in words)
 
 
 def _short(text: str) -> str:

@@ -24,10 +24,13 @@ class Critic(nn.Module):
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, hidden_TD: Tensor, ids_T: Tensor, positions_T: Tensor, layout: Layout) -> Tensor:
-        """The estimate at each token. `hidden_TD` are the policy's states."""
-        if self.trunk is not None:
-            hidden_TD = trunk_states(self.trunk, ids_T[None], positions_T[None], layout=layout)[0]
+    def forward(self, ids_T: Tensor, positions_T: Tensor, layout: Layout) -> Tensor:
+        """The estimate at each token, by a network of its own."""
+        assert self.trunk is not None
+        return self.output_of(trunk_states(self.trunk, ids_T[None], positions_T[None], layout=layout)[0])
+
+    def output_of(self, hidden_TD: Tensor) -> Tensor:
+        """The estimate at each token, given its hidden state."""
         values_T: Tensor = self.output(hidden_TD.float())[:, 0]
         return values_T
 

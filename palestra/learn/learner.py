@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from palestra.algos.base import Algorithm, CriticSettings, Need
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
-from palestra.learn.logprobs import predict
+from palestra.learn.logprobs import estimate, predict
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
 from palestra.types import Group
@@ -82,15 +82,15 @@ class Learner:
         model = self._reference if need == "reference" else self.model
         if model is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
-        critic = self.critic if need == "value" else None
+        rows = batch.rows(self.optim.row_tokens)
         with torch.no_grad():
-            rows = [predict(model, row, self.temperature, critic=critic) for row in batch.rows(self.optim.row_tokens)]
-        if need != "value":
-            return {f"{need}_logp_C": torch.cat([row.logp_C for row in rows])}
-        after_S = torch.cat([row.value_after_S for row in rows if row.value_after_S is not None])
+            if need != "value":
+                return {f"{need}_logp_C": torch.cat([predict(model, row, self.temperature).logp_C for row in rows])}
+            assert self.critic is not None
+            value_C, after_S = (torch.cat(part) for part in zip(*(estimate(model, self.critic, row) for row in rows), strict=True))
         is_last_S = torch.cat([batch.owner_S[1:] != batch.owner_S[:-1], torch.ones_like(batch.owner_S[:1], dtype=torch.bool)])
         after_N = torch.zeros_like(batch.reward_N).index_put_((batch.owner_S[is_last_S],), after_S[is_last_S])
-        return {"value_C": torch.cat([row.value_C for row in rows if row.value_C is not None]), "value_after_N": after_N}
+        return {"value_C": value_C, "value_after_N": after_N}
 
     def update(
         self, batch: Batch, algo: Algorithm, *, lr: float, step: int, minibatches: int | None = None, epochs: int | None = None
@@ -122,33 +122,36 @@ class Learner:
             assert row.weight_C is not None
             loss = (loss_C * row.weight_C).sum()
             loss.backward()
-            mismatch_C = (new.logp_C.detach() - row.sampled_logp_C).abs()
-            means = stats | {"policy/entropy": new.entropy_C.detach(), "policy/mismatch": mismatch_C}
+            means = stats | {"policy/entropy": new.entropy_C.detach()}
+            if algo.source == "play":
+                means["policy/mismatch"] = (new.logp_C.detach() - row.sampled_logp_C).abs()
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
             sums["loss"] += loss.detach()
-        norm = self._clipped_norm(critic, step)
-        return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), norm, lr)
+        norms = self._clipped_norms(critic, step)
+        return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), norms, lr)
 
-    def _clipped_norm(self, critic: Critic | None, step: int) -> float:
+    def _clipped_norms(self, critic: Critic | None, step: int) -> dict[str, float]:
         """Clip the gradients, those of the critic apart, and drop the policy's while the critic warms up."""
+        norms = {}
         if critic is not None:
-            torch.nn.utils.clip_grad_norm_(critic.parameters(), self.optim.clip_norm)
+            norms["value/grad_norm"] = float(torch.nn.utils.clip_grad_norm_(critic.parameters(), self.optim.clip_norm))
             if critic.is_warming_up(step):
                 self.model.zero_grad(set_to_none=True)
-        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm))
+        return {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm)), **norms}
 
-    def _apply(self, loss: float, norm: float, lr: float) -> dict[str, float]:
+    def _apply(self, loss: float, norms: dict[str, float], lr: float) -> dict[str, float]:
         """Step the optimiser, unless something is not a number; three such steps in a row end the run."""
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        if not all(map(math.isfinite, (loss, *norms.values()))):
             self.updates_skipped += 1
-            log.error("loss %s, gradient norm %s: this update is left out (%d in a row)", loss, norm, self.updates_skipped)
+            found = f"loss {loss}, {', '.join(f'{name} {norm}' for name, norm in norms.items())}"
+            log.error("%s: this update is left out (%d in a row)", found, self.updates_skipped)
             if self.updates_skipped >= 3:
-                raise Diverged(f"loss {loss}, gradient norm {norm}: three updates in a row were not numbers; try a lower learning rate")
-            return {"grad_norm": 0.0, "updates_skipped": 1.0}
+                raise Diverged(f"{found}: three updates in a row were not numbers; try a lower learning rate")
+            return {**dict.fromkeys(norms, 0.0), "updates_skipped": 1.0}
         self.updates_skipped = 0
         own_lr = self.critic.settings.lr if self.critic is not None else None
-        for parameters, rate in zip(self.optimizer.param_groups, (lr, own_lr or lr), strict=False):
-            parameters["lr"] = rate
+        for parameters, base in zip(self.optimizer.param_groups, (None, own_lr), strict=False):
+            parameters["lr"] = lr if base is None else base * lr / self.optim.lr  # the critic's follows the same schedule
         self.optimizer.step()
-        return {"grad_norm": norm, "updates_skipped": 0.0}
+        return {**norms, "updates_skipped": 0.0}

@@ -29,8 +29,18 @@ def predict(
     logp_C, entropy_C = (torch.cat(part) for part in zip(*pieces, strict=True))
     if critic is None:
         return Prediction(logp_C, entropy_C)
-    value_T = critic(hidden_TD, batch.ids_T, positions_T, layout)
-    return Prediction(logp_C, entropy_C, value_T[chosen - 1], value_T[batch.lengths_S.cumsum(0) - 1])
+    value_T = critic.output_of(hidden_TD) if critic.trunk is None else critic(batch.ids_T, positions_T, layout)
+    return Prediction(logp_C, entropy_C, value_T[chosen - 1])
+
+
+def estimate(model: PreTrainedModel, critic: Critic, batch: Batch) -> tuple[Tensor, Tensor]:
+    """What the critic expects before each chosen token, and after the last token of each segment."""
+    layout = PackedLayout(batch.lengths_S.tolist())
+    if critic.trunk is None:
+        value_T = critic.output_of(hidden_states(model, batch.ids_T[None], batch.positions_T[None], layout=layout)[0])
+    else:
+        value_T = critic(batch.ids_T, batch.positions_T, layout)
+    return value_T[batch.chosen_T.nonzero().flatten() - 1], value_T[batch.lengths_S.cumsum(0) - 1]
 
 
 def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
