@@ -2,6 +2,7 @@
 
     python benchmarks/learn_all.py [--out DIR] [--jobs 2] [--seed 0] [NAME ...]
 
+`dpo` learns from the 4,096 episodes of the first exploration of `evol`, so that one is run before it.
 Prints one table and writes it to DIR/table.json. What is finished already is not run again, what was interrupted goes on.
 """
 
@@ -53,23 +54,24 @@ AFTER = {"dpo": "evol"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(RUNS)} (default: all)")
-    parser.add_argument("--out", type=Path, default=Path("runs/learn-all"))
+    parser.add_argument("--out", type=Path, help="default: runs/learn-all-SEED")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
     parser.add_argument("--seed", type=int, default=0)
     known = parser.parse_args()
     names = known.names or list(RUNS)
+    out = known.out or Path(f"runs/learn-all-{known.seed}")
     if unknown := set(names) - set(RUNS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(RUNS)}")
-    known.out.mkdir(parents=True, exist_ok=True)
-    model = warm_start(known.out, known.seed)
+    out.mkdir(parents=True, exist_ok=True)
+    model = warm_start(out, known.seed)
+    first = sorted({*names, *(AFTER[name] for name in names if name in AFTER)} - set(AFTER), key=lambda name: name not in AFTER.values())
     with ThreadPoolExecutor(known.jobs) as pool:
-        done = {name: pool.submit(learn, name, known.out, model, known.seed) for name in names if name not in AFTER}
+        done = {name: pool.submit(learn, name, out, model, known.seed) for name in first}
         for name in (name for name in names if name in AFTER):
-            if AFTER[name] in done:
-                done[AFTER[name]].result()
-            done[name] = pool.submit(learn, name, known.out, model, known.seed)
-        rows = [{"name": name, **done[name].result()} for name in names]
-    (known.out / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
+            done[AFTER[name]].result()
+            done[name] = pool.submit(learn, name, out, model, known.seed)
+        rows = [{"name": name, **done[name].result()} for name in RUNS if name in done]
+    (out / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
     print_table(rows)
 
 

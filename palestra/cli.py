@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -11,6 +10,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from palestra.printing import as_json, print_json, print_result, print_table
 
 if TYPE_CHECKING:
     from palestra.config import Config
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
-    return type(error).__name__ in ("UnknownName", "ConfigError", "BadCheckpoint", "TemplateError", "DataError", "Diverged", "EngineFailed")
+    mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError"
+    return type(error).__name__ in mendable.split()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the run's eval folder, else runs/eval)")
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
     evaluate.set_defaults(run=_eval, takes_settings=True)
+
+    _add_replay(commands)
 
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
     actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
@@ -217,9 +221,9 @@ def _run(run: Any, *, as_json: bool) -> None:
     finally:
         display.close()
     if as_json:
-        _print_json({"run": str(run.folder), "result": result})
+        print_json({"run": str(run.folder), "result": result})
     else:
-        _print_result(result)
+        print_result(result)
         print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
 
 
@@ -260,11 +264,11 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     names = "+".join(place.label for place in config.playgrounds)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(_json(result) + "\n")
+    out.write_text(as_json(result) + "\n")
     if known.json:
-        _print_json(result | {"file": str(out)})
+        print_json(result | {"file": str(out)})
     else:
-        _print_result(result)
+        print_result(result)
         print(f"result file: {out}")
 
 
@@ -300,6 +304,41 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
     return configs.build({}, settings), Path("runs") / "eval"
 
 
+# replay
+
+
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser("replay", help="play a stored episode again, or on from one of its turns", allow_abbrev=False)
+    replay.add_argument("run_folder", type=Path, metavar="RUN")
+    replay.add_argument("--episode", required=True, metavar="ID")
+    replay.add_argument("--file", metavar="NAME", help="the file of trajectories, where the id stands in several")
+    replay.add_argument("--json", action="store_true")
+    on = replay.add_argument_group("playing on")
+    on.add_argument("--from", type=_positive, dest="turn", metavar="K", help="a model plays on from this turn (default: only check)")
+    on.add_argument("--checkpoint", type=int, metavar="STEP", help="of this run (default: its newest)")
+    on.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face directory instead")
+    on.add_argument("--horizon", type=_positive, metavar="N", help="turns in all (default: the episode's)")
+    on.add_argument("--temperature", type=float, help="default: the one that the episode was played with")
+    on.add_argument("--seed", type=int, help="of the sampling noise (default: the episode's)")
+    on.add_argument("--samples", type=_positive, metavar="N", help="continuations, each with a seed of its own (default: 1)")
+    replay.set_defaults(run=_replay, takes_settings=False)
+
+
+def _replay(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    names = ("turn", "checkpoint", "model", "horizon", "temperature", "seed", "samples")
+    chosen = {name: value for name in names if (value := vars(known)[name]) is not None}
+    if chosen and known.turn is None:
+        fail(f"--{next(iter(chosen))}: means something only together with --from")
+    from palestra.replay import PlayOn
+    from palestra.transcript import report
+
+    choice = PlayOn(**chosen) if chosen else None
+    text, is_same = report(known.run_folder, known.episode, file=known.file, choice=choice, as_json=known.json)
+    print(text)
+    if not is_same:
+        raise SystemExit(1)
+
+
 # env
 
 
@@ -308,8 +347,8 @@ def _env_list(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
     rows = [_env_row(name) for name in envs.names()]
     if known.json:
-        return _print_json(rows)
-    _print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
+        return print_json(rows)
+    print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
 
 
 def _env_row(name: str) -> dict[str, Any]:
@@ -339,9 +378,9 @@ def _env_check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     options = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.options
     checks = check_environment(known.name, options, tasks=known.tasks)
     if known.json:
-        _print_json([asdict(check) for check in checks])
+        print_json([asdict(check) for check in checks])
     else:
-        _print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
+        print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
     if not all(check.ok for check in checks):
         raise SystemExit(1)
 
@@ -406,57 +445,6 @@ def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     private = (checkpoint.STATE, checkpoint.OPTIMIZER, checkpoint.CRITIC)
     shutil.copytree(source, known.out, ignore=lambda _, names: [name for name in names if name in private])
     print(known.out)
-
-
-# printing
-
-
-def _json(value: Any) -> str:
-    import msgspec
-
-    return json.dumps(msgspec.to_builtins(value), indent=2)
-
-
-def _print_json(value: Any) -> None:
-    print(_json(value))
-
-
-def _print_table(columns: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 160
-    console.print(table)
-
-
-def _print_result(result: dict[str, Any]) -> None:
-    """The table of an evaluation: all tasks and each category, at each horizon."""
-    k = result["k"]
-    rows = []
-    several = len(result["envs"]) > 1
-    for env, horizons in result["envs"].items():
-        for horizon, scores in horizons.items():
-            for name, score in [("all", scores["all"]), *scores["categories"].items()]:
-                success = _with_interval(score.success, score.success_interval)
-                passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
-                figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
-                rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
-    columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
-    success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]
-    _print_table([*columns, *success_columns, "reward", "turns", "tokens"], rows)
-    if result["faults"]:
-        print(f"{result['faults']} episodes ended in a fault and are not counted")
-
-
-def _with_interval(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
 
 
 if __name__ == "__main__":

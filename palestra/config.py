@@ -263,7 +263,8 @@ class Config(Settings):
 
     def _check_place(self, place: Playground) -> None:
         if isinstance(self.engine, NativeSettings) and self.engine.deterministic and place.env.isolation != "inline":
-            raise ValueError(f"engine.deterministic = true needs isolation = 'inline' for {place.label}: worker processes race")
+            table = "env" if self.env is not None else f"mixture.{place.label}"
+            raise ValueError(f"engine.deterministic = true needs {table}.isolation = 'inline': worker processes race")
         if self.algo.compares_within_groups and place.group < 2:
             table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
             raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")

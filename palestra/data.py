@@ -15,7 +15,7 @@ from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstra
 from palestra.run import read_trajectories
 from palestra.types import Group, Stop, Task, Trajectory
 
-__all__ = ["DataError", "pairs", "read", "solved"]
+__all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
     except (msgspec.DecodeError, ValueError) as error:
         problem = str(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
-    foreign = [_is_learnable(trajectory) and not _reads_as_recorded(trajectory, renderer) for trajectory in found]
+    foreign = [_is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer) for trajectory in found]
     if any(foreign):
         log.warning(
             "%s: %d of %d episodes have the tokens of another model; they are rendered anew from their text, which has no opening prompt",
@@ -166,7 +166,7 @@ def _check(trajectory: Trajectory) -> None:
         raise ValueError(f"a turn lies in a segment that is not there; there are {len(trajectory.segments)}")
 
 
-def _reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
+def reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
     """Whether this tokenizer reads in the tokens what the turns say was shown and written.
 
     Replies alone do not tell: two vocabularies may share the words of actions and not those of observations.

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
@@ -120,8 +120,11 @@ async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, 
     return Stop.HORIZON, False, observation
 
 
-async def play_once(arena: Arena, episode: Episode, attempt: int) -> Trajectory:
-    """`play`, with a broken environment recorded as a fault and not as a failure to solve."""
+Play = Callable[[ChatAgent, EnvHandle, Task, int, list[Turn]], Awaitable[tuple[Stop, bool | None, str]]]
+
+
+async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = play) -> Trajectory:
+    """`play`, or another way to, with a broken environment recorded as a fault and not as a failure to solve."""
     began = time.monotonic()
     turns: list[Turn] = []
     place = arena.places[episode.task.env]
@@ -132,7 +135,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int) -> Trajectory:
     agent = ChatAgent(place.persona, arena.engine, session, replace(arena.sampling, seed=episode.seed, temperature=temperature))
     fault_text = ""
     try:
-        stop, success, final = await play(agent, env, place.own(episode.task), episode.horizon, turns)
+        stop, success, final = await how(agent, env, place.own(episode.task), episode.horizon, turns)
         place.pool.give_back(env)
     except EnvFault as fault:
         stop, success, final, fault_text = fault.stop, None, "", str(fault)

@@ -148,21 +148,33 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
     return msgspec.json.encode({"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)})
 
 
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """The episodes of a trajectory file. A last line that was cut by a crash is passed over."""
+def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajectory]:
+    """The episodes of a trajectory file, or only those of one id. A last line that was cut by a crash is passed over."""
+    for head, line in _lines(path):
+        if id is None or head.id == id:
+            yield msgspec.json.decode(line, type=Trajectory)
+
+
+def trajectory_ids(path: Path) -> list[str]:
+    """The ids of the episodes in a trajectory file; quicker than reading the episodes."""
+    return [head.id for head, _ in _lines(path)]
+
+
+class _Head(msgspec.Struct):
+    format: int
+    id: str
+
+
+def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)
                 return
-            version = msgspec.json.decode(line, type=_Versioned).format
-            if version != FORMAT:
-                raise ValueError(f"{path}: trajectory format {version}; this version reads format {FORMAT}")
-            yield msgspec.json.decode(line, type=Trajectory)
-
-
-class _Versioned(msgspec.Struct):
-    format: int
+            head = msgspec.json.decode(line, type=_Head)
+            if head.format != FORMAT:
+                raise ValueError(f"{path}: trajectory format {head.format}; this version reads format {FORMAT}")
+            yield head, line
 
 
 def state_to_dict(state: State) -> dict[str, Any]:

@@ -95,13 +95,19 @@ class ChatAgent:
         parsed = self.persona.format.parse(reply)
         return Action(reply, parsed.action, parsed.error, (start, len(self.stream.ids)), 0, self.last_was_cut)
 
+    def take_up(self, stream: Segment, replies: int) -> None:
+        """Go on from the tokens of an earlier episode, in which `replies` replies were given. `stream` is appended to."""
+        self.stream, self.replies, self.last_was_cut = stream, replies, False
+
     def observe(self, observation: str) -> None:
         with suppress(ContextFull):
             self._show(observation)
 
     def _show(self, observation: str) -> None:
         renderer = self.persona.renderer
-        if self.stream.ids:
+        if self.stream.ids and not self.stream.mask[-1]:
+            new = []  # taken up from a record where this observation stands last
+        elif self.stream.ids:
             new = renderer.bridge(observation, reply_ended=not self.last_was_cut)
         else:
             new = renderer.prompt(self.persona.opening(observation))

@@ -7,7 +7,7 @@ import torch
 
 from palestra.algos import algos
 from palestra.cli import main
-from palestra.config import ConfigError, build
+from palestra.config import ConfigError, build, dump
 from palestra.display import Display
 from palestra.learn import checkpoint
 from palestra.model import load_model
@@ -125,6 +125,39 @@ def test_a_mixture_trains_with_its_own_horizons_and_is_measured_apart(tmp_path):
     assert {env: len(success) for env, success in state["success"].items()} == {"echo": 4, "count": 4}
 
 
+@pytest.mark.parametrize(
+    ("begun", "changed", "reason"),
+    [
+        ({"algo.name": "evol", "algo.round": 2}, {"algo.round": 3}, "algo.round: cannot be changed"),
+        ({"algo.name": "evol", "algo.round": 2}, {"algo.episodes": 3}, "algo.episodes: cannot be changed"),
+        ({"algo.name": "ppo"}, {"algo.critic.kind": "model"}, "algo.critic.kind: cannot be changed"),
+        ({"algo.name": "grpo"}, {"algo.name": "ppo"}, "algo.critic.kind: cannot be changed"),
+    ],
+)
+def test_what_a_resumed_run_was_made_with_stays(tmp_path, begun, changed, reason):
+    run = trained(tmp_path / "run", steps=1, **begun)
+    with pytest.raises(ConfigError, match=reason):
+        Run.open(run.folder, {"steps": 2, **changed})
+
+
+def test_missing_data_is_found_before_anything_is_played(tmp_path, capsys):
+    recipe = tmp_path / "sft.toml"
+    recipe.write_text(dump(build(ECHO, {"algo.name": "sft", "algo.data": ["no/such/run"], **OFFLINE})))
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(recipe), "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert "no/such/run: there is no such file or folder" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_that_always_breaks_has_no_success_in_a_mixture(tmp_path):
+    broken = {"name": "tests.helpers:NeverStarts", "label": "broken"}
+    run = trained(tmp_path / "run", **{"env": None, "mixture": [MIXTURE[0], broken], "steps": 2, "rollout.tasks": 3, "rollout.retries": 0})
+    for row in run.metrics():
+        assert "env/broken/success" not in row
+        assert "loss" not in row or row["faults"] == 8
+
+
 def test_a_mixture_on_the_command_line(tmp_path, capsys):
     run = trained(tmp_path / "run", **{"env": None, "mixture": MIXTURE, "steps": 1})
     main(["eval", str(run.folder), "--limit", "5"])
@@ -153,6 +186,10 @@ def test_a_mixture_on_the_command_line(tmp_path, capsys):
         ({"algo.name": "ppo", "algo.scale": True}, "no such setting"),
         ({"algo.name": "ppo", "algo.critic.knd": "head"}, "did you mean 'kind'"),
         ({"algo.name": "ppo", "algo.gamma": 1}, "never teaches to finish"),
+        ({"algo.name": "ppo", "algo.critic.warmup": 6}, "or the policy never learns"),
+        ({"algo.name": "sft", "algo.min_reward": 0.9, **OFFLINE}, "there is none"),
+        ({"algo.name": "rft", "env": None, "mixture": MIXTURE}, "reward_scale = 0.5: has no effect under rft"),
+        ({"env": None, "mixture": [{**MIXTURE[0], "label": "a/b"}]}, "mixture.0.label"),
         ({"algo.name": "grpo", "algo.entropy_target": 0.3}, "does nothing while entropy = 0"),
         ({"algo.name": "grpo", "algo.overlong": "mask", "algo.overlong_penalty": 1.0}, "does nothing while overlong = 'mask'"),
     ],

@@ -76,3 +76,10 @@ def test_gigpo_credits_turns_besides_trajectories():
     # episodes: +.5, -.5. Turns at "door" return 1, 0, 0: mean 1/3 -> +2/3, -1/3, -1/3; "wall" stands alone: 0
     expected = [0.5 + 2 / 3, -0.5 - 1 / 3, -0.5, -0.5 - 1 / 3]
     assert GiGPO(scale=False).advantages(batch).tolist() == pytest.approx(expected)
+
+
+def test_whitening_makes_no_signal_of_rounding():
+    for value, count in ((0.9, 1000), (0.7, 100_001)):
+        assert whiten(torch.full((count,), value)).abs().max() == 0
+    # mean 2, deviation sqrt(((-1)^2 + 0 + 1) / 2) = 1
+    assert whiten(torch.tensor([1.0, 2.0, 3.0])).tolist() == pytest.approx([-1, 0, 1])

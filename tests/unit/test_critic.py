@@ -10,7 +10,7 @@ from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
 from palestra.batch import pack
 from palestra.learn.learner import Learner
-from palestra.learn.logprobs import predict
+from palestra.learn.logprobs import estimate, predict
 from palestra.learn.schedule import Optim
 from palestra.model import new_model
 from palestra.types import Group, Stop, Task
@@ -76,9 +76,22 @@ def test_the_critic_looks_at_the_state_after_the_last_observation(model, kind):
     learner.critic.output.weight.data.normal_(generator=torch.Generator().manual_seed(1))
     batch = learner.prepare(groups(), algo)
     assert batch.ids_T.tolist() == [3, 5, 1, 7, 2, 6, 1, 3, 8, 1, 9, 2]  # with the tail of the one that was cut
-    values_T = [predict(learner.model, pack([[member]], keep_tail=True), 1.0, critic=learner.critic) for member in groups()[0].trajectories]
-    assert batch.value_C.tolist() == pytest.approx([v for one in values_T for v in one.value_C.tolist()], abs=1e-5)
-    assert batch.value_after_N.tolist() == pytest.approx([one.value_after_S[-1].item() for one in values_T], abs=1e-5)
+    alone = [pack([[member]], keep_tail=True) for member in groups()[0].trajectories]
+    found = [estimate(learner.model, learner.critic, one) for one in alone]
+    assert batch.value_C.tolist() == pytest.approx([v for value_C, _ in found for v in value_C.tolist()], abs=1e-5)
+    assert batch.value_after_N.tolist() == pytest.approx([after_S[-1].item() for _, after_S in found], abs=1e-5)
+    while_learning = predict(learner.model, batch, 1.0, critic=learner.critic).value_C
+    assert while_learning.tolist() == pytest.approx(batch.value_C.tolist(), abs=1e-5)
+
+
+def test_a_critic_that_is_not_a_number_is_not_stepped(model):
+    algo = PPO(critic=CriticSettings(warmup=5))
+    learner = learner_with(model, algo)
+    learner.critic.output.weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = learner.critic.output.weight.detach().clone()
+    learner.update(algo.credit(learner.prepare(groups(), algo)), algo, lr=1e-2, step=1)
+    assert learner.updates_skipped == 1
+    assert torch.equal(learner.critic.output.weight, before)
 
 
 @pytest.mark.parametrize("kind", ["head", "model"])

@@ -1,0 +1,54 @@
+"""What the command line prints: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def as_json(value: Any) -> str:
+    import msgspec
+
+    return json.dumps(msgspec.to_builtins(value), indent=2)
+
+
+def print_json(value: Any) -> None:
+    print(as_json(value))
+
+
+def print_table(columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(table)
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """The table of an evaluation: all tasks and each category, at each horizon."""
+    k = result["k"]
+    rows = []
+    several = len(result["envs"]) > 1
+    for env, horizons in result["envs"].items():
+        for horizon, scores in horizons.items():
+            for name, score in [("all", scores["all"]), *scores["categories"].items()]:
+                success = _with_interval(score.success, score.success_interval)
+                passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
+                figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
+                rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
+    columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
+    success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]
+    print_table([*columns, *success_columns, "reward", "turns", "tokens"], rows)
+    if result["faults"]:
+        print(f"{result['faults']} episodes ended in a fault and are not counted")
+
+
+def _with_interval(value: float, interval: tuple[float, float]) -> str:
+    return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"
