@@ -45,7 +45,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "horizon": {"kind": "fixed", "turns": 16},
     },
     # pairs of what the warm start itself played: the first exploration of evol
-    "dpo": {"steps": 200, "algo": {"name": "dpo", "data": ["{out}/evol/trajectories/step-000001.jsonl"], "batch": 32}, **OFFLINE},
+    "dpo": {
+        "steps": 100,
+        "algo": {"name": "dpo", "data": ["{out}/evol/trajectories/step-000001.jsonl"], "batch": 32, "imitation": 5.0, "min_gap": 0.5},
+        "optim": {"lr": 1e-4, "warmup": 5},
+        **OFFLINE,
+    },
 }
 AFTER = {"dpo": "evol"}
 """Who needs whose episodes."""

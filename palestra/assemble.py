@@ -108,8 +108,6 @@ def check_run(config: Config) -> None:
     """All that can be found wrong with a training run before a model is loaded."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
-    if config.dtype != "float32":
-        raise ConfigError(f"dtype = {config.dtype!r}: small updates vanish in weights of this type; train with 'float32'")
     envs = make_envs(config)
     for label, env in envs.items():
         if config.agent.example and not env.example:

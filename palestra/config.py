@@ -223,6 +223,7 @@ class Config(Settings):
     steps: PositiveInt = 100
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in. Weights are kept and stepped in float32 all the same."""
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
     model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention.varlen import varlen_attn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -78,10 +80,28 @@ class PackedLayout:
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
+        self._bounds: Tensor | None = None
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        if query.device.type == "cuda" and query.dtype != torch.float32:
+            return self._attend_at_once(query, key, value, scale)
         pieces = zip(*(x.split(self.lengths, dim=2) for x in (query, key, value)), strict=True)
         return torch.cat([sdpa(q, k, v, scale=scale, is_causal=True) for q, k, v in pieces], dim=2)
+
+    def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """By flash attention over sequences of any lengths, which takes half precision only."""
+        if self._bounds is None:
+            bounds = [0, *accumulate(self.lengths)]
+            self._bounds = torch.tensor(bounds, dtype=torch.int32, device=query.device)
+        longest = max(self.lengths)
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        out = varlen_attn(q, k, v, self._bounds, self._bounds, longest, longest, scale=scale, window_size=(-1, 0), **_GROUPED)
+        assert isinstance(out, Tensor)
+        return out.transpose(0, 1)[None]
+
+
+_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+"""Newer versions of torch want to be told that there may be fewer key heads than query heads."""
 
 
 def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, **extra: Any) -> Tensor:
@@ -93,6 +113,14 @@ def trunk_states(trunk: torch.nn.Module, ids: Tensor, positions: Tensor, **extra
     """The same of a network without a head."""
     states: Tensor = trunk(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
     return states
+
+
+def logits_of(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """What the head makes of hidden states, in float32: rounded to bfloat16, a logit of 20 would be off by 0.06."""
+    head = model.get_output_embeddings()
+    if hidden.device.type != "cuda" or hidden.dtype == torch.float32 or head.bias is not None or torch.is_grad_enabled():
+        return head(hidden).float()
+    return torch.mm(hidden, head.weight.t(), out_dtype=torch.float32)
 
 
 def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from palestra.algos.base import Algorithm, Need, Prediction, Source
@@ -33,6 +33,9 @@ class DPO(Algorithm):
     length_normalised: bool = False
     """Take means over the tokens of a trajectory instead of sums."""
 
+    imitation: NonNegativeFloat = 0.0
+    """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both from becoming unlikely."""
+
     @property
     def needs(self) -> frozenset[Need]:
         return frozenset({"reference"})
@@ -45,6 +48,7 @@ class DPO(Algorithm):
         over = "mean" if self.length_normalised else "sum"
         smooth = self.label_smoothing
         gain = "log sigmoid(m)" if not smooth else f"{1 - smooth:g} log sigmoid(m) + {smooth:g} log sigmoid(-m)"
+        gain += f" + {self.imitation:g} x mean over the chosen trajectory of log p(c)" if self.imitation else ""
         return [
             f"maximise the mean over pairs of  {gain}",
             f"m = {self.beta:g} x ({over} over the chosen trajectory of log p(c) / p_ref(c) - the same of the rejected one)",
@@ -62,12 +66,15 @@ class DPO(Algorithm):
     def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.reference_logp_C is not None
         is_first_N = torch.cat([torch.ones_like(batch.group_N[:1], dtype=torch.bool), batch.group_N[1:] != batch.group_N[:-1]])
-        return dpo_loss(
+        is_chosen_C = is_first_N[batch.owner_C]  # a pair is [chosen, rejected]
+        loss_C, stats = dpo_loss(
             new.logp_C,
             batch.reference_logp_C,
             batch.group_N[batch.owner_C],
-            is_first_N[batch.owner_C],  # a pair is [chosen, rejected]
+            is_chosen_C,
             beta=self.beta,
             label_smoothing=self.label_smoothing,
             length_normalised=self.length_normalised,
         )
+        length_C = batch.owner_C.bincount()[batch.owner_C]
+        return loss_C - self.imitation * torch.where(is_chosen_C, new.logp_C / length_C, 0.0), stats

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -34,8 +35,19 @@ class NativeSettings(Settings):
     deterministic: bool = True
     """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival."""
 
+    graphs: bool | None = None
+    """Run the model as captured CUDA graphs with kernels of ours. Where not set: on CUDA, if Triton is installed."""
+    chunk: PositiveInt = 4
+    """Tokens that graphs draw between two looks at which replies have ended."""
+
     def build(self, model: PreTrainedModel, context_tokens: int) -> Native:
-        return Native(model, self, context_tokens)
+        if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
+            return Native(model, self, context_tokens)
+        if self.graphs is False:
+            return Native(model, self, context_tokens)
+        from palestra.engines.graphed import Graphed
+
+        return Graphed(model, self, context_tokens)
 
 
 class EngineFailed(RuntimeError):

@@ -81,6 +81,8 @@ def restore(folder: Path, learner: Learner) -> None:
             raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
         learner.critic.load_state_dict(load_file(folder / CRITIC))
     for name, parameter in learner.trained().items():
+        if f"{name}/master" in moments:
+            parameter.data.copy_(moments[f"{name}/master"])
         found = {kind: moments[f"{name}/{kind}"] for kind in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{kind}" in moments}
         if found:
             learner.optimizer.state[parameter] = {kind: moment.to(parameter.device) for kind, moment in found.items()}
@@ -101,11 +103,15 @@ def newest(folder: Path) -> Path | None:
 
 
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:
-    return {
+    """The optimiser's, and the exact weights where the model's own are rounded."""
+    kept = {
         f"{name}/{kind}": moment.contiguous()
         for name, parameter in learner.trained().items()
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
+    if learner.model.dtype != torch.float32:
+        kept |= {f"{name}/master": parameter.detach().contiguous() for name, parameter in learner.trained().items()}
+    return kept
 
 
 def _digest(path: Path) -> str:

@@ -14,6 +14,7 @@ from palestra.algos.base import Algorithm, CriticSettings, Need
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
 from palestra.learn.logprobs import estimate, predict
+from palestra.learn.masters import Masters
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
 from palestra.types import Group
@@ -41,19 +42,27 @@ class Learner:
         self.begin_anew()
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
-        """All parameters that learn, by name: the policy's and the critic's."""
-        modules = {"": self.model} if self.critic is None else {"": self.model, "critic.": self.critic}
-        return {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters() if p.requires_grad}
+        """All parameters that learn, by name, in full precision: the policy's and the critic's."""
+        return self.masters.exact
 
-    def _new_optimizer(self) -> torch.optim.AdamW:
-        policy = [p for name, p in self.trained().items() if not name.startswith("critic.")]
-        groups = [{"params": policy}] if self.critic is None else [{"params": policy}, {"params": list(self.critic.parameters())}]
-        return torch.optim.AdamW(groups, lr=self.optim.lr, betas=self.optim.betas, weight_decay=self.optim.weight_decay, fused=True)
+    @property
+    def _policy_parameters(self) -> list[torch.nn.Parameter]:
+        return [p for name, p in self.trained().items() if not name.startswith("critic.")]
+
+    @property
+    def _critic_parameters(self) -> list[torch.nn.Parameter]:
+        return [p for name, p in self.trained().items() if name.startswith("critic.")]
 
     def begin_anew(self) -> None:
         """Forget the moments and let the critic begin from the weights as they are, as between a warm start and what follows."""
         self.critic = None if self._critic_settings is None else Critic(self._critic_settings, self.model)
-        self.optimizer = self._new_optimizer()
+        modules = {"": self.model} if self.critic is None else {"": self.model, "critic.": self.critic}
+        self.masters = Masters(
+            {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters() if p.requires_grad}
+        )
+        groups = [{"params": parameters} for parameters in (self._policy_parameters, self._critic_parameters) if parameters]
+        optim = self.optim
+        self.optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True)
 
     def prepare(self, groups: list[Group], algo: Algorithm) -> Batch:
         """Pack what may be learnt from, and add the log-probs and estimates that the algorithm needs."""
@@ -122,6 +131,7 @@ class Learner:
             assert row.weight_C is not None
             loss = (loss_C * row.weight_C).sum()
             loss.backward()
+            self.masters.collect()
             means = stats | {"policy/entropy": new.entropy_C.detach()}
             if algo.source == "play":
                 means["policy/mismatch"] = (new.logp_C.detach() - row.sampled_logp_C).abs()
@@ -135,10 +145,11 @@ class Learner:
         """Clip the gradients, those of the critic apart, and drop the policy's while the critic warms up."""
         norms = {}
         if critic is not None:
-            norms["value/grad_norm"] = float(torch.nn.utils.clip_grad_norm_(critic.parameters(), self.optim.clip_norm))
+            norms["value/grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._critic_parameters, self.optim.clip_norm))
             if critic.is_warming_up(step):
-                self.model.zero_grad(set_to_none=True)
-        return {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip_norm)), **norms}
+                for parameter in self._policy_parameters:
+                    parameter.grad = None
+        return {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self._policy_parameters, self.optim.clip_norm)), **norms}
 
     def _apply(self, loss: float, norms: dict[str, float], lr: float) -> dict[str, float]:
         """Step the optimiser, unless something is not a number; three such steps in a row end the run."""
@@ -154,4 +165,5 @@ class Learner:
         for parameters, base in zip(self.optimizer.param_groups, (None, own_lr), strict=False):
             parameters["lr"] = lr if base is None else base * lr / self.optim.lr  # the critic's follows the same schedule
         self.optimizer.step()
+        self.masters.publish()
         return {**norms, "updates_skipped": 0.0}

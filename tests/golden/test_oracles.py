@@ -134,17 +134,18 @@ def test_imitation_agrees_with_the_oracle(name):
 def test_dpo_agrees_with_the_oracle(seed):
     rng = np.random.default_rng(seed)
     pairs = random_groups(rng, sizes=(2, 3))
-    algo = algos["dpo"](data=["somewhere"], beta=0.3)
+    algo = algos["dpo"](data=["somewhere"], beta=0.3, imitation=0.5)
     batch = ready(pairs, algo)
     _, new, new_value = noise(rng, batch)
     start, losses = 0, []
     for pair in pairs:
-        sides = []
+        sides, first = [], start
         for member in pair:
             ids = chosen(member)
             sides.append((new[start : start + len(ids)] + 0.1 * ids).sum())  # the reference says -0.1 x id
             start += len(ids)
-        losses.append(math.log(1 + math.exp(-0.3 * (sides[0] - sides[1]))))
+        imitated = new[first : first + len(chosen(pair[0]))].mean()
+        losses.append(math.log(1 + math.exp(-0.3 * (sides[0] - sides[1]))) - 0.5 * imitated)
     assert total_loss(algo, batch, new, new_value) == pytest.approx(np.mean(losses), rel=1e-6, abs=1e-6)
 
 

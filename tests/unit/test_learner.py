@@ -183,7 +183,8 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     whole.logp_C.sum().backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    monkeypatch.setattr("palestra.learn.logprobs.CHUNK", 5)
+    monkeypatch.setattr("palestra.learn.logprobs.FEW_LOGITS", 0)
+    monkeypatch.setattr("palestra.learn.scores.MOST_LOGITS", 5 * model.config.vocab_size)
     chunked = predict(model, batch, 1.0)
     chunked.logp_C.sum().backward()
     assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)

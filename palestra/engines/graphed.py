@@ -1,0 +1,271 @@
+"""The native engine on CUDA: prefill, decoding and sampling are captured graphs, and Python is touched once per finished turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from palestra.engines import kernels
+from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState
+from palestra.engines.native import EngineFailed, Native, _Request
+from palestra.engines.slots import SlotCache
+from palestra.model import hidden_states, logits_of
+from palestra.types import Generation, Sampling
+
+if TYPE_CHECKING:
+    from palestra.engines.native import NativeSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneToken:
+    """One new token for each of the first rows of the cache."""
+
+    cache: SlotCache
+    rows_B: Tensor
+    lengths_B: Tensor
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        return kernels.attend_one(query[:, :, 0], keys, values, self.rows_B, self.lengths_B, scale=scale)[:, :, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _SomeTokens:
+    """New tokens of several slots, end to end."""
+
+    cache: SlotCache
+    blocks: tuple[Tensor, Tensor, Tensor, Tensor]
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        out = kernels.attend_new(query[0].transpose(0, 1), self.cache.keys[layer], self.cache.values[layer], self.blocks, scale=scale)
+        return out.transpose(0, 1)[None]
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Which replies went on after some decoding, on its way to the host."""
+
+    number: int
+    active: Tensor
+    produced: Tensor
+    arrived: torch.cuda.Event | None
+
+    @property
+    def is_here(self) -> bool:
+        return self.arrived is None or self.arrived.query()
+
+    def wait(self) -> None:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+
+
+class Runner:
+    """The model over cache slots: what it computes is captured once for each size and then replayed."""
+
+    def __init__(self, model: PreTrainedModel, cache: SlotCache, slots: int, context_tokens: int) -> None:
+        self.model, self.cache, self.slots, self.context_tokens = model, cache, slots, context_tokens
+        self.state = SlotState(slots, context_tokens, model.device)
+        self._on_gpu = model.device.type == "cuda"
+        self._decoders: dict[int, Callable[[], None]] = {}
+        self._prefills: dict[int, tuple[PrefillInputs, Callable[[], None]]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
+        self._beside = torch.cuda.Stream() if self._on_gpu else None
+        self._chunks = 0
+
+    def prefill(self, pieces: list[NewTokens]) -> None:
+        """Append new tokens to their slots and draw the first token of each reply."""
+        tokens = max(256, 1 << (sum(len(piece.ids) for piece in pieces) - 1).bit_length())
+        if tokens not in self._prefills:
+            inputs = PrefillInputs(tokens, self.slots, self.cache.scratch, self.model.device)
+            self._prefills[tokens] = (inputs, self._captured(lambda: self._prefill(inputs)))
+        inputs, replay = self._prefills[tokens]
+        inputs.fill(pieces)
+        replay()
+
+    def decode(self, rows: int, steps: int) -> Flags:
+        """Draw `steps` more tokens for those of the first `rows` slots whose replies go on."""
+        rows = min(1 << (rows - 1).bit_length(), self.slots)
+        if rows not in self._decoders:
+            self._decoders[rows] = self._captured(lambda: self._decode(rows))
+        for _ in range(steps):
+            self._decoders[rows]()
+        self._chunks += 1
+        if not self._on_gpu:
+            return Flags(self._chunks, self.state.active.clone(), self.state.produced.clone(), None)
+        active, produced = (torch.empty_like(x, device="cpu", pin_memory=True) for x in (self.state.active, self.state.produced))
+        active.copy_(self.state.active, non_blocking=True)
+        produced.copy_(self.state.produced, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return Flags(self._chunks, active, produced, arrived)
+
+    @property
+    def next_chunk(self) -> int:
+        """The number of the next decoding."""
+        return self._chunks + 1
+
+    def stop(self, slot: int) -> None:
+        """A reply that nobody waits for any more."""
+        self.state.active[slot] = False
+
+    def replies(self, slots: list[int], flags: Flags) -> list[tuple[list[int], list[float]]]:
+        """The replies of slots that have stopped. Read beside the decoding that goes on: nobody writes to them any more."""
+        lengths = flags.produced[slots].tolist()
+        if self._beside is None:
+            ids, logprobs = self.state.reply_ids[slots], self.state.reply_logprobs[slots]
+        else:
+            with torch.cuda.stream(self._beside):
+                rows = torch.tensor(slots).pin_memory().to(self.model.device, non_blocking=True)
+                longest = max(lengths)
+                ids = self.state.reply_ids[rows, :longest].cpu()
+                logprobs = self.state.reply_logprobs[rows, :longest].cpu()
+        return [(own_ids[:length], own[:length]) for own_ids, own, length in zip(ids.tolist(), logprobs.tolist(), lengths, strict=True)]
+
+    def _captured(self, run: Callable[[], None]) -> Callable[[], None]:
+        if not self._on_gpu:
+            return run
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            run()  # compiles kernels and sets up libraries, which a capture must not do; nothing is active, so nothing changes
+            run()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            run()
+        return graph.replay
+
+    def _prefill(self, inputs: PrefillInputs) -> None:
+        state = self.state
+        self.cache.append(inputs["slots"], inputs["write_at"])
+        layout = _SomeTokens(self.cache, inputs.block_table)
+        ids, positions = inputs["ids"][None], inputs["positions"][None]
+        hidden_TD = hidden_states(self.model, ids, positions, past_key_values=self.cache, layout=layout)[0]
+        rows = inputs["rows"]
+        state.limit[rows], state.seeds[rows], state.stops[rows] = inputs["limit"], inputs["seed"], inputs.stops
+        state.sharpness[rows], state.noise[rows] = inputs.sharpness, inputs.noise
+        counts = torch.zeros_like(rows)
+        token_B, logprob_B = kernels.draw(
+            logits_of(self.model, hidden_TD[inputs["last"]]), inputs["seed"], counts, inputs.sharpness, inputs.noise
+        )
+        state.reply_ids[rows, 0], state.reply_logprobs[rows, 0] = token_B, logprob_B
+        state.ids[rows], state.positions[rows], state.produced[rows] = token_B, inputs["total"], torch.ones_like(rows)
+        is_real = rows < self.slots
+        state.active[rows] = is_real & ~((token_B[:, None] == inputs.stops).any(1)) & (inputs["limit"] > 1)
+
+    def _decode(self, rows: int) -> None:
+        state = self.state
+        active, position_B = state.active[:rows], state.positions[:rows]
+        numbers = torch.arange(rows, device=self.model.device)
+        self.cache.decode(numbers, torch.where(active, position_B, self.cache.scratch), slice(0, rows), 0)
+        layout = _OneToken(self.cache, numbers, torch.where(active, position_B + 1, 1))
+        positions = position_B.clamp(max=self.context_tokens - 1)[:, None]
+        hidden = hidden_states(self.model, state.ids[:rows, None], positions, past_key_values=self.cache, layout=layout)
+        logits_BV = logits_of(self.model, hidden[:, 0])
+        drawn = kernels.draw(logits_BV, state.seeds[:rows], state.produced[:rows], state.sharpness[:rows], state.noise[:rows])
+        state.advance(rows, *drawn)
+
+
+class Graphed(Native):
+    """The native engine with its model in graphs: decoding runs ahead of Python by a chunk of tokens."""
+
+    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int) -> None:
+        super().__init__(model, settings, context_tokens)
+        self.runner = Runner(model, self._cache, settings.slots, context_tokens)
+        self._began: dict[int, int] = {}
+        """The first decoding of each running request, by its identity."""
+
+    async def generate(self, ids: list[int], sampling: Sampling, session: object) -> Generation:  # type: ignore[override]
+        if sampling.top_k or sampling.top_p < 1:
+            raise ValueError("top_k and top_p need engine.graphs = false")
+        if len(sampling.stop_ids) > MOST_STOPS:
+            raise ValueError(f"engine.graphs takes at most {MOST_STOPS} stop tokens, not {len(sampling.stop_ids)}")
+        return await super().generate(ids, sampling, session)  # type: ignore[arg-type]
+
+    async def _serve(self) -> None:
+        """Let new turns in, decode a chunk ahead, and answer those whose replies have ended; meanwhile the episodes act."""
+        ahead: deque[Flags] = deque()
+        try:
+            while True:
+                self._let_go()
+                if admitted := self._admit():
+                    self._begin(admitted)
+                if not self._running and not ahead:
+                    break
+                if self._running:
+                    rows = max(self._slots[request.session].index for request in self._running) + 1
+                    ahead.append(self.runner.decode(rows, self.settings.chunk))
+                if len(ahead) > 1 or not self._running:
+                    await self._answer(ahead.popleft())
+                for _ in range(3):
+                    await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
+            self._fail(error)
+        finally:
+            self._is_serving = False
+
+    def _fail(self, error: Exception) -> None:
+        for request in (*self._waiting, *self._running):
+            if not request.future.done():
+                request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
+        self._waiting, self._running = [], []
+
+    @torch.no_grad()
+    def _begin(self, admitted: list[_Request]) -> None:
+        pieces = []
+        for request in admitted:
+            slot = self._slots[request.session]
+            new = request.ids[len(slot.cached) :]
+            pieces.append(NewTokens(slot.index, new, len(request.ids), request.sampling))
+            slot.cached = list(request.ids)
+            self._began[id(request)] = self.runner.next_chunk
+            self.computed_tokens += len(new)
+        self.runner.prefill(pieces)
+        self._running = [*self._running, *admitted]
+
+    async def _answer(self, flags: Flags) -> None:
+        """Answer the requests that had stopped by the end of this decoding; those that began after it are not meant."""
+        if self.settings.deterministic:
+            flags.wait()
+        while not flags.is_here:
+            await asyncio.sleep(0)
+        active = flags.active.tolist()
+        ended = [
+            request
+            for request in self._running
+            if request.session in self._slots
+            and self._began[id(request)] <= flags.number
+            and not active[self._slots[request.session].index]
+        ]
+        if not ended:
+            return
+        gone = set(map(id, ended))
+        self._running = [request for request in self._running if id(request) not in gone]
+        slots = [self._slots[request.session] for request in ended]
+        for request, slot, (ids, logprobs) in zip(ended, slots, self.runner.replies([s.index for s in slots], flags), strict=True):
+            del self._began[id(request)]
+            slot.cached += ids[:-1]  # the last token was drawn, and never seen by the model
+            self.computed_tokens += len(ids) - 1
+            if not request.future.done():
+                stopped = ids[-1] in request.sampling.stop_ids
+                request.future.set_result(Generation(ids, logprobs, "stop" if stopped else "length", self.version))
+
+    def _let_go(self) -> None:
+        for session in self._released:
+            if session in self._slots:
+                self.runner.stop(self._slots[session].index)
+        released = {id(session) for session in self._released}
+        for request in self._running:
+            if id(request.session) in released:
+                self._began.pop(id(request), None)
+        super()._let_go()

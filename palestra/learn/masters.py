@@ -1,0 +1,35 @@
+"""Weights in full precision behind a model that computes in less."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import Parameter
+
+
+class Masters:
+    """An exact copy of each working weight; weights that are exact already are their own.
+
+    Steps of a small learning rate vanish in bfloat16, and so do small gradients that are added to large ones: both are done here.
+    """
+
+    def __init__(self, working: dict[str, Parameter]) -> None:
+        self.exact = {name: p if p.dtype == torch.float32 else Parameter(p.detach().float()) for name, p in working.items()}
+        self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
+
+    def collect(self) -> None:
+        """Take the gradients of the working weights over, added up exactly."""
+        totals, gradients = [], []
+        for working, exact in self._pairs:
+            if working.grad is not None:
+                exact.grad = torch.zeros_like(exact) if exact.grad is None else exact.grad
+                totals.append(exact.grad)
+                gradients.append(working.grad)
+                working.grad = None
+        if totals:
+            torch._foreach_add_(totals, gradients)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the exact weights into the working ones."""
+        if self._pairs:
+            torch._foreach_copy_([working for working, _ in self._pairs], [exact for _, exact in self._pairs])

@@ -1,0 +1,115 @@
+"""The native engine in graphs. On a machine without CUDA these run in Triton's interpreter: TRITON_INTERPRET=1, with Triton installed."""
+
+import asyncio
+import os
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from palestra.batch import pack
+from palestra.engines.native import EngineFailed, NativeSettings
+from palestra.learn.logprobs import predict
+from palestra.model import new_model
+from palestra.types import Sampling
+from tests.contract.test_engines import STOP, episodes, native
+
+CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not CAN_RUN, reason="needs CUDA, or Triton with TRITON_INTERPRET=1")]
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+
+
+def graphed(model, slots=4, **settings):
+    return NativeSettings(slots=slots, graphs=True, **settings).build(model, 256)
+
+
+def played(engine, count=5, turns=3, **settings):
+    return asyncio.run(episodes(engine, count, turns=turns, max_tokens=6, **settings))
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "tokens"), [(6, 2, 32, 1100), (9, 3, 64, 70), (4, 4, 16, 33), (12, 2, 128, 600)])
+def test_attention_of_one_token_over_slots(heads, kv_heads, dim, tokens):
+    from palestra.engines.kernels import attend_one
+
+    rng = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(7, kv_heads, tokens, dim, generator=rng).to(DEVICE) for _ in range(2))
+    rows, lengths = torch.tensor([5, 0, 3]), torch.tensor([tokens, 1, tokens // 2])
+    query = torch.randn(3, heads, dim, generator=rng).to(DEVICE)
+    found = attend_one(query, keys, values, rows.to(DEVICE), lengths.to(DEVICE), scale=dim**-0.5)
+    for i, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
+        k, v = (x[row, :, :length].repeat_interleave(heads // kv_heads, 0) for x in (keys, values))
+        assert torch.allclose(found[i], scaled_dot_product_attention(query[i][:, None], k, v)[:, 0], atol=1e-4)
+
+
+def test_greedy_replies_are_those_of_the_plain_engine(model):
+    plain, fast = (played(engine, temperature=0.0) for engine in (native(model), graphed(model)))
+    assert [t.segments[0].ids for t in fast] == [t.segments[0].ids for t in plain]
+    for one, other in zip(plain, fast, strict=True):
+        assert one.segments[0].logprobs == pytest.approx(other.segments[0].logprobs, abs=1e-4)
+
+
+def test_log_probs_equal_the_learners(model):
+    trajectories = played(graphed(model, slots=3), turns=4)
+    batch = pack([trajectories]).to(DEVICE)
+    with torch.no_grad():
+        assert (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
+
+
+def test_noise_belongs_to_an_episode_and_not_to_its_company(model):
+    one, other = (played(graphed(model, slots=slots, chunk=chunk)) for slots, chunk in ((2, 1), (8, 3)))
+    assert [t.segments[0].ids for t in one] == [t.segments[0].ids for t in other]
+
+
+def test_tokens_are_drawn_by_their_probabilities():
+    from palestra.engines.kernels import draw
+
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=DEVICE).expand(2000, 5).contiguous()
+    ones = torch.ones(2000, device=DEVICE)
+    tokens, logprobs = draw(logits, torch.arange(2000, device=DEVICE), torch.zeros(2000, dtype=torch.long, device=DEVICE), ones / 2, ones)
+    expected = (logits[0] / 2).softmax(-1)
+    shares = torch.bincount(tokens, minlength=5) / 2000
+    assert (shares - expected).abs().max() < 4 * (0.25 / 2000) ** 0.5
+    assert torch.allclose(logprobs, expected.log()[tokens], atol=1e-5)
+
+
+def test_the_engine_samples_with_the_weights_as_they_are(model):
+    engine = graphed(model)
+    before = played(engine, temperature=0.0)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(-1)
+    asyncio.run(engine.load(1))
+    after = played(engine, temperature=0.0)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(-1)
+    assert [t.segments[0].ids for t in after] != [t.segments[0].ids for t in before]
+
+
+def test_what_graphs_cannot_do_is_refused(model):
+    async def ask(**settings):
+        await graphed(model).generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,), **settings), None)
+
+    with pytest.raises(ValueError, match="graphs = false"):
+        asyncio.run(ask(top_k=3))
+
+
+def test_a_failure_reaches_those_who_wait(model):
+    engine = graphed(model)
+    engine.runner.prefill = None  # not callable: whatever breaks in there
+    with pytest.raises(EngineFailed, match="not callable"):
+        asyncio.run(engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), None))
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="bfloat16 needs the real thing")
+def test_rounded_weights_stay_close_to_the_learner():
+    model = new_model(vocabulary=4096, width=256, layers=4, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE).to(torch.bfloat16)
+    batch = pack([played(graphed(model, slots=16), count=32, turns=6)]).to(DEVICE)
+    with torch.no_grad():
+        difference = predict(model, batch, 1.0).logp_C - batch.sampled_logp_C
+    assert (difference.exp() - 1 - difference).mean() < 1e-3

@@ -1,0 +1,94 @@
+"""Computing in bfloat16 over exact weights, and log-probs without all logits at once."""
+
+import copy
+
+import pytest
+import torch
+
+from palestra.algos.grpo import GRPO
+from palestra.learn import checkpoint, scores
+from palestra.learn.learner import Learner
+from palestra.learn.masters import Masters
+from palestra.learn.schedule import Optim
+from palestra.learn.scores import Scores
+from palestra.model import byte_tokenizer, new_model
+from palestra.types import Group, Task
+from tests.helpers import trajectory
+
+
+@pytest.mark.parametrize("held", [1 << 28, 300])
+def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
+    monkeypatch.setattr(scores, "MOST_LOGITS", held)  # 300: six rows of fifty words at a time
+    rng = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(20, 8, generator=rng, dtype=torch.double), torch.randn(50, 8, generator=rng, dtype=torch.double)
+    ids, mix = torch.randint(0, 50, (20,), generator=rng), torch.randn(2, 20, generator=rng)
+
+    def plain(hidden, weight):
+        logp = (hidden @ weight.t() / 0.7).float().log_softmax(-1)
+        return logp.gather(-1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+    found = []
+    for score in (plain, lambda hidden, weight: Scores.apply(hidden, weight, ids, 0.7)):
+        inputs = [x.clone().requires_grad_() for x in (hidden, weight)]
+        logp, entropy = score(*inputs)
+        (logp @ mix[0] + entropy @ mix[1]).backward()
+        found.append([logp, entropy, *(x.grad for x in inputs)])
+    for expected, got in zip(*found, strict=True):
+        assert torch.allclose(expected.double(), got.double(), atol=1e-5, rtol=1e-4)
+
+
+def test_small_steps_are_not_lost_in_rounding():
+    working = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    masters = Masters({"w": working})
+    for _ in range(100):
+        masters.exact["w"].data -= 1e-4  # in bfloat16 the neighbours of 1 are 0.004 away
+        masters.publish()
+    assert masters.exact["w"].item() == pytest.approx(0.99, abs=1e-5)
+    assert working.item() == pytest.approx(0.99, abs=0.004)
+    assert working.item() < 1
+
+
+def test_gradients_are_added_up_exactly():
+    working = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    masters = Masters({"w": working})
+    for gradient in (256.0, *[0.5] * 8):  # 256 + 0.5 is 256 in bfloat16
+        working.grad = torch.tensor([gradient], dtype=torch.bfloat16)
+        masters.collect()
+    assert masters.exact["w"].grad.item() == 260
+    assert working.grad is None
+
+
+def test_exact_weights_are_their_own_masters():
+    weight = torch.nn.Parameter(torch.ones(1))
+    masters = Masters({"w": weight})
+    assert masters.exact["w"] is weight
+
+
+def some_groups():
+    members = [trajectory(("see", [3, 4]), ("say", [5 + n, 6]), reward=float(n % 2)) for n in range(4)]
+    return [Group(Task("env", "train", "t"), members)]
+
+
+def rounded_learner():
+    model = new_model(vocabulary=300, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
+    return Learner(copy.deepcopy(model).to(torch.bfloat16), Optim(lr=1e-3, row_tokens=5), temperature=1.0, seed=0)
+
+
+def learn(learner, steps):
+    for step in steps:
+        algo = GRPO()
+        learner.update(algo.credit(learner.prepare(some_groups(), algo)), algo, lr=1e-3, step=step)
+
+
+def test_a_rounded_model_resumes_from_its_exact_weights(tmp_path):
+    whole, first = rounded_learner(), rounded_learner()
+    learn(whole, range(1, 7))
+    learn(first, range(1, 4))
+    checkpoint.save(tmp_path / "step-000003", first, byte_tokenizer(), {"step": 3})
+    second = rounded_learner()
+    checkpoint.restore(tmp_path / "step-000003", second)
+    learn(second, range(4, 7))
+    assert all(torch.equal(p, second.trained()[name]) for name, p in whole.trained().items())
+    assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), second.model.parameters(), strict=True))
+    assert whole.model.dtype == torch.bfloat16
+    assert all(p.dtype == torch.float32 for p in whole.trained().values())
