@@ -63,12 +63,16 @@ def raw(engine, observations, replies):
     """The same tokens without turns: every episode's context at once, and all of its replies as one."""
 
     async def play():
-        jobs = []
+        jobs, sessions = [], []
         for number, (one, own) in enumerate(zip(observations, replies, strict=True)):
             context = [token for observation in one for token in observation]
             sampling = Sampling(max_tokens=sum(own), stop_ids=NEVER, seed=number)
-            jobs.append(engine.generate(context, sampling, Session(f"raw {number}", None)))  # type: ignore[arg-type]
+            session = Session(f"raw {number}", None)  # type: ignore[arg-type]
+            sessions.append(session)
+            jobs.append(engine.generate(context, sampling, session))
         await asyncio.gather(*jobs)
+        for session in sessions:
+            engine.release(session)
 
     began = time.perf_counter()
     asyncio.run(play())

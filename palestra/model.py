@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,6 +141,10 @@ def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
     with torch.no_grad():
         expected = torch.cat([model(ids[:, :5]).logits, model(ids[:, 5:]).logits], dim=1)
         model.set_attn_implementation(ATTENTION)
+        if model.device.type == "cuda" and find_spec("triton") is not None:
+            from palestra.fused import fuse
+
+            log.debug("%d modules run by kernels of ours", fuse(model))
         positions = torch.tensor([[*range(5), *range(7)]], device=model.device)
         hidden = hidden_states(model, ids, positions, layout=PackedLayout([5, 7]))
         found = model.get_output_embeddings()(hidden)

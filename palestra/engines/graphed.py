@@ -222,6 +222,7 @@ class Graphed(Native):
 
     @torch.no_grad()
     def _begin(self, admitted: list[_Request]) -> None:
+        self._running = [*self._running, *admitted]  # first of all: whatever fails below, somebody has to tell them
         pieces = []
         for request in admitted:
             slot = self._slots[request.session]
@@ -231,7 +232,6 @@ class Graphed(Native):
             self._began[id(request)] = self.runner.next_chunk
             self.computed_tokens += len(new)
         self.runner.prefill(pieces)
-        self._running = [*self._running, *admitted]
 
     async def _answer(self, flags: Flags) -> None:
         """Answer the requests that had stopped by the end of this decoding; those that began after it are not meant."""
