@@ -89,8 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the run's eval folder, else runs/eval)")
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
     evaluate.set_defaults(run=_eval, takes_settings=True)
-
     _add_replay(commands)
+    _add_doctor(commands)
 
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
     actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
@@ -336,6 +336,42 @@ def _replay(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     text, is_same = report(known.run_folder, known.episode, file=known.file, choice=choice, as_json=known.json)
     print(text)
     if not is_same:
+        raise SystemExit(1)
+
+
+# doctor
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser("doctor", help="prove that a run is right and fits, before hours are spent on it", allow_abbrev=False)
+    doctor.add_argument("recipe", nargs="?", type=Path, help="a TOML file (default: recipes/quickstart.toml); settings can follow")
+    doctor.add_argument("--fit", action="store_true", help="search the largest optim.row_tokens and engine.slots")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(run=_doctor, takes_settings=True)
+
+
+def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import logging
+
+    from palestra import config as configs
+    from palestra.assemble import check_run
+    from palestra.doctor.examine import examine
+    from palestra.experience import check_data
+
+    logging.getLogger("palestra").addHandler(logging.NullHandler())  # what matters is in the findings
+    quickstart = Path("recipes/quickstart.toml")
+    recipe = known.recipe or (quickstart if quickstart.is_file() else None)
+    config = configs.load(recipe, settings) if recipe else configs.build({}, settings)
+    check_run(config)
+    check_data(config)
+    findings = []
+    for finding in examine(config, folder=Path("runs"), fit=known.fit):
+        findings.append(finding)
+        if not known.json:
+            print(f"{'ok' if finding.ok else 'FAILED':<8}{finding.name:<40}{finding.detail}", flush=True)
+    if known.json:
+        print_json(findings)
+    if not all(finding.ok for finding in findings):
         raise SystemExit(1)
 
 

@@ -124,9 +124,9 @@ def fuse(model: nn.Module) -> int:
     for module in model.modules():
         kind = type(module).__name__
         if kind in ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm"):
-            module.forward = MethodType(_norm, module)  # type: ignore[method-assign]
+            module.forward = MethodType(_norm, module)
         elif kind in ("LlamaMLP", "Qwen2MLP", "Qwen3MLP", "MistralMLP") and type(module.act_fn).__name__ in _SILU:
-            module.forward = MethodType(_gated, module)  # type: ignore[method-assign]
+            module.forward = MethodType(_gated, module)
         else:
             continue
         changed += 1

@@ -9,6 +9,7 @@ from palestra.algos.grpo import GRPO
 from palestra.batch import pack
 from palestra.config import build
 from palestra.display import Display
+from palestra.doctor.examine import examine
 from palestra.learn.logprobs import predict
 from palestra.model import new_model
 from palestra.run import Run
@@ -32,3 +33,10 @@ def test_a_run_resumes(tmp_path):
     run_training(run, Display())
     run_training(Run.open(run.folder, {"steps": 4}), Display())
     assert [row["step"] for row in run.metrics() if "loss" in row] == [1, 2, 3, 4]
+
+
+def test_the_doctor_finds_nothing_wrong_and_measures_what_fits(tmp_path):
+    findings = list(examine(build(ECHO, {"device": "cuda"}), folder=tmp_path, fit=True))
+    assert [finding for finding in findings if not finding.ok] == []
+    assert "measured: a row of" in findings[-2].detail
+    assert "estimated" not in findings[-1].detail

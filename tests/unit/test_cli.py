@@ -126,6 +126,8 @@ def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
         (["eval", "--agent", "exprt", "--env", "guess"], "exprt"),
         (["eval", "--agent", "expert", "--env", "guess", "--k", "0"], "positive"),
         (["eval", "no/such/run"], "no run in this folder"),
+        (["doctor", "no/such.toml"], "no such recipe"),
+        (["doctor", QUICKSTART, "--optim.lrr", "1"], "did you mean 'lr'"),
         (["model", "export", "no/such/run", "x"], "no checkpoint"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

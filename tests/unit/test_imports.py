@@ -18,7 +18,7 @@ LAYERS = {
     "run": 5, "assemble": 5, "explain": 5,
     "data": 6, "demonstrations": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6,
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
-    "train": 8,
+    "train": 8, "doctor": 8,
     "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
 

@@ -1,0 +1,100 @@
+"""The examination: all checks in order. What an earlier check found broken is not used by later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from palestra.assemble import Parts, assemble, make_envs, make_pool, make_tokenizer
+from palestra.config import Config, NewModel, PretrainedModel
+from palestra.doctor.finding import Finding, attempt
+from palestra.doctor.memory import check_fit, check_memory
+from palestra.doctor.play import Played, play_some
+from palestra.doctor.surroundings import check_answers, check_contract, check_disk
+from palestra.doctor.tokens import check_mask, check_replies, check_template
+from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy
+from palestra.envs import Environment
+from palestra.model import load_tokenizer
+
+
+def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Finding]:
+    """Findings as they come. `folder` is where runs go; `fit` adds the search for the largest sizes."""
+    envs = make_envs(config)
+    healthy: list[str] = []
+    for place in config.playgrounds:
+        pool = make_pool(place.env)
+        yield (answers := check_answers(place.label, envs[place.label], pool, deadline_s=place.env.deadline_s))
+        if answers.ok:
+            healthy.append(place.label)
+            yield check_contract(place)
+    tokenizer = attempt("there is a tokenizer", partial(tokenizer_of, config, envs), _counted)
+    yield tokenizer.finding
+    if tokenizer.made is None:
+        return
+    yield (template := check_template(tokenizer.made, config.agent.template, words_of(envs)))
+    if not template.ok:
+        return
+    whole = attempt("the run can be put together", partial(assemble, config), _described)
+    yield whole.finding
+    if whole.made is not None:
+        try:
+            yield from examine_parts(whole.made, healthy, folder)
+        finally:
+            whole.made.close()
+    if fit:
+        del whole  # its memory is wanted
+        yield check_fit(config)
+
+
+def examine_parts(parts: Parts, healthy: list[str], folder: Path) -> Iterator[Finding]:
+    """What needs the model: the episodes are played in the environments that are `healthy`."""
+    config = parts.config
+    if healthy:
+        play = attempt("episodes can be played", partial(play_some, parts, healthy), _told)
+        yield play.finding
+        if play.made is not None:
+            yield from examine_play(parts, play.made)
+    yield check_toy(parts)
+    yield check_disk(parts.learner, folder, keep=config.save.keep, keeps_reference=config.algo.keeps_reference)
+    yield check_memory(parts)
+
+
+def examine_play(parts: Parts, played: Played) -> Iterator[Finding]:
+    renderer = next(iter(parts.arena.places.values())).persona.renderer
+    yield check_replies(renderer, [generation.ids for generation in played.replies[:20]])
+    yield (mask := check_mask(played))
+    if mask.ok:
+        yield check_logprobs(parts, played)
+        yield check_handover(parts, played)
+        yield check_packing(parts, played)
+
+
+def tokenizer_of(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    if isinstance(config.model, PretrainedModel):
+        return load_tokenizer(config.model.path)
+    assert isinstance(config.model, NewModel)
+    return make_tokenizer(config.model, envs)
+
+
+def words_of(envs: Mapping[str, Environment]) -> list[str]:
+    """Some that the environments use."""
+    words = [word for env in envs.values() for word in env.vocabulary() or env.instructions.split()]
+    return sorted(set(words)) or ["red", "blue", "green"]
+
+
+def _counted(tokenizer: PreTrainedTokenizerBase) -> tuple[float, str]:
+    return len(tokenizer), f"{len(tokenizer)} tokens"
+
+
+def _described(parts: Parts) -> tuple[float, str]:
+    model = parts.learner.model
+    parameters = sum(p.numel() for p in model.parameters())
+    return parameters, f"{parameters / 1e6:.3g} million parameters, {model.dtype}, on {model.device}".replace("torch.", "")
+
+
+def _told(played: Played) -> tuple[float, str]:
+    turns = sum(len(trajectory.turns) for trajectory in played.trajectories)
+    return len(played.trajectories), f"{len(played.trajectories)} episodes, {turns} turns, {len(played.faults)} faults"

@@ -1,0 +1,422 @@
+"""Every check of the doctor: it passes on a healthy run, and fails when its fault is planted."""
+
+import asyncio
+import copy
+import json
+import shutil
+import time
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from palestra.agents.render import CHATML, Renderer
+from palestra.algos.grpo import GRPO
+from palestra.assemble import assemble, make_pool
+from palestra.cli import main
+from palestra.config import build
+from palestra.doctor.examine import examine
+from palestra.doctor.finding import size
+from palestra.doctor.memory import Need, available_ram, check_fit, check_memory, estimate, largest, learn_one_row, made_up
+from palestra.doctor.play import Played, play_some
+from palestra.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
+from palestra.doctor.tokens import check_mask, check_replies, check_template
+from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
+from palestra.engines.native import NativeSettings
+from palestra.learn.checkpoint import export
+from palestra.learn.logprobs import predict
+from palestra.model import PackedLayout, new_model, sdpa
+from tests.helpers import Echo
+from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, tokenizer_with
+
+ROOT = Path(__file__).parents[2]
+WORDS = ["say", "red", "blue"]
+ECHO = {
+    "device": "cpu",
+    "threads": 1,
+    "model": {"width": 32, "layers": 2, "heads": 2},
+    "env": {"name": "tests.helpers:Echo", "options": {"rounds": 2}, "deadline_s": 5.0},
+    "agent": {"format": "plain", "context_tokens": 128, "reply_tokens": 8},
+    "engine": {"slots": 16},
+    "rollout": {"tasks": 4, "group": 4},
+    "horizon": {"kind": "fixed", "turns": 4},
+}
+FORGETS_LATE = CHATML.replace(  # prefix-preserving for as long as anyone would try it: earlier replies go after ten of them
+    "{{ message['content'] }}",
+    "{% if message['role'] == 'assistant' and messages | length > 20 %}...{% else %}{{ message['content'] }}{% endif %}",
+)
+
+
+class Slow(Echo):
+    """Answers, but only just before the deadline of 0.2 s."""
+
+    def step(self, action):
+        time.sleep(0.12)
+        return super().step(action)
+
+
+class Stale:
+    """An engine with weights of its own that no hand-over reaches."""
+
+    def __init__(self, model, *, takes_version=True):
+        self.native = NativeSettings(slots=64).build(copy.deepcopy(model), 128)
+        self.takes_version = takes_version
+
+    async def generate(self, ids, sampling, session):
+        return await self.native.generate(ids, sampling, session)
+
+    def release(self, session):
+        self.native.release(session)
+
+    async def load(self, version):
+        if self.takes_version:
+            await self.native.load(version)
+
+
+class Wrong(GRPO):
+    """Learns to lose."""
+
+    def advantages(self, batch):
+        return -super().advantages(batch)
+
+
+@pytest.fixture
+def parts():
+    made = assemble(build(ECHO))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def played(parts):
+    return play_some(parts, ["echo"])
+
+
+def with_engine(parts, engine):
+    return replace(parts, engine=engine, arena=parts.arena.with_(engine=engine))
+
+
+def shifted(played):
+    """The same episodes with masks that begin and end one token late."""
+
+    def late(segment):
+        return replace(segment, mask=[0, *segment.mask[:-1]])
+
+    return replace(played, trajectories=[replace(t, segments=[late(s) for s in t.segments]) for t in played.trajectories])
+
+
+def test_a_healthy_run_passes_all_checks(tmp_path):
+    findings = list(examine(build(ECHO), folder=tmp_path / "runs" / "new", fit=True))
+    assert [finding for finding in findings if not finding.ok] == []
+    assert len({finding.name for finding in findings}) == 15
+    assert all(finding.number is not None for finding in findings)
+
+
+def test_a_mixture_is_examined_environment_by_environment(tmp_path):
+    mixture = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Raises", "label": "broken"}]
+    tree = {key: value for key, value in ECHO.items() if key != "env"} | {"mixture": mixture}
+    findings = list(examine(build(tree), folder=tmp_path))
+    answers = {f.detail.split(":")[0]: f.ok for f in findings if f.name == "environment answers in time"}
+    assert answers == {"echo": True, "broken": False}
+    assert [f.name for f in findings if not f.ok] == ["environment answers in time"]
+
+
+# tokens
+
+
+@pytest.mark.parametrize("template", [FORGETS_THOUGHTS, COUNTS_TURNS, None])
+def test_a_template_that_cannot_be_appended_to(template):
+    finding = check_template(tokenizer_with(template), "model", WORDS)
+    assert not finding.ok
+    assert "template = 'model' cannot be used" in finding.detail
+
+
+def test_a_template_that_drifts_only_at_depth():
+    tokenizer = tokenizer_with(FORGETS_LATE, specials=("<|im_start|>", "<|im_end|>"))
+    Renderer(tokenizer, template="model")  # a few turns show nothing
+    finding = check_template(tokenizer, "model", WORDS)
+    # system, user, and a pair for each turn: turn 10 is the first with more than 20 messages
+    assert (finding.ok, finding.number) == (False, 9)
+    assert "after turn 10" in finding.detail
+
+
+def test_a_fallback_is_no_fault_but_is_told():
+    tokenizer = tokenizer_with(FORGETS_THOUGHTS, specials=("<|im_start|>", "<|im_end|>", "<|start|>", "<|eot|>"))
+    finding = check_template(tokenizer, "auto", WORDS)
+    assert finding.ok
+    assert "not prefix-preserving" in finding.detail
+
+
+@pytest.mark.parametrize(("template", "is_usable"), [(FORGETS_THOUGHTS, False), (LLAMA_LIKE, True)])
+def test_the_template_of_a_run_is_reported(tmp_path, template, is_usable):
+    tokenizer = tokenizer_with(template)
+    model = new_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
+    export(tmp_path / "model", model, tokenizer)
+    tree = ECHO | {"model": {"kind": "pretrained", "path": str(tmp_path / "model")}, "env": {"name": "guess"}}
+    settings = {"agent.template": "model", "agent.context_tokens": 512}
+    findings = list(examine(build(tree, settings), folder=tmp_path))
+    assert [f.name for f in findings if not f.ok] == ([] if is_usable else ["pieces of a chat add up to the whole"])
+    assert ("a toy reward rises" in [f.name for f in findings]) == is_usable
+
+
+def test_replies_that_text_would_change(words):
+    renderer = Renderer(words)
+    red, unknown, end = (words.convert_tokens_to_ids(token) for token in ("red", "<unk>", "<end>"))
+    finding = check_replies(renderer, [[red, end], [red, end, red], [unknown, end], [red, red]])
+    # a stop token inside a reply never happens; it is left out on both sides
+    assert finding.ok
+    assert finding.number == 0
+    bytes_ = tokenizer_with(CHATML, specials=("<|im_start|>", "<|im_end|>"))
+    half = bytes_.encode("ü")[:1]  # half a letter is no text
+    assert check_replies(Renderer(bytes_, template="model"), [half, bytes_.encode("u")]).number == 1
+
+
+def test_a_mask_that_is_shifted_by_one(played):
+    assert check_mask(played).ok
+    finding = check_mask(shifted(played))
+    assert not finding.ok
+    assert "lie in the spans of its turns" in finding.detail
+
+
+def test_a_mask_that_is_shifted_with_its_spans(played):
+    def early(trajectory):
+        segments = [replace(segment, mask=[*segment.mask[1:], 0]) for segment in trajectory.segments]
+        turns = [replace(turn, span=(turn.span[0] - 1, turn.span[1] - 1)) for turn in trajectory.turns]
+        return replace(trajectory, segments=segments, turns=turns)
+
+    finding = check_mask(replace(played, trajectories=[early(t) for t in played.trajectories]))
+    assert not finding.ok
+    assert "the engine returned" in finding.detail
+
+
+def test_tokens_that_were_encoded_again(played):
+    def altered(segment):
+        first = segment.mask.index(1)
+        return replace(segment, ids=[*segment.ids[:first], segment.ids[first] ^ 1, *segment.ids[first + 1 :]])
+
+    finding = check_mask(replace(played, trajectories=[replace(t, segments=[altered(s) for s in t.segments]) for t in played.trajectories]))
+    assert not finding.ok
+
+
+# weights
+
+
+def test_log_probs_of_other_weights(parts, played):
+    assert check_logprobs(parts, played).ok
+    with torch.no_grad():
+        parts.learner.model.lm_head.weight.mul_(1.5)
+    finding = check_logprobs(parts, played)
+    assert not finding.ok
+    assert finding.number > 1e-3
+
+
+def test_stale_weights(parts, played):
+    before = fingerprint(parts.learner.model)
+    assert check_handover(parts, played).ok
+    finding = check_handover(with_engine(parts, Stale(parts.learner.model)), played)
+    assert not finding.ok
+    assert "after the hand-over the mean KL is" in finding.detail
+    assert fingerprint(parts.learner.model) == before
+
+
+def test_a_version_that_does_not_move(parts, played):
+    class Forgetful(Stale):
+        def __init__(self, model):
+            self.native, self.takes_version = NativeSettings(slots=64).build(model, 128), False
+
+    finding = check_handover(with_engine(parts, Forgetful(parts.learner.model)), played)
+    assert not finding.ok
+    assert "versions [0]" in finding.detail
+
+
+def test_an_update_that_does_nothing(parts, played, monkeypatch):
+    monkeypatch.setattr(parts.learner, "update", lambda *_, **__: {})
+    finding = check_handover(parts, played)
+    assert not finding.ok
+    assert "before and after an update" in finding.detail
+
+
+def test_segments_that_see_each_other(parts, played, monkeypatch):
+    assert check_packing(parts, played).ok
+
+    class Leaky(PackedLayout):
+        def attend(self, query, key, value, *, scale, layer):
+            return sdpa(query, key, value, scale=scale, is_causal=True)
+
+    monkeypatch.setattr("palestra.learn.logprobs.PackedLayout", Leaky)
+    finding = check_packing(parts, played)
+    assert not finding.ok
+    assert finding.number > 1e-3
+
+
+def test_a_reward_that_does_not_rise(parts):
+    assert check_toy(parts).ok
+    assert not check_toy(parts, algo=Wrong()).ok
+    assert not check_toy(with_engine(parts, Stale(parts.learner.model)), steps=8).ok
+
+
+def test_the_toy_is_bounded_in_time(parts):
+    began = time.monotonic()
+    finding = check_toy(parts, algo=Wrong(), steps=10_000, budget_s=0.5)
+    assert not finding.ok
+    assert time.monotonic() - began < 10
+
+
+def test_checks_leave_the_weights_as_they_were(parts, played):
+    before = fingerprint(parts.learner.model)
+    check_handover(parts, played)
+    check_packing(parts, played)
+    check_toy(parts, steps=4)
+    assert fingerprint(parts.learner.model) == before
+    assert asyncio.run(_version(parts)) == 0
+
+
+async def _version(parts):
+    return parts.engine.version
+
+
+# surroundings
+
+
+@pytest.mark.parametrize(
+    ("env", "isolation", "deadline_s", "said"),
+    [
+        ("tests.helpers:Raises", "inline", 5.0, "the simulator broke"),
+        ("tests.helpers:NeverStarts", "inline", 5.0, "the simulator is missing"),
+        ("tests.helpers:Hangs", "inline", 0.3, "timeout: no answer within 0.3 s"),
+        ("tests.helpers:Dies", "process", 30.0, "the worker died with exit code 7"),
+        ("tests.helpers:AnswersNothing", "inline", 5.0, "step must return a Step"),
+        ("tests.unit.test_doctor:Slow", "inline", 0.2, "too close to it"),
+    ],
+)
+def test_broken_environments(env, isolation, deadline_s, said):
+    (place,) = build(
+        ECHO | {"env": {"name": env, "isolation": isolation, "deadline_s": deadline_s}, "engine": {"deterministic": isolation == "inline"}}
+    ).playgrounds
+    finding = check_answers("it", place.env.make(), make_pool(place.env), deadline_s=deadline_s, episodes=4)
+    assert not finding.ok
+    assert said in finding.detail
+
+
+def test_a_broken_promise():
+    (place,) = build({"env": {"name": "tests.contract.test_envs:ExpertLies"}}).playgrounds
+    finding = check_contract(place)
+    assert not finding.ok
+    assert "the expert solves what it claims" in finding.detail
+
+
+def test_a_run_whose_environment_hangs_is_examined_in_a_few_seconds(tmp_path):
+    began = time.monotonic()
+    findings = list(examine(build(ECHO | {"env": {"name": "tests.helpers:Hangs", "deadline_s": 0.3}}), folder=tmp_path))
+    assert [finding.name for finding in findings if not finding.ok] == ["environment answers in time"]
+    assert time.monotonic() - began < 30
+
+
+def test_a_full_disk(parts, tmp_path, monkeypatch):
+    # float32 weights and two moments of each: 12 bytes a parameter, three checkpoints, and a reference of 4 bytes a parameter
+    parameters = sum(p.numel() for p in parts.learner.model.parameters())
+    assert checkpoint_bytes(parts.learner) == 12 * parameters
+    finding = check_disk(parts.learner, tmp_path / "not" / "yet", keep=2, keeps_reference=True)
+    assert (finding.ok, finding.number) == (True, 40 * parameters)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 40 * parameters - 1))
+    assert not check_disk(parts.learner, tmp_path, keep=2, keeps_reference=True).ok
+    assert check_disk(parts.learner, tmp_path, keep=2, keeps_reference=False).ok
+
+
+# memory
+
+
+def test_memory_that_is_too_small(parts):
+    assert check_memory(parts).ok
+    finding = check_memory(parts, available=1_000_000)
+    assert not finding.ok
+    assert "976.6 KiB available" in finding.detail
+
+
+def test_what_is_estimated_is_what_is_allocated(parts):
+    need = estimate(parts.learner, parts.config, row_tokens=64, slots=16)
+    cache = parts.engine._cache
+    assert need.cache == sum(tensor.nbytes for tensor in (*cache.keys, *cache.values))
+    assert need.weights == sum(p.nbytes for p in parts.learner.model.parameters())
+    longer = estimate(parts.learner, parts.config, row_tokens=1024, slots=16)
+    assert need.activations < longer.activations < 9 * need.activations  # rows are never shorter than the context of 128
+    assert isinstance(longer, Need)
+    assert available_ram() > 0
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 37, 100, 1000, 5000])
+def test_the_largest_that_fits(room):
+    tried = []
+
+    def fits(n):
+        tried.append(n)
+        return n <= room
+
+    found = largest(fits, 1, 1000)
+    assert found <= room
+    assert found >= min(room, 1000) * 15 / 16 - 1
+    assert len(tried) < 20
+
+
+def test_sizes_are_proposed_and_fit_an_estimate():
+    config = build(ECHO)
+    finding = check_fit(config)
+    assert finding.ok
+    assert "--optim.row_tokens 131072 --engine.slots 16 (estimated" in finding.detail
+    tight = check_fit(config, available=3_000_000)
+    assert tight.ok
+    assert tight.number < 131072
+    assert not check_fit(config, available=1000).ok
+
+
+def test_a_row_is_learnt_from_in_one_go_and_nothing_is_learnt(parts, monkeypatch):
+    rows = []
+
+    def spied(model, batch, *args, **kwargs):
+        rows.append(len(batch.ids_T))
+        return predict(model, batch, *args, **kwargs)
+
+    monkeypatch.setattr("palestra.learn.learner.predict", spied)
+    before = fingerprint(parts.learner.model)
+    learn_one_row(parts.learner, 9000, 128)  # more than the run's optim.row_tokens
+    assert rows == [9000]
+    assert fingerprint(parts.learner.model) == before
+    assert parts.learner.optim == parts.config.optim
+
+
+def test_a_made_up_row_is_as_long_as_it_can_be():
+    batch = made_up(1000, 300, 50)
+    assert batch.lengths_S.tolist() == [300, 300, 300, 100]
+    assert len(batch.owner_C) == 996
+    assert size(3 * 2**30) == "3.0 GiB"
+
+
+# the command
+
+
+def test_the_quickstart_is_examined_within_a_minute(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    began = time.monotonic()
+    main(["doctor", "--model.width", "64", "--engine.slots", "32", "--env.options.train_seeds", "50", "--threads", "1", "--json", "--fit"])
+    findings = json.loads(capsys.readouterr().out)
+    assert all(finding["ok"] for finding in findings)
+    assert time.monotonic() - began < 60
+
+
+def test_a_fault_exits_1_with_a_line_for_each_check(capsys, tmp_path):
+    recipe = tmp_path / "broken.toml"
+    recipe.write_text('[env]\nname = "tests.helpers:Raises"\n[model]\nwidth = 32\n[agent]\nformat = "plain"\n')
+    with pytest.raises(SystemExit) as exit_:
+        main(["doctor", str(recipe), "--threads", "1", "--engine.slots", "8", "--agent.context_tokens", "64", "--agent.reply_tokens", "8"])
+    assert exit_.value.code == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines].count("FAILED") == 1
+    assert all(line.split()[0] in ("ok", "FAILED") for line in lines)
+
+
+def test_played_without_a_record_is_no_proof():
+    assert Played([], {}).replies == []
+    assert not check_mask(Played([], {})).ok
