@@ -29,6 +29,7 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
         with run.timed("collect"):
             gathered = experience.gather(state, display.episode_done)
         state = gathered.state
+        parts.engine.rest()
 
         with run.timed("learn"):
             stats = {}

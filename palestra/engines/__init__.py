@@ -4,4 +4,6 @@ from typing import Any
 
 from palestra.registry import Registry
 
-engines: Registry[Any] = Registry("engines", {"native": "palestra.engines.native:NativeSettings"})
+engines: Registry[Any] = Registry(
+    "engines", {"native": "palestra.engines.native:NativeSettings", "vllm": "palestra.engines.vllm:VLLMSettings"}
+)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from palestra.serve.handle import EnvHandle
 
 
+class EngineFailed(RuntimeError):
+    """The model could not be run. Unlike an environment's fault this ends the run."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
     """One episode, as an engine knows it. An engine may keep its cache between calls until `release`."""
@@ -32,3 +36,6 @@ class Engine(Protocol):
 
     async def load(self, version: int) -> None:
         """The weights have changed: forget what was computed with the old ones."""
+
+    def rest(self) -> None:
+        """Nothing is asked for until the next `load`: memory can be lent to the learner."""

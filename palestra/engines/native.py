@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.engines.base import Session
+from palestra.engines.base import EngineFailed, Session
 from palestra.engines.sampling import draw, noise
 from palestra.engines.slots import Piece, RaggedLayout, SlotCache
 from palestra.model import hidden_states
@@ -48,10 +48,6 @@ class NativeSettings(Settings):
         from palestra.engines.graphed import Graphed
 
         return Graphed(model, self, context_tokens)
-
-
-class EngineFailed(RuntimeError):
-    """The model could not be run. Unlike an environment's fault this ends the run."""
 
 
 @dataclass(slots=True)
@@ -113,6 +109,9 @@ class Native:
         self.version = version
         for slot in self._slots.values():
             slot.cached = []
+
+    def rest(self) -> None:
+        """The weights are the learner's own, and the cache stays."""
 
     def _wake(self) -> None:
         if self._waiting and not self._is_serving:

@@ -34,6 +34,9 @@ class Scripted:
     async def load(self, version: int) -> None:
         self.version = version
 
+    def rest(self) -> None:
+        pass
+
 
 def expert(format: Format) -> Script:
     """Does what the environment's oracle would do, and gives up where it has no answer."""
