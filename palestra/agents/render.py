@@ -70,7 +70,8 @@ class Renderer:
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """What a person, a parser and an environment see of sampled tokens."""
-        text = self.tokenizer.decode([i for i in ids if i not in self.stop_ids], skip_special_tokens=False)
+        stops = self.stop_ids
+        text = self.tokenizer.decode([i for i in ids if i not in stops], skip_special_tokens=False)
         assert isinstance(text, str)
         return text
 

@@ -68,6 +68,8 @@ class _Slot:
     index: int
     cached: list[int] = field(default_factory=list)
     """The tokens whose keys and values it holds."""
+    opening: tuple[int, ...] = ()
+    """The tokens that it began with."""
 
 
 class Native:
@@ -169,6 +171,8 @@ class Native:
                 if not self._free:
                     continue
                 slot = self._slots[request.session] = _Slot(heapq.heappop(self._free))
+            if not slot.cached and not self._may_begin(request, slot):
+                continue
             if request.ids[: len(slot.cached)] != slot.cached:
                 slot.cached = []
             slot.cached = slot.cached[: len(request.ids) - 1]  # at least one token must be new, to have logits
@@ -179,6 +183,10 @@ class Native:
         taken = set(map(id, admitted))
         self._waiting = [request for request in self._waiting if id(request) not in taken]
         return admitted
+
+    def _may_begin(self, request: _Request, slot: _Slot) -> bool:
+        """Whether a request whose slot is empty is let in now; an engine that can share beginnings may have it wait for one."""
+        return True
 
     @torch.inference_mode()
     def _round(self, admitted: list[_Request]) -> None:

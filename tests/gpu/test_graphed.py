@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from palestra.batch import pack
+from palestra.engines.base import Session
 from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.learn.logprobs import predict
 from palestra.model import new_model
@@ -65,6 +66,29 @@ def test_log_probs_equal_the_learners(model):
 def test_noise_belongs_to_an_episode_and_not_to_its_company(model):
     one, other = (played(graphed(model, slots=slots, chunk=chunk)) for slots, chunk in ((2, 1), (8, 3)))
     assert [t.segments[0].ids for t in one] == [t.segments[0].ids for t in other]
+
+
+def test_the_beginnings_that_episodes_share_are_computed_once(model):
+    """Two tasks with the same instructions, two episodes each: what follows is as if each had computed everything itself."""
+
+    async def episode(engine, number):
+        session = Session(str(number), None)
+        ids = [*range(5, 75), *([80 + number % 2] * 6)]
+        first = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
+        ids = [*ids, *first.ids, 9, 10 + number]
+        second = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
+        engine.release(session)
+        return first.ids, second.ids, [*first.logprobs, *second.logprobs]
+
+    async def all_of(engine):
+        return await asyncio.gather(*(episode(engine, number) for number in range(4)))
+
+    plain, sharing = native(model), graphed(model)
+    expected, found = asyncio.run(all_of(plain)), asyncio.run(all_of(sharing))
+    assert [one[:2] for one in found] == [one[:2] for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one[2] == pytest.approx(other[2], abs=1e-4)
+    assert sharing.computed_tokens < plain.computed_tokens - 3 * 64
 
 
 def test_tokens_are_drawn_by_their_probabilities():
