@@ -14,7 +14,7 @@ from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.learn.logprobs import predict
 from palestra.model import new_model
 from palestra.types import Sampling
-from tests.contract.test_engines import STOP, episodes, native
+from tests.contract.test_engines import STOP, episodes
 
 CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not CAN_RUN, reason="needs CUDA, or Triton with TRITON_INTERPRET=1")]
@@ -50,7 +50,8 @@ def test_attention_of_one_token_over_slots(heads, kv_heads, dim, tokens):
 
 
 def test_greedy_replies_are_those_of_the_plain_engine(model):
-    plain, fast = (played(engine, temperature=0.0) for engine in (native(model), graphed(model)))
+    alone = NativeSettings(slots=4, graphs=False).build(model, 1024)
+    plain, fast = (played(engine, temperature=0.0) for engine in (alone, graphed(model)))
     assert [t.segments[0].ids for t in fast] == [t.segments[0].ids for t in plain]
     for one, other in zip(plain, fast, strict=True):
         assert one.segments[0].logprobs == pytest.approx(other.segments[0].logprobs, abs=1e-4)
@@ -83,7 +84,7 @@ def test_the_beginnings_that_episodes_share_are_computed_once(model):
     async def all_of(engine):
         return await asyncio.gather(*(episode(engine, number) for number in range(4)))
 
-    plain, sharing = native(model), graphed(model)
+    plain, sharing = NativeSettings(slots=4, graphs=False).build(model, 1024), graphed(model)
     expected, found = asyncio.run(all_of(plain)), asyncio.run(all_of(sharing))
     assert [one[:2] for one in found] == [one[:2] for one in expected]
     for one, other in zip(found, expected, strict=True):
