@@ -200,11 +200,11 @@ def test_the_exported_model_is_anybodys(tmp_path):
 
 
 def test_a_run_that_may_learn_from_nothing_goes_on(tmp_path):
-    """Every reply of a raw model is cut here, and cut replies are masked: no update, no error."""
-    run = trained(tmp_path / "run", **{"steps": 2, "algo.overlong": "mask", "agent.reply_tokens": 1})
+    """No observation and reply fit into this context: every episode is overlong before its first token. No update, no error."""
+    run = trained(tmp_path / "run", **{"steps": 2, "algo.overlong": "mask", "agent.context_tokens": 3, "agent.reply_tokens": 1})
     rows = [row for row in run.metrics() if "reward" in row]
-    assert [row["stop/length"] > 0.9 for row in rows] == [True, True]
-    assert all("loss" not in row or row["stop/length"] < 1 for row in rows)
+    assert [row["stop/context"] for row in rows] == [1.0, 1.0]
+    assert not any("loss" in row for row in rows)
 
 
 def test_records_of_a_crash_do_not_stop_the_next_start(tmp_path):
