@@ -112,6 +112,10 @@ class PolicyGradient(Algorithm):
     def credit_formula(self) -> str:
         """The formula of A_i."""
 
+    def explain_credit(self, in_reward: str) -> str:
+        """The formula of A_c, given what is taken off the reward of each token."""
+        return f"A_c = A_i{in_reward};  A_i = {self.credit_formula}"
+
     def explain(self) -> list[str]:
         low, high = f"{1 - self.clip_low:g}", f"{1 + self.clip_high:g}"
         if self.objective == "cispo":
@@ -138,8 +142,9 @@ class PolicyGradient(Algorithm):
         return [
             f"maximise the sum over chosen tokens c of  {weights[self.normalise]} x [ {gain}{in_loss} ]",
             f"r_c = {ratio};  p_old: {old}",
-            f"A_c = A_i{in_reward};  A_i = {self.credit_formula}",
+            self.explain_credit(in_reward),
             *kl,
+            *(["H_c = entropy of the policy at c;  H = mean of -log p over what was sampled in the step"] if self.entropy else []),
             *self.explain_reward(),
         ]
 

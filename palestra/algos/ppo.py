@@ -60,6 +60,10 @@ class PPO(PolicyGradient):
         trace = f"GAE over {self.level}s, gamma {self.gamma:g}, lambda {self.lam:g}, {after}"
         return f"{trace}{', whitened' if self.whiten else ''}"
 
+    def explain_credit(self, in_reward: str) -> str:
+        rewards = f"the reward of a turn comes with its last token{f'; each token has{in_reward} besides' if in_reward else ''}"
+        return f"A_c = {self.credit_formula};  {rewards}"
+
     def explain(self) -> list[str]:
         clip = f", at most {self.value_clip:g} from the old estimate" if self.value_clip is not None else ""
         own = {"head": "one more output of the policy", "model": "a network of its own"}[self.critic.kind]

@@ -100,9 +100,18 @@ class TextCraft(Environment):
     instructions = INSTRUCTIONS
     example: Sequence[Example] = EXAMPLE
 
-    def __init__(self, *, version: str = "1.16.5", distractors: int = 10, count: int = 1, style: Style = "text") -> None:
+    def __init__(
+        self,
+        *,
+        version: str = "1.16.5",
+        distractors: int = 10,
+        count: int = 1,
+        depths: Sequence[int] | None = None,
+        style: Style = "text",
+    ) -> None:
         """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make.
 
+        `depths`: only goals that take so many crafts one upon the other, from 1 to 4; all where None.
         `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
         """
         if style not in get_args(Style):
@@ -119,6 +128,11 @@ class TextCraft(Environment):
         self._version = version
         self._tree: Tree = load_tree(version)
         self._goals = _tasks(version, count)
+        known = sorted({task.category for task in self._goals})
+        wanted = known if depths is None else [f"depth {depth}" for depth in depths]
+        if not wanted or not set(wanted) <= set(known):
+            raise ValueError(f"depths must be some of {', '.join(name.removeprefix('depth ') for name in known)}, not {depths}")
+        self._categories = set(wanted)
         self._goal: str | None = None
         self._plan: Plan = {}
         self._listed: list[Recipe] = []
@@ -127,7 +141,7 @@ class TextCraft(Environment):
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
             raise ValueError(f"textcraft has no split {split!r}; there are: {', '.join(self.splits)}")
-        return [task for task in self._goals if task.split == split]
+        return [task for task in self._goals if task.split == split and task.category in self._categories]
 
     def reset(self, task: Task) -> str:
         if task not in self._goals:

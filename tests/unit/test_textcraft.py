@@ -556,3 +556,12 @@ def test_an_action_of_the_compact_style_parts_its_commas():
     assert TextCraft().vocabulary() is None
     with pytest.raises(ValueError, match="style must be one of text, compact"):
         TextCraft(style="short")
+
+
+def test_goals_can_be_chosen_by_depth():
+    shallow = TextCraft(depths=[1])
+    assert {task.category for split in ("train", "test") for task in shallow.tasks(split)} == {"depth 1"}
+    assert len(shallow.tasks("train")) + len(TextCraft(depths=[2, 3, 4]).tasks("train")) == len(TextCraft().tasks("train"))
+    for bad in ([], [0], [9]):
+        with pytest.raises(ValueError, match="depths must be some of 1, 2, 3, 4"):
+            TextCraft(depths=bad)
