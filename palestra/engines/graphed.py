@@ -82,6 +82,7 @@ class Runner:
         self._beside = torch.cuda.Stream() if self._on_gpu else None
         self._chunks = 0
 
+    @torch.no_grad()
     def prefill(self, pieces: list[NewTokens]) -> None:
         """Append new tokens to their slots and draw the first token of each reply."""
         tokens = max(256, 1 << (sum(len(piece.ids) for piece in pieces) - 1).bit_length())
@@ -92,6 +93,7 @@ class Runner:
         inputs.fill(pieces)
         replay()
 
+    @torch.no_grad()
     def share(self, copies: list[tuple[int, int, int]]) -> None:
         """Copy the first tokens of slots to others: (from, to, how many)."""
         by_source: dict[tuple[int, int], list[int]] = {}
@@ -102,6 +104,7 @@ class Runner:
             for memory in (*self.cache.keys, *self.cache.values):
                 memory[rows, :, :tokens] = memory[source, :, :tokens]
 
+    @torch.no_grad()
     def decode(self, rows: int, steps: int) -> Flags:
         """Draw `steps` more tokens for those of the first `rows` slots whose replies go on."""
         rows = min(1 << (rows - 1).bit_length(), self.slots)
@@ -273,7 +276,6 @@ class Graphed(Native):
             self._shared.append((donor.index, slot.index, length))
         return True
 
-    @torch.no_grad()
     def _begin(self, admitted: list[_Request]) -> None:
         self._running = [*self._running, *admitted]  # first of all: whatever fails below, somebody has to tell them
         pieces = []

@@ -117,6 +117,16 @@ def test_the_engine_samples_with_the_weights_as_they_are(model):
     assert [t.segments[0].ids for t in after] != [t.segments[0].ids for t in before]
 
 
+def test_nothing_is_kept_for_a_backward_pass(model):
+    engine = graphed(model)
+    seen = []
+    hook = model.base_model.layers[0].register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
+    played(engine, count=2, turns=2)
+    hook.remove()
+    assert seen
+    assert not any(seen)
+
+
 def test_what_graphs_cannot_do_is_refused(model):
     async def ask(**settings):
         await graphed(model).generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,), **settings), None)
