@@ -37,7 +37,7 @@ def plot_run(run: Run) -> Path | None:
     axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.02), title=run.folder.name)
     axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     path = run.folder / "curve.png"
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
