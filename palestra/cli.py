@@ -108,8 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--task", metavar="ID", help="default: a random one")
     play.set_defaults(run=_env_play, takes_settings=True)
 
-    model = commands.add_parser("model", help="take a trained model out of a run", allow_abbrev=False)
+    model = commands.add_parser("model", help="take a trained model out of a run, or bring one in", allow_abbrev=False)
     verbs = model.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    importing = verbs.add_parser("import", help="turn a GGUF file into a Hugging Face directory")
+    importing.add_argument("file", type=Path, metavar="FILE")
+    importing.add_argument("out", type=Path, metavar="DIR")
+    importing.set_defaults(run=_model_import, takes_settings=False)
     export = verbs.add_parser("export", help="write a run's newest weights as a Hugging Face directory")
     export.add_argument("run_folder", type=Path, metavar="RUN")
     export.add_argument("out", type=Path, metavar="DIR")
@@ -465,6 +469,12 @@ def _ask() -> str | None:
 
 
 # model
+
+
+def _model_import(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.gguf_import import import_gguf
+
+    print(f"{known.out}: {import_gguf(known.file, known.out):,} parameters")
 
 
 def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
