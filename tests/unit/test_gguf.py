@@ -57,8 +57,8 @@ def original():
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(tokenizer) + 1, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        max_position_embeddings=128, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        vocab_size=len(tokenizer) + 1, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, tie_word_embeddings=True,
     )  # fmt: skip
     return Qwen2ForCausalLM(config), tokenizer
 
