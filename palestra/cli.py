@@ -107,7 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--split", default="train")
     play.add_argument("--task", metavar="ID", help="default: a random one")
     play.set_defaults(run=_env_play, takes_settings=True)
+    _add_model(commands)
+    return parser
 
+
+def _add_model(commands: Any) -> None:
     model = commands.add_parser("model", help="take a trained model out of a run, or bring one in", allow_abbrev=False)
     verbs = model.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     importing = verbs.add_parser("import", help="turn a GGUF file into a Hugging Face directory")
@@ -118,7 +122,6 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run_folder", type=Path, metavar="RUN")
     export.add_argument("out", type=Path, metavar="DIR")
     export.set_defaults(run=_model_export, takes_settings=False)
-    return parser
 
 
 def _positive(text: str) -> int:
