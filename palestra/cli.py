@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra.printing import as_json, print_json, print_result, print_table
+from palestra import cli_env
+from palestra.printing import as_json, fail, print_json, print_result
 
 if TYPE_CHECKING:
     from palestra.config import Config
@@ -22,11 +23,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         fail(f"{message} (see: {self.prog} --help)")
-
-
-def fail(message: str) -> NoReturn:
-    print(f"palestra: {message}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,17 +92,17 @@ def _parser() -> argparse.ArgumentParser:
     actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     listing = actions.add_parser("list", help="all environments, plugins included")
     listing.add_argument("--json", action="store_true")
-    listing.set_defaults(run=_env_list, takes_settings=False)
+    listing.set_defaults(run=cli_env.list_all, takes_settings=False)
     check = actions.add_parser("check", help="try every promise of the environments' contract", allow_abbrev=False)
     check.add_argument("name")
     check.add_argument("--tasks", type=_positive, default=20, help="how many tasks to try it on")
     check.add_argument("--json", action="store_true")
-    check.set_defaults(run=_env_check, takes_settings=True)
+    check.set_defaults(run=cli_env.check, takes_settings=True)
     play = actions.add_parser("play", help="be the agent", allow_abbrev=False)
     play.add_argument("name")
     play.add_argument("--split", default="train")
     play.add_argument("--task", metavar="ID", help="default: a random one")
-    play.set_defaults(run=_env_play, takes_settings=True)
+    play.set_defaults(run=cli_env.play, takes_settings=True)
     _add_model(commands)
     return parser
 
@@ -380,95 +376,6 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         print_json(findings)
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
-
-
-# env
-
-
-def _env_list(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.envs import envs
-
-    rows = [_env_row(name) for name in envs.names()]
-    if known.json:
-        return print_json(rows)
-    print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
-
-
-def _env_row(name: str) -> dict[str, Any]:
-    """What there is to say about an environment; one that cannot be made here says why."""
-    from palestra.envs import envs
-
-    try:
-        kind = envs[name]
-        env = kind()
-        tasks = {split: len(env.tasks(split)) for split in kind.splits}
-        summary = (kind.__doc__ or "").strip().splitlines()[0]
-        return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
-    except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
-        return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
-
-
-def _tasks_of(row: dict[str, Any]) -> str:
-    return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
-
-
-def _env_check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
-    from palestra.config import build
-    from palestra.envs.check import check_environment
-
-    options = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.options
-    checks = check_environment(known.name, options, tasks=known.tasks)
-    if known.json:
-        print_json([asdict(check) for check in checks])
-    else:
-        print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
-    if not all(check.ok for check in checks):
-        raise SystemExit(1)
-
-
-def _env_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    import random
-
-    from palestra.config import build
-    from palestra.registry import UnknownName, nearest
-
-    env = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.make()
-    if known.split not in env.splits:
-        fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
-    tasks = {task.id: task for task in env.tasks(known.split)}
-    if known.task is not None and known.task not in tasks:
-        raise UnknownName(f"--task {known.task}: {known.name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
-    task = tasks[known.task or random.choice(list(tasks))]
-    print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
-    if env.instructions:
-        print(env.instructions, "\n")
-    print(env.reset(task))
-    turns, reward = 0, 0.0
-    while (line := _ask()) not in (None, ":quit"):
-        if line == ":actions":
-            print("\n".join(env.actions() or ["this environment does not list its actions"]))
-            continue
-        if line == ":expert":
-            line = env.expert()
-            print(f"> {line}" if line else "the expert has no answer")
-        if not line:
-            continue
-        step = env.step(line)
-        turns, reward = turns + 1, reward + step.reward
-        print(step.observation)
-        if step.terminated or step.truncated:
-            break
-    print(f"\n{turns} turns, reward {reward:.3f}")
-    env.close()
-
-
-def _ask() -> str | None:
-    try:
-        return input("> ").strip()
-    except EOFError:
-        return None
 
 
 # model

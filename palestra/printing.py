@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from typing import Any, NoReturn
+
+
+def fail(message: str) -> NoReturn:
+    print(f"palestra: {message}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 def as_json(value: Any) -> str:

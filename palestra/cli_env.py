@@ -1,0 +1,94 @@
+"""`palestra env ...`: list, check and play environments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from palestra.printing import fail, print_json, print_table
+
+
+def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.envs import envs
+
+    rows = [_row(name) for name in envs.names()]
+    if known.json:
+        return print_json(rows)
+    print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
+
+
+def _row(name: str) -> dict[str, Any]:
+    """What there is to say about an environment; one that cannot be made here says why."""
+    from palestra.envs import envs
+
+    try:
+        kind = envs[name]
+        env = kind()
+        tasks = {split: len(env.tasks(split)) for split in kind.splits}
+        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
+    except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
+        return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
+
+
+def _tasks_of(row: dict[str, Any]) -> str:
+    return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
+
+
+def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from dataclasses import asdict
+
+    from palestra.config import build
+    from palestra.envs.check import check_environment
+
+    options = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.options
+    checks = check_environment(known.name, options, tasks=known.tasks)
+    if known.json:
+        print_json([asdict(check) for check in checks])
+    else:
+        print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
+    if not all(check.ok for check in checks):
+        raise SystemExit(1)
+
+
+def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import random
+
+    from palestra.config import build
+    from palestra.registry import UnknownName, nearest
+
+    env = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.make()
+    if known.split not in env.splits:
+        fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
+    tasks = {task.id: task for task in env.tasks(known.split)}
+    if known.task is not None and known.task not in tasks:
+        raise UnknownName(f"--task {known.task}: {known.name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
+    task = tasks[known.task or random.choice(list(tasks))]
+    print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
+    if env.instructions:
+        print(env.instructions, "\n")
+    print(env.reset(task))
+    turns, reward = 0, 0.0
+    while (line := _ask()) not in (None, ":quit"):
+        if line == ":actions":
+            print("\n".join(env.actions() or ["this environment does not list its actions"]))
+            continue
+        if line == ":expert":
+            line = env.expert()
+            print(f"> {line}" if line else "the expert has no answer")
+        if not line:
+            continue
+        step = env.step(line)
+        turns, reward = turns + 1, reward + step.reward
+        print(step.observation)
+        if step.terminated or step.truncated:
+            break
+    print(f"\n{turns} turns, reward {reward:.3f}")
+    env.close()
+
+
+def _ask() -> str | None:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return None
