@@ -21,7 +21,7 @@ from palestra.engines.base import Engine
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
 from palestra.model import byte_tokenizer, largest_context, load_model, load_tokenizer, new_model, word_tokenizer
-from palestra.rollout import Arena, Place
+from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvHandle, EnvPool, InlineHandle, ProcessHandle
 from palestra.types import Sampling, Task
@@ -123,7 +123,7 @@ def assemble(config: Config) -> Parts:
     envs = make_envs(config)
     model, tokenizer = make_model(config, envs)
     places = make_places(config, envs, tokenizer)
-    renderer = next(iter(places.values())).persona.renderer
+    renderer = shared_persona(places).renderer
     engine: Engine = config.engine.build(model, config.agent.context_tokens)  # type: ignore[attr-defined]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)

@@ -15,7 +15,7 @@ from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
 from palestra.model import byte_tokenizer
-from palestra.rollout import Arena
+from palestra.rollout import Arena, shared_persona
 from palestra.types import Sampling
 
 UNBOUNDED = 1 << 30
@@ -62,7 +62,7 @@ def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, asyncio
     places = make_places(config, make_envs(config), byte_tokenizer())
     for place in places.values():
         place.persona.context_tokens = UNBOUNDED
-    persona = next(iter(places.values())).persona
+    persona = shared_persona(places)
     script = {"expert": expert, "random": uniform}[agent](persona.format)
     with asyncio.Runner() as loop:
         try:

@@ -14,9 +14,9 @@ from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts, Stream, TaskDraw
 from palestra.config import Config, ConfigError, Playground
-from palestra.demonstrations import expert_episodes
+from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
-from palestra.rollout import Assignment, Collected, collect
+from palestra.rollout import Assignment, Collected, collect, shared_persona
 from palestra.run import Run, State, read_trajectories
 from palestra.seeds import derive_seed
 from palestra.types import Group, Task, Trajectory
@@ -51,7 +51,7 @@ def experience_of(run: Run, parts: Parts, state: State) -> Experience:
     if isinstance(algo, AgentEvol):
         return Rounds(run, parts, algo, state)
     if isinstance(algo, SFT):
-        return Stored(demonstrations(base_set(parts, algo)), algo.batch, run.config.seed)
+        return Stored([Group.of_one(t) for t in base_set(parts, algo)], algo.batch, run.config.seed)
     if isinstance(algo, DPO):
         found = data.pairs(_read(parts, algo.data), min_gap=algo.min_gap, min_reward=algo.min_reward, per_task=algo.per_task)
         if not found:
@@ -111,20 +111,15 @@ class Rounds:
         if not self.kept:
             log.warning("no episode was good enough to be imitated")
             return Gathered([], state, collected)
-        stream = Stream(demonstrations(self.kept), derive_seed(self.parts.config.seed, "round", round_))
+        stream = Stream(self.kept, derive_seed(self.parts.config.seed, "round", round_))
         batch = min(self.algo.batch, len(self.kept))
-        return Gathered(stream.slice(place * batch, batch), state, collected)
+        return Gathered([Group.of_one(t) for t in stream.slice(place * batch, batch)], state, collected)
 
     def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
         by_task: dict[Task, list[Trajectory]] = {}
         for trajectory in explored:
             by_task.setdefault(trajectory.task, []).append(trajectory)
         return [t for task, played in by_task.items() for t in self.algo.kept(Group(task, played))]
-
-
-def demonstrations(trajectories: Iterable[Trajectory]) -> list[Group]:
-    """Trajectories to imitate, each as a group of its own."""
-    return [Group(trajectory.task, [trajectory]) for trajectory in trajectories]
 
 
 def base_set(parts: Parts, algo: SFT | AgentEvol) -> list[Trajectory]:
@@ -145,8 +140,7 @@ def check_data(config: Config) -> None:
 
 
 def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
-    renderer = next(iter(parts.arena.places.values())).persona.renderer
-    return data.read(paths, renderer, context_tokens=parts.config.agent.context_tokens)
+    return data.read(paths, shared_persona(parts.arena.places).renderer, context_tokens=parts.config.agent.context_tokens)
 
 
 def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:

@@ -61,6 +61,11 @@ class Place:
         return replace(task, env=self.env_name) if self.env_name else task
 
 
+def shared_persona(places: Mapping[str, Place]) -> Persona:
+    """Any of the places': what a run's replies look like, and how they become tokens, is the same in all of them."""
+    return next(iter(places.values())).persona
+
+
 @dataclass
 class Arena:
     """All that episodes of a run share: the environments by name, who answers, and how."""

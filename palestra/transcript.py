@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from palestra.printing import as_json as as_json_text
 from palestra.replay import Check, Difference, Differs, PlayOn, check_stored, find_episode, play_stored
 from palestra.run import Run
 from palestra.types import Trajectory
@@ -27,11 +25,11 @@ def report(run_folder: Path, episode: str, *, file: str | None, choice: PlayOn |
     try:
         if choice is not None:
             played, path = play_stored(run, recorded, choice)
-            return _json(_of_played(recorded, choice, played, path)) if as_json else played_on(recorded, choice, played, path), True
+            return as_json_text(_of_played(recorded, choice, played, path)) if as_json else played_on(recorded, choice, played, path), True
         check = check_stored(run, recorded)
     except Differs as error:
         check = error.check
-    return _json(check.as_dict()) if as_json else checked(check), check.same
+    return as_json_text(check.as_dict()) if as_json else checked(check), check.same
 
 
 def checked(check: Check) -> str:
@@ -119,7 +117,3 @@ def _different(difference: Difference) -> Iterator[str]:
             yield f"!   ... and {len(diff) - DIFF_LINES} lines more"
     else:
         yield f"! {difference.field}: expected {recorded!r}, got {now!r}"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(msgspec.to_builtins(value), indent=2)

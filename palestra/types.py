@@ -185,6 +185,11 @@ class Group:
     baseline: Trajectory | None = None
     """A greedy episode of the same task, where the algorithm compares with one."""
 
+    @classmethod
+    def of_one(cls, trajectory: Trajectory) -> Group:
+        """A trajectory that is compared with no other, such as one to imitate."""
+        return cls(trajectory.task, [trajectory])
+
     @property
     def valid(self) -> list[Trajectory]:
         """Those that may be learnt from: a fault is not a failure."""

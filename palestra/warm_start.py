@@ -10,8 +10,8 @@ import torch
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts, TaskDraw
 from palestra.config import WarmStart
-from palestra.demonstrations import expert_episodes
 from palestra.evaluate import evaluate, valid
+from palestra.experts import expert_episodes
 from palestra.metrics import mean, success_rate
 from palestra.seeds import derive_seed
 from palestra.types import Group, Task, Trajectory
@@ -42,7 +42,7 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     while update < settings.updates:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
         picked = torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()
-        batch = learner.prepare([Group(shown[i].task, [shown[i]]) for i in picked], algo)
+        batch = learner.prepare([Group.of_one(shown[i]) for i in picked], algo)
         stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
         update += 1
         if update % settings.check_every == 0 or update == settings.updates:

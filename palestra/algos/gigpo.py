@@ -34,14 +34,12 @@ class GiGPO(PolicyGradient):
         if super().has_signal(group):
             return True
         members = self.learnable(group)
-        rewards = [self.turn_rewards(trajectory) for trajectory in members]
-        places = {text: n for n, text in enumerate(dict.fromkeys(turn.observation for t in members for turn in t.turns))}
-        if not places:
+        seen = [turn.observation for trajectory in members for turn in trajectory.turns]
+        if not seen:
             return False
-        owner_U = torch.tensor([owner for owner, own in enumerate(rewards) for _ in own])
-        returns_U = returns_to_go(torch.tensor([reward for own in rewards for reward in own]), owner_U, gamma=self.gamma)
-        anchor_U = torch.tensor([places[turn.observation] for t in members for turn in t.turns])
-        return bool((anchored(returns_U, anchor_U, scale=False) != 0).any())
+        places = {text: number for number, text in enumerate(dict.fromkeys(seen))}
+        returns_U = returns_to_go(*self.turns_of(members), gamma=self.gamma)
+        return bool((anchored(returns_U, torch.tensor([places[text] for text in seen]), scale=False) != 0).any())
 
     def advantages(self, batch: Batch) -> Tensor:
         episode_C = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C]

@@ -33,12 +33,9 @@ class MultiTurnGRPO(PolicyGradient):
         return f"G_u - mean G of the others of the group at the same turn;  {returns}"
 
     def has_signal(self, group: Group) -> bool:
-        rewards = [self.turn_rewards(trajectory) for trajectory in self.learnable(group)]
-        if not rewards:
-            return False
-        owner_U = torch.tensor([owner for owner, own in enumerate(rewards) for _ in own])
-        reward_U = torch.tensor([reward for own in rewards for reward in own])
-        return bool((turn_relative(reward_U, owner_U, torch.zeros(len(rewards), dtype=torch.long), gamma=self.gamma) != 0).any())
+        members = self.learnable(group)
+        one_group_N = torch.zeros(len(members), dtype=torch.long)
+        return bool(members) and bool((turn_relative(*self.turns_of(members), one_group_N, gamma=self.gamma) != 0).any())
 
     def advantages(self, batch: Batch) -> Tensor:
         advantage_U = turn_relative(batch.reward_U, batch.owner_U, batch.group_N, gamma=self.gamma)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
@@ -102,6 +103,12 @@ class PolicyGradient(Algorithm):
         if not self.compares_within_groups:
             return super().has_signal(group)
         return len({sum(self.turn_rewards(trajectory)) for trajectory in self.learnable(group)}) > 1
+
+    def turns_of(self, trajectories: list[Trajectory]) -> tuple[Tensor, Tensor]:
+        """What each turn is credited with and whose it is, for judging a group before it is packed."""
+        rewards = [self.turn_rewards(trajectory) for trajectory in trajectories]
+        reward_U = torch.tensor([reward for own in rewards for reward in own])
+        return reward_U, torch.tensor([owner for owner, own in enumerate(rewards) for _ in own], dtype=torch.long)
 
     @property
     def compares_within_groups(self) -> bool:

@@ -18,6 +18,7 @@ from palestra.doctor.tokens import check_mask, check_replies, check_template
 from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy
 from palestra.envs import Environment
 from palestra.model import load_tokenizer
+from palestra.rollout import shared_persona
 
 
 def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Finding]:
@@ -63,7 +64,7 @@ def examine_parts(parts: Parts, healthy: list[str], folder: Path) -> Iterator[Fi
 
 
 def examine_play(parts: Parts, played: Played) -> Iterator[Finding]:
-    renderer = next(iter(parts.arena.places.values())).persona.renderer
+    renderer = shared_persona(parts.arena.places).renderer
     yield check_replies(renderer, [generation.ids for generation in played.replies[:20]])
     yield (mask := check_mask(played))
     if mask.ok:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +19,11 @@ from palestra.assemble import Parts
 from palestra.batch import Batch
 from palestra.doctor.finding import Verdict, check
 from palestra.doctor.play import Played, play_some
+from palestra.engines.fingerprint import digest
 from palestra.envs.base import Environment
 from palestra.learn.learner import Learner
 from palestra.learn.logprobs import predict
-from palestra.rollout import Assignment, Place, collect
+from palestra.rollout import Assignment, Place, collect, shared_persona
 from palestra.serve.handle import EnvPool, InlineHandle
 from palestra.types import Group, Step, Task, Trajectory
 
@@ -56,8 +56,7 @@ class Pace:
 
 def fingerprint(model: PreTrainedModel) -> str:
     """A short name for the weights as they are."""
-    sums = [torch.stack([p.detach().double().sum(), p.detach().double().square().sum()]) for p in model.parameters()]
-    return hashlib.sha256(torch.stack(sums).cpu().numpy().tobytes()).hexdigest()[:12]
+    return digest(model.named_parameters())
 
 
 @contextmanager
@@ -195,7 +194,7 @@ class Toy(Environment):
 def check_toy(parts: Parts, *, algo: Algorithm | None = None, steps: int = 30, budget_s: float = 20.0, margin: float = 0.1) -> Verdict:
     """A few steps of GRPO for saying tokens with an even number: about half of them to begin with, in whatever language."""
     algo = algo or GRPO()
-    learner, persona = parts.learner, next(iter(parts.arena.places.values())).persona
+    learner, persona = parts.learner, shared_persona(parts.arena.places)
     place = Place(replace(persona, format=Plain(), instructions="", example=()), EnvPool(lambda: InlineHandle(Toy, 60.0)))
     reply_tokens = min(parts.arena.sampling.max_tokens, 16)
     arena = parts.arena.with_(places={Toy.name: place}, sampling=replace(parts.arena.sampling, max_tokens=reply_tokens), retries=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 
@@ -33,6 +34,11 @@ def fingerprint(weights: Named) -> dict[str, int]:
         return {}
     numbers = iter(torch.stack([number for pieces in sums.values() for number in pieces]).tolist())
     return {name: reduce(_append, (next(numbers) for _ in pieces), 0) for name, pieces in sums.items()}
+
+
+def digest(weights: Named) -> str:
+    """A short name for all of them together."""
+    return hashlib.sha256(repr(sorted(fingerprint(weights).items())).encode()).hexdigest()[:12]
 
 
 def _append(total: int, number: int) -> int:

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from palestra.engines import kernels
 from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState
-from palestra.engines.native import EngineFailed, Native, _Request, _Slot
+from palestra.engines.native import EngineFailed, Native, Request, Slot
 from palestra.engines.slots import SlotCache
 from palestra.model import hidden_states, logits_of
 from palestra.types import Generation, Sampling
@@ -253,11 +253,11 @@ class Graphed(Native):
                 request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
         self._waiting, self._running = [], []
 
-    def _admit(self) -> list[_Request]:
+    def _admit(self) -> list[Request]:
         self._beginning = set()
         return super()._admit()
 
-    def _may_begin(self, request: _Request, slot: _Slot) -> bool:
+    def _may_begin(self, request: Request, slot: Slot) -> bool:
         """Take over what another slot has computed of the same beginning; wait where somebody is just about to compute it.
 
         The episodes of a group begin alike, and those of an environment have their instructions in common.
@@ -276,7 +276,7 @@ class Graphed(Native):
             self._shared.append((donor.index, slot.index, length))
         return True
 
-    def _begin(self, admitted: list[_Request]) -> None:
+    def _begin(self, admitted: list[Request]) -> None:
         self._running = [*self._running, *admitted]  # first of all: whatever fails below, somebody has to tell them
         pieces = []
         for request in admitted:

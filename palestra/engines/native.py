@@ -51,7 +51,7 @@ class NativeSettings(Settings):
 
 
 @dataclass(slots=True)
-class _Request:
+class Request:
     """A reply in the making."""
 
     ids: list[int]
@@ -64,7 +64,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _Slot:
+class Slot:
     index: int
     cached: list[int] = field(default_factory=list)
     """The tokens whose keys and values it holds."""
@@ -85,9 +85,9 @@ class Native:
         self._cache = SlotCache(model, settings.slots, context_tokens)
         self._free = list(range(settings.slots))
         """A heap: the lowest free slot is taken, so that where an episode lies depends on nothing that is past."""
-        self._slots: dict[Session, _Slot] = {}
-        self._waiting: list[_Request] = []
-        self._running: list[_Request] = []
+        self._slots: dict[Session, Slot] = {}
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -96,7 +96,7 @@ class Native:
         if len(ids) + sampling.max_tokens > self.context_tokens:
             raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(list(ids), sampling, session, future, noise(sampling)))
+        self._waiting.append(Request(list(ids), sampling, session, future, noise(sampling)))
         self._wake()
         return await future
 
@@ -125,7 +125,7 @@ class Native:
 
         The model may run in a thread; everything else happens here, on the loop. It ends when nothing can go on.
         """
-        admitted: list[_Request] = []
+        admitted: list[Request] = []
         try:
             while True:
                 self._let_go()
@@ -159,9 +159,9 @@ class Native:
                 heapq.heappush(self._free, slot.index)
         self._released = []
 
-    def _admit(self) -> list[_Request]:
+    def _admit(self) -> list[Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
-        admitted: list[_Request] = []
+        admitted: list[Request] = []
         if self._running and len(self._waiting) < self.settings.wave * (len(self._waiting) + len(self._running)):
             return admitted
         tokens = 0
@@ -170,7 +170,7 @@ class Native:
             if slot is None:
                 if not self._free:
                     continue
-                slot = self._slots[request.session] = _Slot(heapq.heappop(self._free))
+                slot = self._slots[request.session] = Slot(heapq.heappop(self._free))
             if not slot.cached and not self._may_begin(request, slot):
                 continue
             if request.ids[: len(slot.cached)] != slot.cached:
@@ -184,18 +184,18 @@ class Native:
         self._waiting = [request for request in self._waiting if id(request) not in taken]
         return admitted
 
-    def _may_begin(self, request: _Request, slot: _Slot) -> bool:
+    def _may_begin(self, request: Request, slot: Slot) -> bool:
         """Whether a request whose slot is empty is let in now; an engine that can share beginnings may have it wait for one."""
         return True
 
     @torch.inference_mode()
-    def _round(self, admitted: list[_Request]) -> None:
+    def _round(self, admitted: list[Request]) -> None:
         if self._running:
             self._decode()
         if admitted:
             self._prefill(admitted)
 
-    def _prefill(self, requests: list[_Request]) -> None:
+    def _prefill(self, requests: list[Request]) -> None:
         slots = [self._slots[request.session] for request in requests]
         new = [request.ids[len(slot.cached) :] for request, slot in zip(requests, slots, strict=True)]
         pieces = [Piece(slot.index, len(ids), len(slot.cached) + len(ids)) for slot, ids in zip(slots, new, strict=True)]
@@ -245,7 +245,7 @@ class Native:
         self.computed_tokens += len(last)
         self._sample(self._running, hidden[picked, 0])
 
-    def _sample(self, requests: list[_Request], hidden_BD: Tensor) -> None:
+    def _sample(self, requests: list[Request], hidden_BD: Tensor) -> None:
         logits_BV = self.model.get_output_embeddings()(hidden_BD)
         uniform_B = torch.tensor([request.uniforms[len(request.reply)] for request in requests], device=logits_BV.device)
         tokens, logprobs = draw(logits_BV, uniform_B, [request.sampling for request in requests])
@@ -255,7 +255,7 @@ class Native:
 
     def _finish(self) -> None:
         """Answer the requests whose reply is complete."""
-        still_running: list[_Request] = []
+        still_running: list[Request] = []
         for request in self._running:
             stopped = request.reply[-1] in request.sampling.stop_ids
             if not stopped and len(request.reply) < request.sampling.max_tokens:

@@ -92,3 +92,14 @@ def test_nothing_is_changed_by_what_comes_after_the_last_chosen_token(algo):
     plain = [trajectory(("see", [1]), ("say", [2, 3]), reward=float(n == 0)) for n in (0, 5)]
     one, other = (losses(algo, ready([group], algo)) for group in (longer, plain))
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo", "cispo", "rloo", "gigpo", "mt_grpo"])
+@pytest.mark.parametrize("rewards", [(0, 0), (1, 1), (1, 0), (0.5, 0.5, 1), (1,)])
+@pytest.mark.parametrize("turns", [(1, 1, 1), (1, 2, 3)])
+def test_a_group_has_a_signal_exactly_where_it_has_an_advantage(name, rewards, turns):
+    """Also where equal rewards came sooner in one trajectory than in another, which only credit by turns can tell."""
+    algo = algos[name]()
+    played = [trajectory(*[("see", [1]), ("say", [2])] * count, reward=reward) for reward, count in zip(rewards, turns, strict=False)]
+    batch = algo.credit(ready([played], algo))
+    assert algo.has_signal(Group(Task("env", "train", "t"), played)) == bool((batch.advantage_C != 0).any())

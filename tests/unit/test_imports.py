@@ -16,7 +16,7 @@ LAYERS = {
     "rollout": 3, "learn": 3, "conversations": 3,
     "metrics": 4, "evaluate": 4, "config": 4,
     "run": 5, "assemble": 5, "explain": 5,
-    "data": 6, "demonstrations": 6, "gguf_import": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
+    "data": 6, "experts": 6, "gguf_import": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "train": 8, "doctor": 8,
     "cli": 9, "__init__": 9, "__main__": 10,

@@ -6,7 +6,7 @@ import logging
 
 from palestra.assemble import Parts, TaskDraw
 from palestra.engines.scripted import Scripted, noisy_expert
-from palestra.rollout import Episode, play_all
+from palestra.rollout import Episode, play_all, shared_persona
 from palestra.seeds import derive_seed
 from palestra.types import Sampling, Trajectory
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 def expert_episodes(parts: Parts, tasks: TaskDraw, drawn: dict[str, int], count: int, noise: float) -> list[Trajectory]:
     """Solved episodes of experts that every so often (`noise`) take any valid action. `drawn` is counted up."""
-    persona = next(iter(parts.arena.places.values())).persona
+    persona = shared_persona(parts.arena.places)
     arena = parts.arena.with_(
         engine=Scripted(noisy_expert(persona.format, noise), persona.renderer),
         sampling=Sampling(max_tokens=parts.config.agent.reply_tokens),
