@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from palestra.settings import Settings
 
@@ -29,6 +29,12 @@ class Optim(Settings):
     """How often each batch is gone through."""
     row_tokens: PositiveInt = 4096
     """Tokens in one forward and backward pass; gradients add up over these."""
+
+    @model_validator(mode="after")
+    def _no_idle_settings(self) -> Optim:
+        if self.schedule == "constant" and self.final:
+            raise ValueError("final does nothing while schedule = 'constant'")
+        return self
 
     def lr_at(self, step: int, steps: int) -> float:
         """The learning rate of training step `step` (from 0) of `steps`."""

@@ -190,6 +190,7 @@ def test_a_mixture_on_the_command_line(tmp_path, capsys):
         ({"algo.name": "sft", "algo.min_reward": 0.9, **OFFLINE}, "there is none"),
         ({"algo.name": "rft", "env": None, "mixture": MIXTURE}, "reward_scale = 0.5: has no effect under rft"),
         ({"env": None, "mixture": [{**MIXTURE[0], "label": "a/b"}]}, "mixture.0.label"),
+        ({"optim.final": 0.1}, "final does nothing while schedule = 'constant'"),
         ({"algo.name": "grpo", "algo.entropy_target": 0.3}, "does nothing while entropy = 0"),
         ({"algo.name": "grpo", "algo.overlong": "mask", "algo.overlong_penalty": 1.0}, "does nothing while overlong = 'mask'"),
     ],
