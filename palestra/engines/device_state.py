@@ -25,23 +25,12 @@ class SlotState:
         self.ids, self.positions, self.produced, self.limit, self.seeds = (numbers() for _ in range(5))
         """The newest token, where it belongs, how many the reply has, how many it may have, and the seed of its noise."""
         self.stops = numbers(MOST_STOPS) - 1
-        self.active = torch.zeros(slots + 1, dtype=torch.bool, device=device)
-        """Whether the slot's reply goes on."""
+        self.active = numbers()
+        """1 where the slot's reply goes on, else 0."""
         self.sharpness, self.noise = (torch.ones(slots + 1, device=device) for _ in range(2))
         self.reply_ids = numbers(tokens + 1)
         self.reply_logprobs = torch.zeros(slots + 1, tokens + 1, device=device)
         """The last column is scratch: slots that rest write there."""
-
-    def advance(self, rows: int, token_B: Tensor, logprob_B: Tensor) -> None:
-        """Note one more token of the first `rows` slots, where their replies go on."""
-        active, produced = self.active[:rows], self.produced[:rows]
-        column_B = torch.where(active, produced, self.reply_ids.shape[1] - 1)[:, None]
-        self.reply_ids[:rows].scatter_(1, column_B, token_B[:, None])
-        self.reply_logprobs[:rows].scatter_(1, column_B, logprob_B[:, None])
-        self.ids[:rows] = torch.where(active, token_B, self.ids[:rows])
-        produced += active
-        self.positions[:rows] += active
-        active &= ~((token_B[:, None] == self.stops[:rows]).any(1) | (produced >= self.limit[:rows]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +44,17 @@ class NewTokens:
 
 
 class PrefillInputs:
-    """What a captured prefill of at most `tokens` new tokens reads: filled on the host, copied over in one go."""
+    """What a captured prefill of at most `tokens` new tokens of `requests` reads: filled on the host, copied over in one go."""
 
     TOKEN_FIELDS = ("ids", "slots", "write_at", "positions")
     BLOCK_FIELDS = ("slot", "first", "count", "position")
     REQUEST_FIELDS = ("rows", "last", "total", "limit", "seed", *(f"stop_{n}" for n in range(MOST_STOPS)))
 
-    def __init__(self, tokens: int, slots: int, scratch: int, device: torch.device) -> None:
-        self.tokens, self.slots, self.scratch = tokens, slots, scratch
-        self.blocks = -(-tokens // BLOCK_NEW) + slots
+    def __init__(self, tokens: int, requests: int, slots: int, scratch: int, device: torch.device) -> None:
+        self.tokens, self.requests, self.slots, self.scratch = tokens, requests, slots, scratch
+        self.blocks = -(-tokens // BLOCK_NEW) + requests
         sizes = [(name, tokens) for name in self.TOKEN_FIELDS] + [(f"block_{name}", self.blocks) for name in self.BLOCK_FIELDS]
-        sizes += [(name, slots) for name in self.REQUEST_FIELDS]
+        sizes += [(name, requests) for name in self.REQUEST_FIELDS]
         self._places: dict[str, slice] = {}
         end = 0
         for name, size in sizes:
@@ -73,7 +62,7 @@ class PrefillInputs:
             end += size
         self._size = end
         self._numbers = torch.zeros(end, dtype=torch.long, device=device)
-        self._shares = torch.ones(2, slots, device=device)
+        self._shares = torch.ones(2, requests, device=device)
         self.fill([])
 
     def __getitem__(self, name: str) -> Tensor:
@@ -98,7 +87,7 @@ class PrefillInputs:
 
     def fill(self, pieces: list[NewTokens]) -> None:
         host = numpy.zeros(self._size, dtype=numpy.int64)
-        shares = numpy.ones((2, self.slots), dtype=numpy.float32)
+        shares = numpy.ones((2, self.requests), dtype=numpy.float32)
         at = {name: host[place] for name, place in self._places.items()}
         at["write_at"][:] = self.scratch
         at["rows"][:] = self.slots  # padding writes to the entry behind the last slot

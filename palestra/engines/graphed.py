@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,10 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.engines import kernels
+from palestra.engines.decoder import NewPlaces, decoder_of
 from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState
 from palestra.engines.native import EngineFailed, Native, Request, Slot
 from palestra.engines.slots import SlotCache
-from palestra.model import hidden_states, logits_of
+from palestra.model import logits_of
 from palestra.types import Generation, Sampling
 
 if TYPE_CHECKING:
@@ -26,29 +28,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _OneToken:
-    """One new token for each of the first rows of the cache."""
-
-    cache: SlotCache
-    rows_B: Tensor
-    lengths_B: Tensor
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        return kernels.attend_one(query[:, :, 0], keys, values, self.rows_B, self.lengths_B, scale=scale)[:, :, None]
+PREFILL_SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+"""New tokens for which graphs are captured; above these it is powers of two."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SomeTokens:
-    """New tokens of several slots, end to end."""
-
-    cache: SlotCache
-    blocks: tuple[Tensor, Tensor, Tensor, Tensor]
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
-        out = kernels.attend_new(query[0].transpose(0, 1), self.cache.keys[layer], self.cache.values[layer], self.blocks, scale=scale)
-        return out.transpose(0, 1)[None]
+def prefill_size(tokens: int, requests: int, slots: int) -> tuple[int, int]:
+    """The smallest graph that takes so many new tokens of so many requests: how many of each it has room for."""
+    powers = (1 << n for n in count(14))
+    for size in chain(PREFILL_SIZES, powers):
+        room = min(slots, max(16, size // 8))
+        if tokens <= size and requests <= room:
+            return size, room
+    raise AssertionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +66,10 @@ class Runner:
     def __init__(self, model: PreTrainedModel, cache: SlotCache, slots: int, context_tokens: int) -> None:
         self.model, self.cache, self.slots, self.context_tokens = model, cache, slots, context_tokens
         self.state = SlotState(slots, context_tokens, model.device)
+        self.decoder = decoder_of(model, cache, context_tokens)
         self._on_gpu = model.device.type == "cuda"
         self._decoders: dict[int, Callable[[], None]] = {}
-        self._prefills: dict[int, tuple[PrefillInputs, Callable[[], None]]] = {}
+        self._prefills: dict[tuple[int, int], tuple[PrefillInputs, Callable[[], None]]] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
         self._beside = torch.cuda.Stream() if self._on_gpu else None
         self._chunks = 0
@@ -85,11 +77,11 @@ class Runner:
     @torch.no_grad()
     def prefill(self, pieces: list[NewTokens]) -> None:
         """Append new tokens to their slots and draw the first token of each reply."""
-        tokens = max(256, 1 << (sum(len(piece.ids) for piece in pieces) - 1).bit_length())
-        if tokens not in self._prefills:
-            inputs = PrefillInputs(tokens, self.slots, self.cache.scratch, self.model.device)
-            self._prefills[tokens] = (inputs, self._captured(lambda: self._prefill(inputs)))
-        inputs, replay = self._prefills[tokens]
+        size = prefill_size(sum(len(piece.ids) for piece in pieces), len(pieces), self.slots)
+        if size not in self._prefills:
+            inputs = PrefillInputs(*size, self.slots, self.cache.scratch, self.model.device)
+            self._prefills[size] = (inputs, self._captured(lambda: self._prefill(inputs)))
+        inputs, replay = self._prefills[size]
         inputs.fill(pieces)
         replay()
 
@@ -129,7 +121,7 @@ class Runner:
 
     def stop(self, slot: int) -> None:
         """A reply that nobody waits for any more."""
-        self.state.active[slot] = False
+        self.state.active[slot] = 0
 
     def replies(self, slots: list[int], flags: Flags) -> list[tuple[list[int], list[float]]]:
         """The replies of slots that have stopped. Read beside the decoding that goes on: nobody writes to them any more."""
@@ -159,34 +151,29 @@ class Runner:
         return graph.replay
 
     def _prefill(self, inputs: PrefillInputs) -> None:
-        state = self.state
-        self.cache.append(inputs["slots"], inputs["write_at"])
-        layout = _SomeTokens(self.cache, inputs.block_table)
-        ids, positions = inputs["ids"][None], inputs["positions"][None]
-        hidden_TD = hidden_states(self.model, ids, positions, past_key_values=self.cache, layout=layout)[0]
-        rows = inputs["rows"]
+        state, rows = self.state, inputs["rows"]
+
+        def attend(query: Tensor, layer: int, scale: float) -> Tensor:
+            return kernels.attend_new(query, self.cache.keys[layer], self.cache.values[layer], inputs.block_table, scale=scale)
+
+        hidden_TD = self.decoder(inputs["ids"], NewPlaces(inputs["positions"], inputs["slots"], inputs["write_at"]), attend)
         state.limit[rows], state.seeds[rows], state.stops[rows] = inputs["limit"], inputs["seed"], inputs.stops
         state.sharpness[rows], state.noise[rows] = inputs.sharpness, inputs.noise
-        counts = torch.zeros_like(rows)
-        token_B, logprob_B = kernels.draw(
-            logits_of(self.model, hidden_TD[inputs["last"]]), inputs["seed"], counts, inputs.sharpness, inputs.noise
-        )
-        state.reply_ids[rows, 0], state.reply_logprobs[rows, 0] = token_B, logprob_B
-        state.ids[rows], state.positions[rows], state.produced[rows] = token_B, inputs["total"], torch.ones_like(rows)
-        is_real = rows < self.slots
-        state.active[rows] = is_real & ~((token_B[:, None] == inputs.stops).any(1)) & (inputs["limit"] > 1)
+        state.positions[rows], state.produced[rows] = inputs["total"] - 1, torch.zeros_like(rows)
+        state.active[rows] = (rows < self.slots).long()
+        kernels.draw(logits_of(self.model, hidden_TD[inputs["last"]]), rows, state)
 
     def _decode(self, rows: int) -> None:
-        state = self.state
-        active, position_B = state.active[:rows], state.positions[:rows]
-        numbers = torch.arange(rows, device=self.model.device)
-        self.cache.decode(numbers, torch.where(active, position_B, self.cache.scratch), slice(0, rows), 0)
-        layout = _OneToken(self.cache, numbers, torch.where(active, position_B + 1, 1))
-        positions = position_B.clamp(max=self.context_tokens - 1)[:, None]
-        hidden = hidden_states(self.model, state.ids[:rows, None], positions, past_key_values=self.cache, layout=layout)
-        logits_BV = logits_of(self.model, hidden[:, 0])
-        drawn = kernels.draw(logits_BV, state.seeds[:rows], state.produced[:rows], state.sharpness[:rows], state.noise[:rows])
-        state.advance(rows, *drawn)
+        state, numbers = self.state, torch.arange(rows, device=self.model.device)
+        is_active, position_B = state.active[:rows] > 0, state.positions[:rows]
+        lengths_B = torch.where(is_active, position_B + 1, 1)
+
+        def attend(query: Tensor, layer: int, scale: float) -> Tensor:
+            return kernels.attend_one(query, self.cache.keys[layer], self.cache.values[layer], numbers, lengths_B, scale=scale)
+
+        write_at_B = torch.where(is_active, position_B, self.cache.scratch)
+        at = NewPlaces(position_B.clamp(max=self.context_tokens - 1), numbers, write_at_B)
+        kernels.draw(logits_of(self.model, self.decoder(state.ids[:rows], at, attend)), numbers, state)
 
 
 SHARED_AT_LEAST = 64

@@ -12,7 +12,7 @@ from palestra.batch import pack
 from palestra.engines.base import Session
 from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.learn.logprobs import predict
-from palestra.model import new_model
+from palestra.model import load_model, new_model, prepare_model
 from palestra.types import Sampling
 from tests.contract.test_engines import STOP, episodes
 
@@ -93,15 +93,79 @@ def test_the_beginnings_that_episodes_share_are_computed_once(model):
 
 
 def test_tokens_are_drawn_by_their_probabilities():
+    from palestra.engines.device_state import SlotState
     from palestra.engines.kernels import draw
 
-    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=DEVICE).expand(2000, 5).contiguous()
-    ones = torch.ones(2000, device=DEVICE)
-    tokens, logprobs = draw(logits, torch.arange(2000, device=DEVICE), torch.zeros(2000, dtype=torch.long, device=DEVICE), ones / 2, ones)
-    expected = (logits[0] / 2).softmax(-1)
-    shares = torch.bincount(tokens, minlength=5) / 2000
-    assert (shares - expected).abs().max() < 4 * (0.25 / 2000) ** 0.5
-    assert torch.allclose(logprobs, expected.log()[tokens], atol=1e-5)
+    count, rows = 2000, torch.arange(2000, device=DEVICE)
+    state = SlotState(count, 3, DEVICE)
+    state.seeds[:count], state.sharpness[:], state.limit[:], state.active[:] = rows, 0.5, 2, 1
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=DEVICE).expand(count, 5).contiguous()
+    draw(logits, rows, state)
+    tokens, expected = state.reply_ids[:count, 0], (logits[0] / 2).softmax(-1)
+    assert (torch.bincount(tokens, minlength=5) / count - expected).abs().max() < 4 * (0.25 / count) ** 0.5
+    assert torch.allclose(state.reply_logprobs[:count, 0], expected.log()[tokens], atol=1e-5)
+
+
+def test_a_reply_goes_on_until_its_limit_or_a_stop_token():
+    from palestra.engines.device_state import SlotState
+    from palestra.engines.kernels import draw
+
+    state = SlotState(4, 8, DEVICE)
+    state.noise[:], state.limit[:], state.active[:3] = 0, 2, 1
+    state.positions[:3], state.stops[1, 2] = torch.tensor([10, 20, 30], device=DEVICE), 3
+    logits = torch.nn.functional.one_hot(torch.tensor([4, 3, 0, 1]), 5).float().to(DEVICE)  # what slots 2, 1, 0 and 3 like best
+    rows = torch.tensor([2, 1, 0, 3], device=DEVICE)
+    draw(logits, rows, state)
+    assert state.active.tolist() == [1, 0, 1, 0, 0]  # slot 1 took its stop token, slot 3 rested
+    assert (state.ids[:4].tolist(), state.positions[:4].tolist(), state.produced[:4].tolist()) == (
+        [0, 3, 4, 0],
+        [11, 21, 31, 0],
+        [1, 1, 1, 0],
+    )
+    draw(logits, rows, state)
+    assert state.active.tolist() == [0, 0, 0, 0, 0]
+    assert state.reply_ids[:3, :2].tolist() == [[0, 0], [3, 0], [4, 4]]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_few_kernels_compute_what_the_model_does(kind):
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    from palestra.engines.decoder import Few
+
+    if kind == "llama":
+        model = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+    else:
+        make, network = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
+        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}
+        torch.manual_seed(1)
+        model = network(make(vocab_size=97, max_position_embeddings=1024, **sizes, **({"head_dim": 32} if kind == "qwen3" else {})))
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.add_(0.3 * torch.randn_like(weight)) if "norm" in name or "bias" in name else None
+        model = prepare_model(model.to(DEVICE))
+    plain, few = NativeSettings(slots=4, graphs=False).build(model, 256), graphed(model)
+    assert isinstance(few.runner.decoder, Few)
+    expected, found = (played(engine, temperature=0.0) for engine in (plain, few))
+    assert [t.segments[0].ids for t in found] == [t.segments[0].ids for t in expected]
+    for one, other in zip(expected, found, strict=True):
+        assert one.segments[0].logprobs == pytest.approx(other.segments[0].logprobs, abs=1e-4)
+
+
+def test_joined_weights_stay_the_models_own(tmp_path):
+    """Two engines on one model, an update, a saved directory: all see the same weights."""
+    model = new_model(vocabulary=97, width=64, layers=1, heads=4, context=256, stop_id=1, seed=3, device=DEVICE)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    first, second = graphed(model), graphed(model)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    query = model.base_model.layers[0].self_attn.q_proj.weight
+    with torch.no_grad():
+        query.add_(1)
+    for engine in (first, second):
+        assert torch.equal(engine.runner.decoder.layers[0].joined[0][: len(query)], query)
+    model.save_pretrained(tmp_path)
+    again = load_model(tmp_path, device=DEVICE, dtype=torch.float32).state_dict()
+    assert all(torch.equal(weight, again[name]) for name, weight in model.state_dict().items())
 
 
 def test_the_engine_samples_with_the_weights_as_they_are(model):
@@ -120,7 +184,7 @@ def test_the_engine_samples_with_the_weights_as_they_are(model):
 def test_nothing_is_kept_for_a_backward_pass(model):
     engine = graphed(model)
     seen = []
-    hook = model.base_model.layers[0].register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
+    hook = model.base_model.layers[0].self_attn.o_proj.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     played(engine, count=2, turns=2)
     hook.remove()
     assert seen
