@@ -1,9 +1,9 @@
 """Multi-turn collection on a GPU: episodes through the engine, against the engine's own raw rate on exactly the same token work.
 
-    python benchmarks/rollout.py MODEL [--engine native] [--episodes 256] [--json FILE]
+    python benchmarks/rollout.py MODEL [--engine native|vllm] [--episodes 256] [--json FILE]
 
-The raw rate is all replies of a turn at once, with nothing between them; the episodes go each at its own pace, as in training. For the
-small model of the second table `model.generate` does the same work turn by turn. Prints one table and writes JSON.
+The raw rate has the same tokens without turns: each episode's context at once, and its replies as one long reply. The episodes go each
+at its own pace, as in training. With --generate, `model.generate` does the same work turn by turn. Prints one table and writes JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import asyncio
 import json
 import random
 import time
+from datetime import date
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -26,9 +29,16 @@ NEVER = (-1,)
 
 
 def shown(arguments: argparse.Namespace, words: int) -> list[list[list[int]]]:
+    """What each episode is shown before each reply. All begin with the same instructions, and those of a group with the same task."""
     chance = random.Random(0)
-    sizes = [arguments.prompt, *[arguments.observation] * (arguments.turns - 1)]
-    return [[[chance.randrange(10, words - 300) for _ in range(size)] for size in sizes] for _ in range(arguments.episodes)]
+
+    def text(size: int) -> list[int]:
+        return [chance.randrange(10, words - 300) for _ in range(size)]
+
+    instructions = text(arguments.prompt * 3 // 4)
+    tasks = [instructions + text(arguments.prompt - len(instructions)) for _ in range(-(-arguments.episodes // arguments.group))]
+    observations = [[text(arguments.observation) for _ in range(arguments.turns - 1)] for _ in range(arguments.episodes)]
+    return [[tasks[number // arguments.group], *own] for number, own in enumerate(observations)]
 
 
 def lengths(arguments: argparse.Namespace) -> list[list[int]]:
@@ -99,25 +109,39 @@ def with_generate(model, observations, replies):
     return time.perf_counter() - began
 
 
+def versions() -> dict[str, str]:
+    installed = {name for name in ("torch", "transformers", "triton", "vllm") if find_spec(name)}
+    return {name: metadata.version(name) for name in sorted(installed)} | {"device": torch.cuda.get_device_name()}
+
+
+def hand_over_seconds(engine, version):
+    """New weights to the engine, compared with the learner's, and what the old ones computed forgotten."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    asyncio.run(engine.load(version))
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--engine", default="native")
     parser.add_argument("--episodes", type=int, default=256)
+    parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--concurrency", type=int, default=256)
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--prompt", type=int, default=600)
     parser.add_argument("--observation", type=int, default=30)
     parser.add_argument("--reply", type=int, default=40)
     parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--chunk", type=int, default=4)
-    parser.add_argument("--wave", type=float, default=0.25)
+    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a setting of the engine")
     parser.add_argument("--generate", action="store_true", help="measure model.generate too")
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
-    engine_settings = {"name": known.engine}
-    if known.engine == "native":
-        engine_settings |= {"slots": known.concurrency, "chunk": known.chunk, "wave": known.wave, "deterministic": False}
+    engine_settings = {"name": known.engine, ("slots" if known.engine == "native" else "max_sequences"): known.concurrency}
+    engine_settings |= {"wave": 0.15, "deterministic": False} if known.engine == "native" else {}
+    engine_settings |= {name: json.loads(value) for name, value in known.set}
     config = build({"engine": engine_settings, "model": {"kind": "pretrained", "path": str(known.model)}})
     model = load_model(known.model, device=torch.device("cuda"), dtype=torch.bfloat16)
     engine = config.engine.build(model, known.context)
@@ -129,20 +153,21 @@ def main() -> None:
         ("multi-turn", lambda: collect(engine, observations, replies, known.concurrency)),
     ]:
         run()  # captures graphs, compiles kernels
-        asyncio.run(engine.load(1))
+        hand_over = hand_over_seconds(engine, 1)
         seconds = run()
-        asyncio.run(engine.load(2))
         rows.append({"what": what, "seconds": seconds, "tokens_per_second": sampled / seconds})
     if known.generate:
         model.set_attn_implementation("sdpa")
         with torch.no_grad():
             seconds = with_generate(model, observations, replies)
         rows.append({"what": "model.generate", "seconds": seconds, "tokens_per_second": sampled / seconds})
-    result = {"model": known.model.name, "engine": known.engine, "sampled": sampled, "episodes": known.episodes, "rows": rows}
+    result = {"model": known.model.name, "engine": engine_settings, "sampled": sampled, "episodes": known.episodes, "rows": rows}
+    result |= {"hand_over_seconds": hand_over, "date": str(date.today()), "versions": versions()}
     if known.json:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
     for row in rows:
         print(f"{row['what']:16} {row['seconds']:8.2f} s {row['tokens_per_second']:12,.0f} sampled tokens/s")
+    print(f"hand-over: {hand_over:.3f} s")
     print(f"multi-turn / raw: {rows[1]['tokens_per_second'] / rows[0]['tokens_per_second']:.2f}")
 
 

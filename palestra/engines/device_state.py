@@ -104,8 +104,8 @@ class PrefillInputs:
                 block += 1
             start += new
             self._fill_request(at, shares, number, piece, start - 1)
-        self._numbers.copy_(_pinned(host, self._numbers.device), non_blocking=True)
-        self._shares.copy_(_pinned(shares, self._shares.device), non_blocking=True)
+        self._numbers.copy_(pinned(torch.from_numpy(host), self._numbers.device), non_blocking=True)
+        self._shares.copy_(pinned(torch.from_numpy(shares), self._shares.device), non_blocking=True)
 
     def _fill_request(self, at: dict[str, numpy.ndarray], shares: numpy.ndarray, number: int, piece: NewTokens, last: int) -> None:
         sampling = piece.sampling
@@ -116,6 +116,6 @@ class PrefillInputs:
         shares[:, number] = (1 / (sampling.temperature or 1.0), float(sampling.temperature > 0))
 
 
-def _pinned(array: numpy.ndarray, device: torch.device) -> Tensor:
-    tensor = torch.from_numpy(array)
+def pinned(tensor: Tensor, device: torch.device) -> Tensor:
+    """From where a copy to `device` need not be waited for."""
     return tensor.pin_memory() if device.type == "cuda" else tensor

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from palestra.engines import kernels
 from palestra.engines.decoder import NewPlaces, decoder_of
-from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState
+from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState, pinned
 from palestra.engines.native import EngineFailed, Native, Request, Slot
 from palestra.engines.slots import SlotCache
 from palestra.model import logits_of
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 PREFILL_SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 """New tokens for which graphs are captured; above these it is powers of two."""
+DECODE_SIZES = (4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Replies that are continued at once for which graphs are captured; above these it is all slots."""
 
 
 def prefill_size(tokens: int, requests: int, slots: int) -> tuple[int, int]:
@@ -68,7 +70,7 @@ class Runner:
         self.state = SlotState(slots, context_tokens, model.device)
         self.decoder = decoder_of(model, cache, context_tokens)
         self._on_gpu = model.device.type == "cuda"
-        self._decoders: dict[int, Callable[[], None]] = {}
+        self._decoders: dict[int, tuple[Tensor, Callable[[], None]]] = {}
         self._prefills: dict[tuple[int, int], tuple[PrefillInputs, Callable[[], None]]] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._on_gpu else None
         self._beside = torch.cuda.Stream() if self._on_gpu else None
@@ -97,13 +99,17 @@ class Runner:
                 memory[rows, :, :tokens] = memory[source, :, :tokens]
 
     @torch.no_grad()
-    def decode(self, rows: int, steps: int) -> Flags:
-        """Draw `steps` more tokens for those of the first `rows` slots whose replies go on."""
-        rows = min(1 << (rows - 1).bit_length(), self.slots)
-        if rows not in self._decoders:
-            self._decoders[rows] = self._captured(lambda: self._decode(rows))
+    def decode(self, slots: list[int], steps: int) -> Flags:
+        """Draw `steps` more tokens for those of the given slots whose replies go on."""
+        size = next((size for size in DECODE_SIZES if size >= len(slots)), self.slots)
+        size = min(size, self.slots)
+        if size not in self._decoders:
+            rows = torch.full((size,), self.slots, device=self.model.device)
+            self._decoders[size] = (rows, self._captured(lambda: self._decode(rows)))
+        rows, replay = self._decoders[size]
+        rows.copy_(pinned(torch.tensor([*slots, *[self.slots] * (size - len(slots))]), rows.device), non_blocking=True)
         for _ in range(steps):
-            self._decoders[rows]()
+            replay()
         self._chunks += 1
         if not self._on_gpu:
             return Flags(self._chunks, self.state.active.clone(), self.state.produced.clone(), None)
@@ -130,7 +136,7 @@ class Runner:
             ids, logprobs = self.state.reply_ids[slots], self.state.reply_logprobs[slots]
         else:
             with torch.cuda.stream(self._beside):
-                rows = torch.tensor(slots).pin_memory().to(self.model.device, non_blocking=True)
+                rows = pinned(torch.tensor(slots), self.model.device).to(self.model.device, non_blocking=True)
                 longest = max(lengths)
                 ids = self.state.reply_ids[rows, :longest].cpu()
                 logprobs = self.state.reply_logprobs[rows, :longest].cpu()
@@ -163,17 +169,18 @@ class Runner:
         state.active[rows] = (rows < self.slots).long()
         kernels.draw(logits_of(self.model, hidden_TD[inputs["last"]]), rows, state)
 
-    def _decode(self, rows: int) -> None:
-        state, numbers = self.state, torch.arange(rows, device=self.model.device)
-        is_active, position_B = state.active[:rows] > 0, state.positions[:rows]
+    def _decode(self, rows_B: Tensor) -> None:
+        state = self.state
+        is_active, position_B = state.active[rows_B] > 0, state.positions[rows_B]
         lengths_B = torch.where(is_active, position_B + 1, 1)
+        cache_rows_B = rows_B.clamp(max=self.slots - 1)  # padding has an entry in the state and none in the cache, and rests anyway
 
         def attend(query: Tensor, layer: int, scale: float) -> Tensor:
-            return kernels.attend_one(query, self.cache.keys[layer], self.cache.values[layer], numbers, lengths_B, scale=scale)
+            return kernels.attend_one(query, self.cache.keys[layer], self.cache.values[layer], cache_rows_B, lengths_B, scale=scale)
 
         write_at_B = torch.where(is_active, position_B, self.cache.scratch)
-        at = NewPlaces(position_B.clamp(max=self.context_tokens - 1), numbers, write_at_B)
-        kernels.draw(logits_of(self.model, self.decoder(state.ids[:rows], at, attend)), numbers, state)
+        at = NewPlaces(position_B.clamp(max=self.context_tokens - 1), cache_rows_B, write_at_B)
+        kernels.draw(logits_of(self.model, self.decoder(state.ids[rows_B], at, attend)), rows_B, state)
 
 
 SHARED_AT_LEAST = 64
@@ -223,8 +230,8 @@ class Graphed(Native):
                 if not self._running and not ahead:
                     break
                 if self._running:
-                    rows = max(self._slots[request.session].index for request in self._running) + 1
-                    ahead.append(self.runner.decode(rows, self.settings.chunk))
+                    slots = [self._slots[request.session].index for request in self._running]
+                    ahead.append(self.runner.decode(slots, self.settings.chunk))
                 if len(ahead) > 1 or not self._running:
                     await self._answer(ahead.popleft())
                 for _ in range(3):

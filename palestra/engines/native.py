@@ -37,7 +37,7 @@ class NativeSettings(Settings):
 
     graphs: bool | None = None
     """Run the model as captured CUDA graphs with kernels of ours. Where not set: on CUDA, if Triton is installed."""
-    chunk: PositiveInt = 4
+    chunk: PositiveInt = 2
     """Tokens that graphs draw between two looks at which replies have ended."""
 
     def build(self, model: PreTrainedModel, context_tokens: int) -> Native:
@@ -88,6 +88,8 @@ class Native:
         self._slots: dict[Session, Slot] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
+        self._is_wave_on = False
+        """Whether some of the requests that are being let in had to wait for the next round."""
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -162,9 +164,10 @@ class Native:
     def _admit(self) -> list[Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
         admitted: list[Request] = []
-        if self._running and len(self._waiting) < self.settings.wave * (len(self._waiting) + len(self._running)):
+        is_wave = len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
+        if self._running and not is_wave and not self._is_wave_on:
             return admitted
-        tokens = 0
+        tokens, self._is_wave_on = 0, False
         for request in self._waiting:
             slot = self._slots.get(request.session)
             if slot is None:
@@ -178,6 +181,7 @@ class Native:
             slot.cached = slot.cached[: len(request.ids) - 1]  # at least one token must be new, to have logits
             tokens += len(request.ids) - len(slot.cached)
             if admitted and tokens > self.settings.prefill_tokens:
+                self._is_wave_on = True
                 break
             admitted.append(request)
         taken = set(map(id, admitted))

@@ -47,6 +47,8 @@ class VLLMSettings(Settings):
     """Keep what earlier turns have computed."""
     enforce_eager: bool = False
     """Without compilation and CUDA graphs: starts in seconds and samples slowly."""
+    seeded: bool = True
+    """A seed for every reply, so that it can be had again. vLLM then draws noise row by row, which costs time at many sequences."""
     inline: bool = True
     """Run vLLM between the episodes' steps instead of in a thread beside them: batches then form by rule, not by arrival."""
     sleep: bool = False
@@ -93,7 +95,7 @@ class VLLM:
         if len(ids) + sampling.max_tokens > self.context_tokens:
             raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(list(ids), _params(sampling), future))
+        self._waiting.append(_Request(list(ids), _params(sampling, seeded=self.settings.seeded), future))
         self._wake()
         return await future
 
@@ -285,7 +287,7 @@ def _leave_weights_unpacked() -> None:
     utils.dispatch_cpu_unquantized_gemm = plain
 
 
-def _params(sampling: Sampling) -> Any:
+def _params(sampling: Sampling, *, seeded: bool = True) -> Any:
     """`Sampling` in vLLM's terms; what vLLM would do otherwise than we mean is refused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -299,7 +301,7 @@ def _params(sampling: Sampling) -> Any:
         max_tokens=sampling.max_tokens,
         stop_token_ids=list(sampling.stop_ids),
         ignore_eos=True,
-        seed=sampling.seed,
+        seed=sampling.seed if seeded else None,
         logprobs=0,
         flat_logprobs=True,
         detokenize=False,
