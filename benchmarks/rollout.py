@@ -25,7 +25,7 @@ from palestra.engines.base import Session
 from palestra.model import load_model
 from palestra.types import Sampling
 
-NEVER = (-1,)
+NEVER = ()
 
 
 def shown(arguments: argparse.Namespace, words: int) -> list[list[list[int]]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from typing import Literal
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -71,6 +72,12 @@ class Batch:
         """Counting anew in each segment."""
         return torch.cat([torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()])
 
+    @property
+    def in_common_S(self) -> list[int]:
+        """The tokens that a segment begins with like the one before it. Never all of them, and none where they are few."""
+        ids_S = numpy.split(self.ids_T.cpu().numpy(), self.lengths_S.cumsum(0).tolist()[:-1])
+        return [0, *(_alike(one, other) for one, other in pairwise(ids_S))]
+
     def with_(self, **tensors: Tensor) -> Batch:
         return replace(self, **tensors)
 
@@ -110,20 +117,60 @@ class Batch:
         unit_S = self.unit_S("group" if unit == "group" else "trajectory")
         units = int(unit_S.max()) + 1
         for part in torch.randperm(units, generator=generator).to(unit_S.device).tensor_split(min(parts, units)):
-            yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in part]))
+            numbers = part.sort().values  # trajectories of a group stay side by side: they begin alike
+            yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in numbers]))
 
     def rows(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
-        """Pieces of at most `max_tokens` tokens, each for one forward pass. Units stay whole, even one that alone is longer."""
+        """Pieces of at most `max_tokens` tokens to compute, each for one forward pass. Units stay whole, even one that alone is longer."""
+        common_S = self.in_common_S
+        own_S = [length - common for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)]
         start = begun = used = 0
         for _, same in groupby(self.unit_S(unit).tolist()):
             members = len(list(same))
-            length = int(self.lengths_S[start : start + members].sum())
+            length = sum(own_S[start : start + members])
             if used and used + length > max_tokens:
                 yield self.take(torch.arange(begun, start, device=self.ids_T.device))
-                begun, used = start, 0
+                begun, used = start, common_S[start]
             start, used = start + members, used + length
         if used:
             yield self.take(torch.arange(begun, start, device=self.ids_T.device))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What segments have in common with the one before them is computed once, as its hidden states depend on nothing that follows."""
+
+    kept_R: Tensor
+    """The tokens that are computed."""
+    place_T: Tensor
+    """Where each token is among those."""
+    new_S: list[int]
+    """How many of those belong to each segment."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Sharing:
+        lengths, common = batch.lengths_S.tolist(), batch.in_common_S
+        new = [length - shared for length, shared in zip(lengths, common, strict=True)]
+        kept, places, start, computed = [], [], 0, 0
+        last = torch.empty(0, dtype=torch.long)
+        for length, shared, own in zip(lengths, common, new, strict=True):
+            kept.append(torch.arange(start + shared, start + length))
+            last = torch.cat([last[:shared], torch.arange(computed, computed + own)])
+            places.append(last)
+            start, computed = start + length, computed + own
+        device = batch.ids_T.device
+        return cls(torch.cat(kept).to(device), torch.cat(places).to(device), new)
+
+
+SHARED_AT_LEAST = 16
+"""Tokens in common that are worth the trouble."""
+
+
+def _alike(one: numpy.ndarray, other: numpy.ndarray) -> int:
+    most = min(len(one), len(other) - 1)
+    differs = (one[:most] != other[:most]).nonzero()[0]
+    common = int(differs[0]) if len(differs) else most
+    return common if common >= SHARED_AT_LEAST else 0
 
 
 def chosen_per_segment(batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ import logging
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -30,6 +30,9 @@ from transformers import (
 )
 from transformers.modeling_utils import AttentionInterface
 from transformers.utils import logging as transformers_logging
+
+if TYPE_CHECKING:
+    from palestra.batch import Sharing
 
 log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the display
@@ -77,28 +80,60 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Tenso
 
 
 class PackedLayout:
-    """Segments end to end: each token sees its own segment, up to itself."""
+    """Segments end to end: each token sees its own segment, up to itself. What segments share is there once."""
 
-    def __init__(self, lengths: list[int]) -> None:
+    def __init__(self, lengths: list[int], shared: Sharing | None = None) -> None:
         self.lengths = lengths
-        self._bounds: Tensor | None = None
+        self.new = lengths if shared is None else shared.new_S
+        self.places = None if shared is None or shared.new_S == lengths else shared.place_T
+        self._bounds: tuple[Tensor, Tensor] | None = None
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+        if self.places is not None:
+            key, value = (Spread.apply(x, self.places) for x in (key, value))
         if query.device.type == "cuda" and query.dtype != torch.float32:
             return self._attend_at_once(query, key, value, scale)
-        pieces = zip(*(x.split(self.lengths, dim=2) for x in (query, key, value)), strict=True)
-        return torch.cat([sdpa(q, k, v, scale=scale, is_causal=True) for q, k, v in pieces], dim=2)
+        pieces = zip(query.split(self.new, dim=2), *(x.split(self.lengths, dim=2) for x in (key, value)), strict=True)
+        return torch.cat([_attend_piece(q, k, v, scale) for q, k, v in pieces], dim=2)
 
     def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """By flash attention over sequences of any lengths, which takes half precision only."""
         if self._bounds is None:
-            bounds = [0, *accumulate(self.lengths)]
-            self._bounds = torch.tensor(bounds, dtype=torch.int32, device=query.device)
-        longest = max(self.lengths)
+            new, whole = (torch.tensor([0, *accumulate(n)], dtype=torch.int32, device=query.device) for n in (self.new, self.lengths))
+            self._bounds = (new, whole)
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        out = varlen_attn(q, k, v, self._bounds, self._bounds, longest, longest, scale=scale, window_size=(-1, 0), **_GROUPED)
+        longest = (max(self.new), max(self.lengths))
+        out = varlen_attn(q, k, v, *self._bounds, *longest, scale=scale, window_size=(-1, 0), **_GROUPED)
         assert isinstance(out, Tensor)
         return out.transpose(0, 1)[None]
+
+
+def _attend_piece(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """The last tokens of a segment, or all of them, against all of it."""
+    new, whole = query.shape[2], key.shape[2]
+    if new == whole:
+        return sdpa(query, key, value, scale=scale, is_causal=True)
+    mask = torch.ones(new, whole, dtype=torch.bool, device=query.device).tril_(whole - new)
+    return sdpa(query, key, value, scale=scale, mask=mask)
+
+
+class Spread(torch.autograd.Function):
+    """Tokens to all places that have them in common; backwards their gradients are added up in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.tokens = x.shape[2]
+        return x.index_select(2, places)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        (places,) = ctx.saved_tensors
+        heads, dim = gradient.shape[1], gradient.shape[3]
+        exact = torch.promote_types(gradient.dtype, torch.float32)
+        total = torch.zeros(1, heads, ctx.tokens, dim, device=gradient.device, dtype=exact)
+        return total.index_add_(2, places, gradient.to(exact)).to(gradient.dtype), None
 
 
 _GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}

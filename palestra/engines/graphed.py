@@ -127,7 +127,7 @@ class Runner:
 
     def stop(self, slot: int) -> None:
         """A reply that nobody waits for any more."""
-        self.state.active[slot] = 0
+        self.state.active[slot].zero_()  # and not "= 0", which would wait for all that was asked of the GPU before
 
     def replies(self, slots: list[int], flags: Flags) -> list[tuple[list[int], list[float]]]:
         """The replies of slots that have stopped. Read beside the decoding that goes on: nobody writes to them any more."""
@@ -312,11 +312,9 @@ class Graphed(Native):
                 request.future.set_result(Generation(ids, logprobs, "stop" if stopped else "length", self.version))
 
     def _let_go(self) -> None:
-        for session in self._released:
-            if session in self._slots:
-                self.runner.stop(self._slots[session].index)
         released = {id(session) for session in self._released}
         for request in self._running:
             if id(request.session) in released:
                 self._began.pop(id(request), None)
+                self.runner.stop(self._slots[request.session].index)
         super()._let_go()

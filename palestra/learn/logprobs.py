@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.algos.base import Prediction
-from palestra.batch import Batch
+from palestra.batch import Batch, Sharing
 from palestra.learn.critic import Critic
 from palestra.learn.scores import Scores
 from palestra.model import PackedLayout, hidden_states
@@ -19,28 +19,37 @@ def predict(
     model: PreTrainedModel, batch: Batch, temperature: float, *, critic: Critic | None = None, entropy_gradient: bool = False
 ) -> Prediction:
     """What `model` says of the chosen tokens of a batch that fits into one forward pass."""
-    layout = PackedLayout(batch.lengths_S.tolist())
-    positions_T = batch.positions_T
-    hidden_TD = hidden_states(model, batch.ids_T[None], positions_T[None], layout=layout)[0]
-    chosen = batch.chosen_T.nonzero().flatten()
-    # a token is predicted from the one before it; a segment never begins with a chosen token
-    logp_C, entropy_C = _scored(model, hidden_TD[chosen - 1], batch.ids_T[chosen], temperature)
+    row = _Row(batch)
+    hidden_RD = hidden_states(model, row.ids_R[None], row.positions_R[None], layout=row.layout)[0]
+    logp_C, entropy_C = _scored(model, hidden_RD[row.before_C], batch.ids_T[batch.chosen_T], temperature)
     if not entropy_gradient:
         entropy_C = entropy_C.detach()
     if critic is None:
         return Prediction(logp_C, entropy_C)
-    value_T = critic.output_of(hidden_TD) if critic.trunk is None else critic(batch.ids_T, positions_T, layout)
-    return Prediction(logp_C, entropy_C, value_T[chosen - 1])
+    value_R = critic.output_of(hidden_RD) if critic.trunk is None else critic(row.ids_R, row.positions_R, row.layout)
+    return Prediction(logp_C, entropy_C, value_R[row.before_C])
 
 
 def estimate(model: PreTrainedModel, critic: Critic, batch: Batch) -> tuple[Tensor, Tensor]:
     """What the critic expects before each chosen token, and after the last token of each segment."""
-    layout = PackedLayout(batch.lengths_S.tolist())
+    row = _Row(batch)
     if critic.trunk is None:
-        value_T = critic.output_of(hidden_states(model, batch.ids_T[None], batch.positions_T[None], layout=layout)[0])
+        value_R = critic.output_of(hidden_states(model, row.ids_R[None], row.positions_R[None], layout=row.layout)[0])
     else:
-        value_T = critic(batch.ids_T, batch.positions_T, layout)
-    return value_T[batch.chosen_T.nonzero().flatten() - 1], value_T[batch.lengths_S.cumsum(0) - 1]
+        value_R = critic(row.ids_R, row.positions_R, row.layout)
+    return value_R[row.before_C], value_R[row.last_S]
+
+
+class _Row:
+    """The tokens of a forward pass: those of a batch, with what its segments have in common left out."""
+
+    def __init__(self, batch: Batch) -> None:
+        shared = Sharing.of(batch)
+        self.ids_R, self.positions_R = batch.ids_T[shared.kept_R], batch.positions_T[shared.kept_R]
+        self.layout = PackedLayout(batch.lengths_S.tolist(), shared)
+        # a token is predicted from the one before it; a segment never begins with a chosen token
+        self.before_C = shared.place_T[batch.chosen_T.nonzero().flatten() - 1]
+        self.last_S = shared.place_T[batch.lengths_S.cumsum(0) - 1]
 
 
 def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,11 @@
 """How trajectories become tensors, by hand."""
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palestra.algos.grpo import GRPO
-from palestra.batch import pack
+from palestra.batch import Sharing, pack
 from palestra.types import Stop
 from tests.helpers import trajectory
 
@@ -43,11 +45,39 @@ def test_take_split_and_rows_keep_tokens_with_their_owners():
     assert [row.owner_C.tolist() for row in rows] == [[0, 1, 1], [2, 2, 2], [3, 3, 3, 3]]
     halves = list(batch.split(2, torch.Generator().manual_seed(0)))
     order = torch.randperm(4, generator=torch.Generator().manual_seed(0)).tolist()
-    assert [half.owner_S.tolist() for half in halves] == [order[:2], order[2:]]
+    parts = [sorted(order[:2]), sorted(order[2:])]  # drawn at random, and within a part in the order of play
+    assert [half.owner_S.tolist() for half in halves] == parts
     assert [half.ids_T.tolist() for half in halves] == [
-        [token for i in half for token in (10 * i, *[10 * i + 1] * (i + 1))] for half in (order[:2], order[2:])
+        [token for i in part for token in (10 * i, *[10 * i + 1] * (i + 1))] for part in parts
     ]
-    assert halves[0].owner_C.tolist() == [i for i in order[:2] for _ in range(i + 1)]
+    assert halves[0].owner_C.tolist() == [i for i in parts[0] for _ in range(i + 1)]
+
+
+def test_what_segments_begin_with_alike_is_computed_once():
+    opening = list(range(100, 120))
+    segments = [[*opening, 1, 2], [*opening, 1, 3, 4], [*opening[:17], 5], [6, 7]]
+    batch = pack([[trajectory(("see", ids[:-1]), ("say", ids[-1:])) for ids in segments]])
+    shared = Sharing.of(batch)
+    # lengths 22, 23, 18, 2: the second goes on after 21 tokens of the first, the third after 17, the fourth has nothing in common
+    assert batch.in_common_S == [0, 21, 17, 0]
+    assert shared.new_S == [22, 2, 1, 2]
+    assert batch.ids_T[shared.kept_R].tolist() == [*segments[0], 3, 4, 5, 6, 7]
+    assert batch.ids_T[shared.kept_R][shared.place_T].tolist() == [token for ids in segments for token in ids]
+    assert shared.place_T.tolist() == [*range(22), *range(21), 22, 23, *range(17), 24, 25, 26]
+    # rows of 25 tokens to compute: the first three need 22 + 2 + 1
+    assert [row.lengths_S.tolist() for row in batch.rows(25)] == [[22, 23, 18], [2]]
+    # and of 23: a row that begins with the second computes all of it
+    assert [row.lengths_S.tolist() for row in batch.rows(23)] == [[22], [23], [18, 2]]
+
+
+@given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=60), min_size=1, max_size=6))
+def test_sharing_loses_no_token(segments):
+    batch = pack([[trajectory(("see", ids[:-1]), ("say", ids[-1:])) for ids in segments]])
+    shared = Sharing.of(batch)
+    assert batch.ids_T[shared.kept_R][shared.place_T].tolist() == batch.ids_T.tolist()
+    assert batch.positions_T[shared.kept_R][shared.place_T].tolist() == batch.positions_T.tolist()
+    assert sum(shared.new_S) == len(shared.kept_R)
+    assert min(shared.new_S) >= 1
 
 
 def test_units_stay_whole():

@@ -47,6 +47,27 @@ def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, e
         assert (logp[chosen - 1, ids[chosen]] - prediction.logp_C).abs().max() < 1e-5
 
 
+def test_openings_in_common_are_computed_once_and_learnt_from_by_all(model):
+    """Episodes of a task begin alike, and so may their first replies: log-probs and gradients are those of each segment alone."""
+    opening = [3 + i % 7 for i in range(40)]
+    episodes = [trajectory(("see", opening), ("say", [5, 6, 7 + i // 2]), ("see", [8, 9]), ("say", [4, i])) for i in range(4)]
+    batch = pack([episodes])
+    assert batch.in_common_S == [0, 46, 42, 46]
+
+    def of(batches):
+        model.zero_grad()
+        logp_C = torch.cat([predict(model, each, 1.0).logp_C for each in batches])
+        (logp_C * torch.linspace(-1, 1, len(logp_C))).sum().backward()
+        return logp_C.detach(), [p.grad.clone() for p in model.parameters()]
+
+    together, gradients = of([batch])
+    alone, expected = of([batch.take(torch.tensor([segment])) for segment in range(4)])
+    assert torch.allclose(together, alone, atol=1e-5)
+    for one, other in zip(gradients, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    model.zero_grad()
+
+
 def some_groups():
     return [
         Group(
