@@ -4,9 +4,9 @@
                               [--optim.lr 1e-7 ...]
 
 A step is what `palestra train` does, without evaluations and files. MODEL is a Hugging Face directory; without it the recipe's own model
-is used. Any setting of the recipe can follow as a flag, as with `palestra train`. A first step warms up and is not counted. The JSON file is written anew
-after every step. Tokens sampled a second are over the time of collecting, tokens trained a second over that of preparing and updating;
-episodes whose group has no signal are sampled and not trained on.
+is used. Any setting of the recipe can follow as a flag, as with `palestra train`. A first step warms up and is not counted. The JSON
+file is written anew after every step. Tokens sampled a second are over the time of collecting, tokens trained a second over that of
+preparing and updating; episodes whose group has no signal are sampled and not trained on.
 """
 
 from __future__ import annotations
