@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import torch
 from datasets import Dataset
 from lockstep import Reply, Rollout
@@ -268,7 +269,7 @@ def train(known: argparse.Namespace, config: Config, way: Way, on_row: Callable[
             model=str(known.model),
             reward_funcs=lambda completions, env_reward, **_: env_reward,
             args=settings_of(config, way, steps=known.steps, folder=folder, use_vllm=not known.no_vllm, correct=known.correct),
-            train_dataset=Dataset.from_dict({"prompt": [task.id for task in drawn]}),
+            train_dataset=Dataset(pyarrow.table({"prompt": [task.id for task in drawn]}), fingerprint="tasks"),
             processing_class=tokenizer,
             rollout_func=rollout,
             callbacks=[EachStep(rollout, watch, config.optim.minibatches, on_row)],
