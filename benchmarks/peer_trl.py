@@ -130,6 +130,7 @@ def compared(found: dict[str, Any]) -> dict[str, float]:
         "tokens sampled": mean["sampled_tokens"],
         "tokens of all episodes": mean["collected_tokens"],
         "tokens trained on": mean["trained_tokens"],
+        "tokens computed for that, with padding": mean.get("padded_tokens", mean["trained_tokens"]),
         "tokens sampled/s of generation": mean["sampled_tokens"] / seconds["generation"],
         "tokens trained/s of training": mean["trained_tokens"] / seconds["training"],
         "ms of generation per 1,000 sampled": 1e6 * seconds["generation"] / mean["sampled_tokens"],

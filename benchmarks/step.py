@@ -112,20 +112,18 @@ def one_step(parts: Parts, experience: OnPolicy, state: State) -> tuple[Row, Sta
     began = now()
     with watch.timed("collect"):
         gathered = experience.gather(state, lambda trajectory: None)
-    trained = 0
     with watch.timed("hand_over"):
         parts.engine.rest()
     with watch.timed("prepare"):
         batch = algo.credit(learner.prepare(gathered.groups, algo)) if gathered.groups else None
-    if batch is not None:
-        with watch.timed("update"):
+    with watch.timed("update"):
+        if batch is not None:
             learner.update(batch, algo, lr=config.optim.lr_at(*algo.lr_place(step, config.steps)), step=step)
-        passed = batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch
-        trained = len(passed.ids_T) * config.optim.epochs
     with watch.timed("hand_over"):
         parts.loop.run(parts.engine.load(version=step))
-    seconds = {"total": now() - began, "update": 0.0, **watch.seconds}
-    return row_of(seconds, gathered, algo.has_signal, trained), replace(gathered.state, step=step)
+    seconds = {**watch.seconds, "total": now() - began}
+    trained = 0 if batch is None else len((batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch).ids_T)
+    return row_of(seconds, gathered, algo.has_signal, trained * config.optim.epochs), replace(gathered.state, step=step)
 
 
 def row_of(seconds: dict[str, float], gathered: Gathered, has_signal: Callable[[Any], bool], trained: int) -> Row:
