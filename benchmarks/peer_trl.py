@@ -57,6 +57,7 @@ def run_side(program: str, arguments: list[str], output: Path, timeout_s: float)
             end(child)
     lines = log.read_text(errors="replace").splitlines()
     print("\n".join(lines[-60:] if code else [line for line in lines if line.startswith("step ")]), flush=True)
+    print(f"{program}: {'done' if code == 0 else f'failed ({code})'} after {time.monotonic() - began:.0f} s", flush=True)
     found = json.loads(result.read_text()) if result.exists() else {}
     return found | {
         "exit": code,
