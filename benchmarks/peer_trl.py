@@ -135,7 +135,7 @@ def compared(found: dict[str, Any]) -> dict[str, float]:
         "tokens sampled/s of generation": mean["sampled_tokens"] / seconds["generation"],
         "tokens trained/s of training": mean["trained_tokens"] / seconds["training"],
         "ms of generation per 1,000 sampled": 1e6 * seconds["generation"] / mean["sampled_tokens"],
-        "ms of training per 1,000 trained": 1e6 * seconds["training"] / max(mean["trained_tokens"], 1),
+        "ms of training per 1,000 trained": 1e6 * seconds["training"] / mean["trained_tokens"] if mean["trained_tokens"] else 0.0,
         "ms of training per 1,000 of all": 1e6 * seconds["training"] / mean["collected_tokens"],
         "ms of a step per 1,000 sampled": 1e6 * seconds["total"] / mean["sampled_tokens"],
         "peak memory, GiB": mean["peak_memory_gib"],
