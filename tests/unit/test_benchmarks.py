@@ -1,0 +1,95 @@
+"""Benchmarks run, and what they compare does the same work."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from palestra.agents.render import Renderer
+from palestra.assemble import make_places
+from palestra.config import build
+from palestra.engines.scripted import Scripted
+from palestra.rollout import Arena, Episode, play_all, shared_persona
+from palestra.types import Sampling
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(program, *arguments):
+    command = [sys.executable, str(ROOT / "benchmarks" / program), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_steps_are_measured_phase_by_phase(tmp_path):
+    recipe = ["--recipe", ROOT / "recipes" / "quickstart.toml", "--rollout.tasks", 3, "--threads", 1]
+    printed = run("step.py", *recipe, "--steps", 2, "--json", tmp_path / "steps.json")
+    result = json.loads((tmp_path / "steps.json").read_text())
+    assert [row["is_warm_up"] for row in result["steps"]] == [True, False, False]
+    for row in result["steps"]:
+        seconds = dict(row["seconds"])
+        assert 0 < sum(seconds.values()) - seconds["total"] <= seconds["total"]
+        assert row["episodes"] == 3 * 8
+        assert 0 < row["sampled_tokens"] < row["collected_tokens"]
+        assert (row["trained_tokens"] > 0) == (row["groups_with_signal"] > 0)
+    sampled = [row["sampled_tokens"] for row in result["steps"][1:]]
+    assert result["mean"]["sampled_tokens"] == sum(sampled) / 2
+    assert result["versions"]["torch"]
+    assert printed.splitlines()[-1].split()[0] == "mean"
+
+
+WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
+"""What is said in every turn of an episode; None is what the environment's expert would do."""
+
+
+@pytest.mark.parametrize("spare_tokens", [10_000, 500], ids=["ends by itself", "fills the context"])
+def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare_tokens):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from lockstep import Rollout
+
+    renderer = Renderer(byte_level)
+
+    def settings(context):
+        agent = {"example": True, "context_tokens": context, "reply_tokens": 200}
+        return build({"env": {"name": "textcraft"}, "agent": agent, "horizon": {"turns": 5}, "rollout": {"tasks": 2, "group": 2}})
+
+    def generate(trainer, prompts):
+        kinds = [kind for play, kind in zip(lockstep.plays, WORDS, strict=True) if not play.is_over]
+        live = [play for play in lockstep.plays if not play.is_over]
+        replies = [renderer.reply_ids(WORDS[kind] or f"Action: {play.env.expert()}")[:200] for play, kind in zip(live, kinds, strict=True)]
+        return [(reply, [-1.0] * len(reply)) for reply in replies]
+
+    async def script(session, sampling):
+        return WORDS[session.id] or f"Action: {await session.env.expert()}"
+
+    longest = Rollout(settings(20_000), renderer, generate)
+    lockstep = longest
+    tasks = list(lockstep.tasks.values())[:4]
+    lockstep([task.id for task in tasks], None)
+    config = settings(max(len(play.prompt_ids) for play in longest.plays) + spare_tokens)
+    lockstep = Rollout(config, renderer, generate)
+    returned = lockstep([task.id for task in tasks], None)
+
+    places = make_places(config, {"textcraft": lockstep.envs[0]}, byte_level)
+    sampling = Sampling(max_tokens=200, stop_ids=shared_persona(places).renderer.stop_ids)
+    arena = Arena(places, Scripted(script, renderer), sampling)
+    episodes = [Episode(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)]
+    played, _ = asyncio.run(play_all(arena, episodes))
+
+    for number, (trajectory, play) in enumerate(zip(played, lockstep.plays, strict=True)):
+        (stream,) = trajectory.segments
+        end = max(place for place, chosen in enumerate(stream.mask) if chosen) + 1  # TRL has no use for a last observation
+        assert returned["prompt_ids"][number] + returned["completion_ids"][number] == stream.ids[:end]
+        assert [0] * len(play.prompt_ids) + returned["env_mask"][number] == stream.mask[:end]
+        assert returned["logprobs"][number] == [-1.0 if chosen else 0.0 for chosen in returned["env_mask"][number]]
+        assert (play.reward, play.success, play.turns) == (trajectory.reward, bool(trajectory.success), len(trajectory.turns))
+    stops = {kind: str(t.stop) for kind, t in zip(WORDS, played, strict=True)}
+    assert stops["cut"] == "length"
+    assert stops["unreadable"] == ("horizon" if spare_tokens == 10_000 else "context")
+    counts = lockstep.counts()
+    assert counts["sampled_tokens"] == sum(t.sampled_tokens for t in played)
+    assert counts["turns"] == sum(len(t.turns) for t in played)
