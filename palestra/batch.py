@@ -76,7 +76,7 @@ class Batch:
     def in_common_S(self) -> list[int]:
         """The tokens that a segment begins with like the one before it. Never all of them, and none where they are few."""
         ids_S = numpy.split(self.ids_T.cpu().numpy(), self.lengths_S.cumsum(0).tolist()[:-1])
-        return [0, *(_alike(one, other) for one, other in pairwise(ids_S))]
+        return [0, *(_alike(one, other) for one, other in pairwise(ids_S))][: len(self.lengths_S)]
 
     def with_(self, **tensors: Tensor) -> Batch:
         return replace(self, **tensors)

@@ -68,6 +68,7 @@ def test_what_segments_begin_with_alike_is_computed_once():
     assert [row.lengths_S.tolist() for row in batch.rows(25)] == [[22, 23, 18], [2]]
     # and of 23: a row that begins with the second computes all of it
     assert [row.lengths_S.tolist() for row in batch.rows(23)] == [[22], [23], [18, 2]]
+    assert list(batch.take(torch.tensor([], dtype=torch.long)).rows(23)) == []
 
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=60), min_size=1, max_size=6))
