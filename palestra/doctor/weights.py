@@ -146,7 +146,7 @@ def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float
 def check_packing(parts: Parts, played: Played) -> Verdict:
     """Of several segments in one row, and of each in a row of its own."""
     learner = parts.learner
-    limit = 1e-4 if learner.model.dtype == torch.float32 else 2e-2
+    limit = 1e-4 if learner.model.dtype == torch.float32 else 5e-2
     batch = learner.prepare(one_group(played.trajectories), GRPO())
     if len(batch.lengths_S) < 2:
         return Verdict(False, None, "only one segment was played: there is nothing to pack")
