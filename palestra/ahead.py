@@ -56,6 +56,8 @@ class Ahead(Experience):
         if state.step == self.run.config.steps:
             yield
             return
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())  # on which the weights were handed over
         playing = _Playing(lambda: self._play(state, on_done), self.parts.loop)
         try:
             yield
@@ -76,7 +78,6 @@ class Ahead(Experience):
         """In the thread, and on a stream of its own: the barrier waits for all of it."""
         if self._stream is None:
             return self.source.gather(state, on_done)
-        self._stream.wait_stream(torch.cuda.default_stream())  # whatever was handed over or evaluated at the barrier
         with torch.cuda.stream(self._stream):
             gathered = self.source.gather(state, on_done)
             self._stream.synchronize()
