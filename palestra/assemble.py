@@ -97,9 +97,10 @@ class Parts:
         return tasks
 
     def close(self) -> None:
-        for place in self.arena.places.values():
-            self.loop.run(place.pool.close())
-        self.loop.close()
+        if not self.loop.get_loop().is_running():  # else a thread was left behind in it
+            for place in self.arena.places.values():
+                self.loop.run(place.pool.close())
+            self.loop.close()
         for env in self.envs.values():
             env.close()
 
@@ -124,7 +125,8 @@ def assemble(config: Config) -> Parts:
     model, tokenizer = make_model(config, envs)
     places = make_places(config, envs, tokenizer)
     renderer = shared_persona(places).renderer
-    engine: Engine = config.engine.build(model, config.agent.context_tokens)  # type: ignore[attr-defined]
+    apart = {"beside_learner": True} if config.rollout.ahead else {}
+    engine: Engine = config.engine.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
     learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed, critic=config.algo.critic_settings)

@@ -36,6 +36,8 @@ class Batch:
     """The turn (0..U-1) in which a token was chosen."""
     sampled_logp_C: Tensor
     """As the engine returned them."""
+    version_C: Tensor
+    """Of the weights that sampled the token."""
     reward_N: Tensor
     group_N: Tensor
     """Trajectories of one task share a number."""
@@ -221,6 +223,7 @@ def pack(
         owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns]),
         anchor_U=torch.tensor([anchors[place] for place in seen]),
         sampled_logp_C=sampled_logp_C,
+        version_C=torch.tensor([v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]),
         old_logp_C=sampled_logp_C,
         reward_N=torch.tensor([float(sum(own)) for own in rewards]),
         group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group]),

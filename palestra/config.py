@@ -171,6 +171,21 @@ class RolloutSettings(Settings):
     """How often an episode that a fault ended is begun anew."""
     redraws: NonNegativeInt = 0
     """Dynamic sampling: rounds in which groups without a signal are replaced by fresh ones."""
+    ahead: int = Field(default=0, ge=0, le=1)
+    """1: the episodes of the next step are played while the learner learns from this one's, with the weights as they were before."""
+    carry: NonNegativeInt = 0
+    """Groups that may still be being played when a step ends. They go on with the new weights and count for a later step."""
+
+    @property
+    def is_overlapped(self) -> bool:
+        """Whether episodes of older weights are learnt from."""
+        return self.ahead > 0 or self.carry > 0
+
+    @model_validator(mode="after")
+    def _fresh_or_carried(self) -> RolloutSettings:
+        if self.carry and self.redraws:
+            raise ValueError(f"redraws ({self.redraws}) and carry ({self.carry}): groups are either redrawn or carried, not both")
+        return self
 
 
 class WarmStart(Settings):
@@ -260,6 +275,10 @@ class Config(Settings):
         if isinstance(self.model, NewModel) and self.dtype != "float32":
             raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
         self._check_idle()
+        objection = self.algo.objection_to_older_weights
+        if self.rollout.is_overlapped and objection:
+            name = "ahead" if self.rollout.ahead else "carry"
+            raise ValueError(f"rollout.{name} = {getattr(self.rollout, name)}: {self.algo.name} {objection}")
         return self
 
     def _check_place(self, place: Playground) -> None:
@@ -276,12 +295,13 @@ class Config(Settings):
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
         plays = self.algo.source in ("play", "rounds")
-        idle = {"rollout.redraws": self.rollout.redraws != 0} if self.algo.source != "play" else {}
+        only_play = ("redraws", "ahead", "carry")
+        idle = {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play} if self.algo.source != "play" else {}
         if not plays:
             default = RolloutSettings()
             idle |= {f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name) for name in ("tasks", "group")}
             idle["horizon.kind"] = self.horizon.kind != "fixed"
-        does = "draws no tasks anew" if plays else "plays no episodes while training"
+        does = "does not play every step" if plays else "plays no episodes while training"
         for name, is_set in idle.items():
             if is_set:
                 table, field = name.split(".")

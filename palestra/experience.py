@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from palestra import data
 from palestra.algos.dpo import DPO
 from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts, Stream, TaskDraw
+from palestra.carry import Begun, InPlay
 from palestra.config import Config, ConfigError, Playground
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
@@ -37,17 +39,27 @@ class Gathered:
     """What was played, where anything was."""
 
 
-class Experience(Protocol):
+class Experience(ABC):
     """A source of trajectories. All that it remembers is in the state and in the run folder."""
 
-    def gather(self, state: State, on_done: OnDone) -> Gathered: ...
+    @abstractmethod
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        """What the step after `state` learns from."""
+
+    def meanwhile(self, state: State, on_done: OnDone) -> AbstractContextManager[None]:
+        """Around the learner's work: a source may gather for the step after `state` beside it."""
+        return nullcontext()
+
+    def files(self) -> dict[str, bytes]:
+        """What goes into a checkpoint, by file name."""
+        return {}
 
 
 def experience_of(run: Run, parts: Parts, state: State) -> Experience:
     """The source that the run's algorithm learns from, as it is after `state`."""
     algo = run.config.algo
     if algo.source == "play":
-        return OnPolicy(parts)
+        return Carried(parts) if run.config.rollout.carry or state.in_flight else OnPolicy(parts)
     if isinstance(algo, AgentEvol):
         return Rounds(run, parts, algo, state)
     if isinstance(algo, SFT):
@@ -62,7 +74,7 @@ def experience_of(run: Run, parts: Parts, state: State) -> Experience:
     raise ConfigError(f"algo.name = {algo.name!r}: there is no source of {algo.source} for it")
 
 
-class OnPolicy:
+class OnPolicy(Experience):
     """Every step plays fresh episodes with the weights as they are."""
 
     def __init__(self, parts: Parts) -> None:
@@ -70,15 +82,33 @@ class OnPolicy:
         self.tasks = TaskDraw(parts, parts.config.seed)
 
     def gather(self, state: State, on_done: OnDone) -> Gathered:
-        collected, state = play_step(self.parts, self.tasks, state, on_done)
-        algo = self.parts.config.algo
-        groups = [group for group in collected.groups if algo.learnable(group)]
-        if not groups:
-            log.warning("no episode of this step may be learnt from")
-        return Gathered(groups, state, collected)
+        return played(self.parts.config, *play_step(self.parts, self.tasks, state, on_done))
 
 
-class Stored:
+class Carried(Experience):
+    """Every step adds fresh groups to those in play, and takes the first that are complete."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.tasks = TaskDraw(parts, parts.config.seed)
+        self.in_play = InPlay(parts.arena, parts.config.seed)
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        config, drawn = self.parts.config, dict(state.tasks_drawn)
+        rollout, assigned = config.rollout, assigner(config, state)
+        new = [begun for begun in state.in_flight if begun not in self.in_play.begun]  # after a resume they are begun anew
+        wanted = min(rollout.tasks + rollout.carry, rollout.tasks * (config.steps - state.step))  # no more than will be learnt from
+        first = 0
+        for _ in range(wanted - len(state.in_flight)):
+            assignment = assigned(self.tasks.next(drawn))
+            new.append(Begun(assignment, state.step + 1, first))
+            first += assignment.episodes
+        collected = self.parts.loop.run(self.in_play.collect(new, rollout.tasks, on_done))
+        after = replace(state, tasks_drawn=drawn, success=_with_success(state, collected), in_flight=self.in_play.begun)
+        return played(config, collected, after)
+
+
+class Stored(Experience):
     """Every step takes the next few of a fixed set of groups."""
 
     def __init__(self, groups: list[Group], batch: int, seed: int) -> None:
@@ -89,7 +119,7 @@ class Stored:
         return Gathered(self.groups.slice(state.step * self.batch, self.batch), state)
 
 
-class Rounds:
+class Rounds(Experience):
     """AgentEvol: a round explores with the policy as it is, keeps what succeeded, and trains the base model on all that was kept."""
 
     def __init__(self, run: Run, parts: Parts, algo: AgentEvol, state: State) -> None:
@@ -103,6 +133,7 @@ class Rounds:
         step, collected = state.step + 1, None
         if self.algo.explores(step):
             collected, state = play_step(self.parts, self.tasks, state, on_done)
+            _stop_if_all_broke(collected)
             self.kept += self._good(collected.trajectories)
             log.info("step %d: %d trajectories to imitate", step, len(self.kept))
         round_, place = divmod(state.step, self.algo.round)
@@ -146,12 +177,7 @@ def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
 def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:
     """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
     config, drawn = parts.config, dict(state.tasks_drawn)
-    places = {place.label: (place, *horizon_of(place, state)) for place in config.playgrounds}
-
-    def assigned(task: Task) -> Assignment:
-        place, horizon, stage = places[task.env]
-        return Assignment(task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline)
-
+    assigned = assigner(config, state)
     collected = parts.loop.run(
         collect(
             parts.arena,
@@ -164,8 +190,27 @@ def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> t
             on_done=on_done,
         )
     )
-    _stop_if_all_broke(collected)
     return collected, replace(state, tasks_drawn=drawn, success=_with_success(state, collected))
+
+
+def assigner(config: Config, state: State) -> Callable[[Task], Assignment]:
+    """How a task is to be played in the step after `state`."""
+    places = {place.label: (place, *horizon_of(place, state)) for place in config.playgrounds}
+
+    def assigned(task: Task) -> Assignment:
+        place, horizon, stage = places[task.env]
+        return Assignment(task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline)
+
+    return assigned
+
+
+def played(config: Config, collected: Collected, state: State) -> Gathered:
+    """What may be learnt from what was played."""
+    _stop_if_all_broke(collected)
+    groups = [group for group in collected.groups if config.algo.learnable(group)]
+    if not groups:
+        log.warning("no episode of this step may be learnt from")
+    return Gathered(groups, state, collected)
 
 
 def horizon_of(place: Playground, state: State) -> tuple[int, int]:

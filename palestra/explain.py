@@ -17,6 +17,10 @@ def explain(config: Config) -> str:
     lines = []
     if config.algo.source in plays:
         lines += [f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{redraws}", *map(_explain_place, config.playgrounds)]
+        if rollout.ahead:
+            lines.append("the next step is played while this one is learnt from: by weights that are one update older")
+        if rollout.carry:
+            lines.append(f"a step ends with up to {rollout.carry} groups still in play, which go on with the new weights")
     before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"
     return "\n".join([*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())])
 

@@ -31,6 +31,13 @@ def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str,
     return row
 
 
+def of_staleness(collected: Collected, *, version: int) -> dict[str, float]:
+    """By how many updates the weights that sampled a token are behind those that learn from it, over all sampled tokens."""
+    segments = [segment for group in collected.groups for t in group.valid for segment in t.segments]
+    ages = [float(version - own) for s in segments for own, chosen in zip(s.versions, s.mask, strict=True) if chosen]
+    return {"staleness/mean": mean(ages), "staleness/max": max(ages, default=0.0)}
+
+
 def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
     trajectories = [t for group in groups for t in group.trajectories]
     valid = [t for t in trajectories if not t.stop.is_fault]

@@ -46,6 +46,10 @@ class Assignment:
     with_baseline: bool = False
     """Play it once more, greedily."""
 
+    @property
+    def episodes(self) -> int:
+        return self.group + self.with_baseline
+
 
 @dataclass
 class Place:
@@ -168,6 +172,17 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     )
 
 
+async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Trajectory]) -> Trajectory:
+    """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`."""
+    for attempt in range(arena.retries + 1):
+        trajectory = await play_once(arena, episode, attempt)
+        if not trajectory.stop.is_fault:
+            break
+        if attempt < arena.retries:
+            faulted.append(trajectory)
+    return trajectory
+
+
 async def play_all(
     arena: Arena, episodes: Sequence[Episode], *, on_done: Callable[[Trajectory], None] | None = None
 ) -> tuple[list[Trajectory], list[Trajectory]]:
@@ -177,12 +192,7 @@ async def play_all(
 
     async def one(episode: Episode) -> Trajectory:
         async with gate:
-            for attempt in range(arena.retries + 1):
-                trajectory = await play_once(arena, episode, attempt)
-                if not trajectory.stop.is_fault:
-                    break
-                if attempt < arena.retries:
-                    faulted.append(trajectory)
+            trajectory = await play_until_sound(arena, episode, faulted)
         if on_done is not None:
             on_done(trajectory)
         return trajectory
@@ -208,13 +218,13 @@ async def collect(
     number = itertools.count()
     waiting = list(assignments)
     for round_ in range(redraws + 1):
-        episodes = [episode for assignment in waiting for episode in _episodes(assignment, number, seed, step)]
+        episodes = [episode for assignment in waiting for episode in episodes_of(assignment, number, seed, step)]
         played, faulted = await play_all(arena, episodes, on_done=on_done)
         collected.faulted += faulted
         remaining = iter(played)
         again: list[Assignment] = []
         for assignment in waiting:
-            group = _group(assignment, remaining)
+            group = group_of(assignment, remaining)
             if round_ == redraws or has_signal(group):
                 collected.groups.append(group)
             else:
@@ -226,8 +236,9 @@ async def collect(
     return collected
 
 
-def _episodes(assignment: Assignment, number: Iterator[int], seed: int, step: int) -> Iterator[Episode]:
-    for member in range(assignment.group + assignment.with_baseline):
+def episodes_of(assignment: Assignment, number: Iterator[int], seed: int, step: int) -> Iterator[Episode]:
+    """What the members of a group play; `number` counts the episodes of the step."""
+    for member in range(assignment.episodes):
         n = next(number)
         yield Episode(
             id=f"{step:06d}-{n:04d}",
@@ -241,6 +252,7 @@ def _episodes(assignment: Assignment, number: Iterator[int], seed: int, step: in
         )
 
 
-def _group(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
+def group_of(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
+    """The next of `played`, in the order of `episodes_of`."""
     trajectories = list(itertools.islice(played, assignment.group))
     return Group(assignment.task, trajectories, next(played) if assignment.with_baseline else None)

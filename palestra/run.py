@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from palestra import config as configs
+from palestra.carry import Begun
 from palestra.config import Config, ConfigError
 from palestra.horizon import Progress
 from palestra.types import Trajectory
@@ -31,6 +32,8 @@ class State:
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0
+    in_flight: tuple[Begun, ...] = ()
+    """Groups that were begun and not yet learnt from (`rollout.carry`)."""
 
     def progress(self, env: str) -> Progress:
         """What the horizon's schedule of this environment looks at."""

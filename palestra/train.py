@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from palestra import metrics
+from palestra.ahead import Ahead
 from palestra.assemble import Parts, assemble, held_out
 from palestra.config import ConfigError
 from palestra.display import Display
@@ -18,9 +20,14 @@ from palestra.warm_start import warm_start
 
 
 def train(run: Run, parts: Parts, state: State, display: Display) -> State:
-    """Gather experience, credit, learn, hand the new weights over; again."""
+    """Gather experience, credit, learn, hand the new weights over; again.
+
+    With `rollout.ahead` the next step is played while the learner is at work; weights are handed over when both are done.
+    """
     config, learner, algo = run.config, parts.learner, run.config.algo
     experience = experience_of(run, parts, state)
+    if config.rollout.ahead:
+        experience = Ahead(run, parts, experience, state)
 
     while state.step < config.steps:
         step = state.step + 1
@@ -28,27 +35,29 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
 
         with run.timed("collect"):
             gathered = experience.gather(state, display.episode_done)
-        state = gathered.state
+        state = replace(gathered.state, step=step)
         parts.engine.rest()
 
-        with run.timed("learn"):
+        with experience.meanwhile(state, display.episode_done), run.timed("learn"):
             stats = {}
             if gathered.groups:
                 batch = learner.prepare(gathered.groups, algo)  # packed, with log-probs and values where the algorithm needs them
                 stats = learner.update(algo.credit(batch), algo, lr=config.optim.lr_at(*algo.lr_place(step, config.steps)), step=step)
+        with run.timed("learn"):
             parts.loop.run(parts.engine.load(version=step))
 
-        state = replace(state, step=step, updates_skipped=learner.updates_skipped)
+        state = replace(state, updates_skipped=learner.updates_skipped)
         played = {}
         if gathered.collected is not None:
             run.keep(f"step-{step:06d}", gathered.collected.trajectories)
             played = metrics.of_play(gathered.collected, algo, [place.label for place in config.playgrounds])
+            played |= metrics.of_staleness(gathered.collected, version=step - 1) if config.rollout.is_overlapped else {}
         display.end_step(run.log(step, played | stats))
 
         if config.eval.every and step % config.eval.every == 0 and step < config.steps:
             measure(run, parts, state, "interim", config.eval.interim_tasks, display)
         if step % config.save.every == 0 or step == config.steps:
-            save(run, parts, state)
+            save(run, parts, state, experience.files())
     return state
 
 
@@ -90,9 +99,9 @@ def resume(run: Run, parts: Parts) -> State | None:
     return state
 
 
-def save(run: Run, parts: Parts, state: State) -> None:
+def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None) -> None:
     """A checkpoint of this state; the oldest ones beyond those to keep go."""
-    checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state))
+    checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
     for old in sorted(run.checkpoints.glob("step-*"))[: -run.config.save.keep]:
         checkpoint.remove(old)
 

@@ -152,7 +152,7 @@ class Trajectory:
     """The turns that were allowed."""
     seed: int
     step: int = 0
-    """The training step it was played for."""
+    """The training step that it was begun in."""
     stage: int = 0
     """The stage of the horizon's schedule."""
     reward_scale: float = 1.0
@@ -178,7 +178,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one task, played with the same weights."""
+    """The trajectories of one task, played with the same weights unless they were carried over the end of a step."""
 
     task: Task
     trajectories: list[Trajectory]

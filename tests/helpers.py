@@ -88,6 +88,28 @@ class BreaksForRed(Echo):
         return super().step(action)
 
 
+class WearsOut(Echo):
+    """Breaks for good after so many episodes in all."""
+
+    left = 0
+
+    def reset(self, task):
+        WearsOut.left -= 1
+        if WearsOut.left < 0:
+            raise RuntimeError("worn out")
+        return super().reset(task)
+
+
+class Slow(Echo):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
 class AnswersNothing(Echo):
     def step(self, action):
         return None

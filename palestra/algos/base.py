@@ -79,6 +79,11 @@ class Algorithm(Settings):
         return False
 
     @property
+    def objection_to_older_weights(self) -> str:
+        """Why it cannot learn from episodes that were sampled by older weights; empty where it can."""
+        return "takes no importance ratios, so nothing would make up for episodes of older weights"
+
+    @property
     def learns_only_from_advantages(self) -> bool:
         """Whether a token without an advantage has no gradient, so that it need not be computed."""
         return False

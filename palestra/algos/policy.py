@@ -28,7 +28,8 @@ from palestra.types import Group, Trajectory
 
 
 class Correction(Settings):
-    """Importance weights against the difference between the engine's probabilities and the learner's."""
+    """Importance weights against the difference between the probabilities that sampled a token and the learner's before its update:
+    that between two implementations, and that between older weights and new ones."""
 
     level: Literal["token", "sequence"] = "token"
     cap: PositiveFloat = 2.0
@@ -69,7 +70,7 @@ class PolicyGradient(Algorithm):
     recompute_old: bool = False
     """Take ratios against the learner's own log-probs instead of the engine's."""
     correction: Correction | None = None
-    """Against a mismatch between engine and learner; needs `recompute_old`."""
+    """Against a mismatch between engine and learner, and against older weights; needs `recompute_old`."""
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> PolicyGradient:
@@ -113,6 +114,13 @@ class PolicyGradient(Algorithm):
     @property
     def compares_within_groups(self) -> bool:
         return True
+
+    @property
+    def objection_to_older_weights(self) -> str:
+        """Ratios against the log-probs as sampled make up for older weights, and so does a correction; else nothing would."""
+        if self.recompute_old and self.correction is None:
+            return "takes ratios against the newest weights (recompute_old), so episodes of older ones need algo.correction"
+        return ""
 
     @property
     @abstractmethod

@@ -32,7 +32,7 @@ class Need:
     """Bytes, by what they are for."""
 
     weights: int
-    """The critic's among them, and the exact ones where the model computes in less."""
+    """The critic's among them, the exact ones where the model computes in less, and the engine's where it has its own."""
     training: int
     """Gradients and moments."""
     reference: int
@@ -58,9 +58,10 @@ def estimate(learner: Learner, config: Config, *, row_tokens: int, slots: int) -
     weights = sum(p.nbytes for p in model.parameters())
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
     tokens = max(row_tokens, config.agent.context_tokens)
+    copies = 2 if config.rollout.ahead and isinstance(config.engine, NativeSettings) else 1
     has_own_trunk = learner.critic is not None and learner.critic.trunk is not None
     return Need(
-        weights=weights + critic + master_bytes(learner),
+        weights=copies * weights + critic + master_bytes(learner),
         training=3 * sum(p.nbytes for p in learner.trained().values()),
         reference=weights if config.algo.keeps_reference else 0,
         activations=tokens * bytes_per_token(model) * (2 if has_own_trunk else 1) + logit_bytes(model, tokens),

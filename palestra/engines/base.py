@@ -35,7 +35,10 @@ class Engine(Protocol):
         """The episode is over; its cache can go."""
 
     async def load(self, version: int) -> None:
-        """The weights have changed: forget what was computed with the old ones."""
+        """The learner's weights have changed: take them over and forget what the old ones computed.
+
+        Replies in the making are completed first and no new ones begun, so that each is of one version.
+        """
 
     def rest(self) -> None:
         """Nothing is asked for until the next `load`: memory can be lent to the learner."""

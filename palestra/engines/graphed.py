@@ -152,7 +152,7 @@ class Runner:
             run()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):  # the learner may be at work beside it
             run()
         return graph.replay
 
@@ -202,9 +202,9 @@ def _in_common(one: list[int], other: list[int]) -> int:
 class Graphed(Native):
     """The native engine with its model in graphs: decoding runs ahead of Python by a chunk of tokens."""
 
-    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int) -> None:
-        super().__init__(model, settings, context_tokens)
-        self.runner = Runner(model, self._cache, settings.slots, context_tokens)
+    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
+        super().__init__(model, settings, context_tokens, beside_learner=beside_learner)
+        self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}
         """The first decoding of each running request, by its identity."""
         self._shared: list[tuple[int, int, int]] = []

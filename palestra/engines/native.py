@@ -1,8 +1,9 @@
-"""The in-process engine: torch inference on the learner's own weights, with continuous batching over cache slots."""
+"""The in-process engine: torch inference on the learner's own weights or on a copy, with continuous batching over cache slots."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,14 +41,15 @@ class NativeSettings(Settings):
     chunk: PositiveInt = 2
     """Tokens that graphs draw between two looks at which replies have ended."""
 
-    def build(self, model: PreTrainedModel, context_tokens: int) -> Native:
+    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> Native:
+        """`beside_learner`: it will answer while the learner changes `model`, and so needs weights of its own."""
         if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
-            return Native(model, self, context_tokens)
+            return Native(model, self, context_tokens, beside_learner=beside_learner)
         if self.graphs is False:
-            return Native(model, self, context_tokens)
+            return Native(model, self, context_tokens, beside_learner=beside_learner)
         from palestra.engines.graphed import Graphed
 
-        return Graphed(model, self, context_tokens)
+        return Graphed(model, self, context_tokens, beside_learner=beside_learner)
 
 
 @dataclass(slots=True)
@@ -75,8 +77,10 @@ class Slot:
 class Native:
     """Serves any number of episodes; each keeps a slot from its first turn until it is released."""
 
-    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
+        self._learners = model
+        """The weights that `load` hands over."""
         self.settings = settings
         self.context_tokens = context_tokens
         self.version = 0
@@ -93,6 +97,7 @@ class Native:
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
+        self._is_loading = False
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
         if len(ids) + sampling.max_tokens > self.context_tokens:
@@ -109,16 +114,33 @@ class Native:
         self._wake()
 
     async def load(self, version: int) -> None:
-        """The weights are shared, so they are here already; what the old ones computed is forgotten."""
-        self.version = version
-        for slot in self._slots.values():
-            slot.cached = []
+        """Take the learner's weights over once all replies in the making are complete, so that each is of one version.
+
+        What the old weights computed is forgotten, so episodes that are not over give their slots back until they ask again.
+        """
+        self._is_loading = True
+        try:
+            if self._pump is not None and self._is_serving:
+                await self._pump  # it ends when nothing runs: nobody is let in while weights wait to be handed over
+            if self.model is not self._learners:
+                self._copy_weights()
+            self.version = version
+            for slot in self._slots.values():
+                heapq.heappush(self._free, slot.index)
+            self._slots = {}
+        finally:
+            self._is_loading = False
+        self._wake()
+
+    @torch.no_grad()
+    def _copy_weights(self) -> None:
+        torch._foreach_copy_(list(self.model.parameters()), list(self._learners.parameters()))
 
     def rest(self) -> None:
-        """The weights are the learner's own, and the cache stays."""
+        """The cache stays."""
 
     def _wake(self) -> None:
-        if self._waiting and not self._is_serving:
+        if self._waiting and not self._is_serving and not self._is_loading:
             self._is_serving = True
             self._pump = asyncio.create_task(self._serve())
 
@@ -164,8 +186,8 @@ class Native:
     def _admit(self) -> list[Request]:
         """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
         admitted: list[Request] = []
-        is_wave = len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
-        if self._running and not is_wave and not self._is_wave_on:
+        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
+        if self._is_loading or (self._running and not is_wave):
             return admitted
         tokens, self._is_wave_on = 0, False
         for request in self._waiting:

@@ -54,7 +54,10 @@ class VLLMSettings(Settings):
     sleep: bool = False
     """Lend the memory to the learner between collecting and the next hand-over (CUDA only)."""
 
-    def build(self, model: PreTrainedModel, context_tokens: int) -> VLLM:
+    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> VLLM:
+        """`beside_learner`: it will answer while the learner changes `model`. It has weights of its own anyway, and cannot sleep."""
+        if self.sleep and beside_learner:
+            raise EngineFailed("engine.sleep = true: the engine never rests while rollout.ahead lets it play beside the learner")
         return VLLM(model, self, context_tokens)
 
 

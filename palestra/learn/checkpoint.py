@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ class BadCheckpoint(ValueError):
     """A checkpoint that is not what was written."""
 
 
-def save(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any]) -> None:
-    """Write a checkpoint under a temporary name, make sure it is on disk, and only then give it its name."""
+def save(
+    folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any], others: Mapping[str, bytes] | None = None
+) -> None:
+    """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure it is on disk, and only then name it."""
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -34,6 +37,8 @@ def save(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, sta
     save_file(_moments(learner), draft / OPTIMIZER)
     if learner.critic is not None:
         save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
+    for name, content in (others or {}).items():
+        (draft / name).write_bytes(content)
     digests = {path.name: _digest(path) for path in sorted(draft.iterdir())}
     (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode({**state, "files": digests})))
     for path in draft.iterdir():

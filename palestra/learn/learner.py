@@ -121,6 +121,7 @@ class Learner:
             batch = batch.with_signal(algo.unit)
         critic = self.critic if "value" in algo.needs else None
         tokens = max(len(batch.owner_C), 1)
+        share_of_newest = int((batch.version_C >= step - 1).sum()) / tokens
         sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
         self.optimizer.zero_grad(set_to_none=True)
         for row in batch.rows(self.optim.row_tokens, algo.unit):
@@ -134,7 +135,7 @@ class Learner:
             self.masters.collect()
             means = stats | {"policy/entropy": new.entropy_C.detach()}
             if algo.source == "play":
-                means["policy/mismatch"] = (new.logp_C.detach() - row.sampled_logp_C).abs()
+                means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
             sums["loss"] += loss.detach()
@@ -167,3 +168,13 @@ class Learner:
         self.optimizer.step()
         self.masters.publish()
         return {**norms, "updates_skipped": 0.0}
+
+
+def _gaps(logp_C: Tensor, row: Batch, *, newest: int, share: float) -> dict[str, Tensor]:
+    """How far the learner's log-probs are from those that came with the tokens; `share` of all tokens are of the newest weights.
+
+    For these it is a mismatch between engine and learner; for tokens of older weights it is also what the weights have moved since.
+    """
+    gap_C, is_newest_C = (logp_C - row.sampled_logp_C).abs(), row.version_C >= newest
+    mismatch = {"policy/mismatch": gap_C * is_newest_C / share} if share > 0 else {}
+    return mismatch | ({"policy/drift": gap_C * ~is_newest_C / (1 - share)} if share < 1 else {})

@@ -1,6 +1,7 @@
 """Every engine: ids in, the sampled ids and their log-probs out, whatever else is being served."""
 
 import asyncio
+import copy
 import random
 import sys
 from dataclasses import replace
@@ -183,6 +184,41 @@ def test_new_weights_make_the_engine_forget(model):
     first, second, expected = asyncio.run(scenario())
     assert (first.version, second.version) == (0, 1)
     assert second.ids[0] == expected
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_replies_in_the_making_are_completed_before_the_weights_change(model, deterministic):
+    """Two slots, six callers: two have their replies when `load` is called, and the others wait for the new weights."""
+    engine = native(model, slots=2, deterministic=deterministic)
+
+    async def scenario():
+        sampling = Sampling(max_tokens=30)
+        sessions = [Session(str(n), None) for n in range(6)]
+        replies = [asyncio.create_task(engine.generate([5, n + 2], sampling, sessions[n])) for n in range(6)]
+        while not engine._running:
+            await asyncio.sleep(0)
+        await engine.load(version=1)
+        in_between = [reply.done() for reply in replies]
+        for reply, session in zip(replies, sessions, strict=True):
+            reply.add_done_callback(lambda _, session=session: engine.release(session))
+        for session in sessions[:2]:
+            engine.release(session)
+        return in_between, [(await reply).version for reply in replies]
+
+    in_between, versions = asyncio.run(asyncio.wait_for(scenario(), timeout=30))
+    assert in_between == [True] * 2 + [False] * 4
+    assert versions == [0] * 2 + [1] * 4
+
+
+def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(model):
+    learners = copy.deepcopy(model)
+    engine = NativeSettings(slots=4).build(learners, 1024, beside_learner=True)
+    before = asyncio.run(episode(engine, 0)).segments
+    with torch.no_grad():
+        learners.lm_head.weight.mul_(-1)
+    assert asyncio.run(episode(engine, 0)).segments == before
+    asyncio.run(engine.load(version=1))
+    assert asyncio.run(episode(engine, 0)).segments == asyncio.run(episode(native(learners), 0)).segments != before
 
 
 def test_a_context_that_is_too_long_is_an_error(model):

@@ -104,7 +104,7 @@ def test_it_learns(tmp_path):
 )  # fmt: skip
 def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
     whole = trained(tmp_path / "whole", **overrides)
-    stopped = _stopped_after(3, tmp_path / "halves", overrides)
+    stopped = stopped_after(3, tmp_path / "halves", overrides)
     assert checkpoint.newest(stopped.checkpoints).name == "step-000003"
     resumed = Run.open(stopped.folder)
     run_training(resumed, Display())
@@ -112,7 +112,7 @@ def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
     assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
 
 
-def _stopped_after(steps, folder, overrides):
+def stopped_after(steps, folder, overrides):
     """A run that is killed in the middle of the step after `steps`, when some of it is written and no checkpoint is."""
 
     class Killed(Exception):

@@ -88,6 +88,13 @@ def test_explain_prints_the_objective_with_its_numbers(capsys):
         assert formula in run(capsys, "explain", QUICKSTART, "--algo.name", name)
 
 
+def test_explain_says_what_overlaps(capsys):
+    out = run(capsys, "explain", QUICKSTART, "--rollout.ahead", "1", "--rollout.carry", "5")
+    assert "played while this one is learnt from" in out
+    assert "up to 5 groups still in play" in out
+    assert "play" not in run(capsys, "explain", QUICKSTART)
+
+
 def test_train_help_lists_the_settings_of_the_recipe(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["train", QUICKSTART, "--help"])

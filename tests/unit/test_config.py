@@ -58,6 +58,11 @@ BAD = [
     (["--steps", "-3"], ["steps", "-3", "greater than 0"]),
     (["--stesp", "3"], ["stesp", "3", "steps"]),
     (["--eval.split", "tset"], ["eval.split", "tset", "test"]),
+    (["--rollout.ahead", "2"], ["rollout.ahead", "2", "less than or equal to 1"]),
+    (["--rollout.carry", "2", "--rollout.redraws", "1"], ["redraws (1) and carry (2)", "not both"]),
+    (["--rollout.ahead", "1", "--algo.name", "rft"], ["rollout.ahead", "1", "rft", "no importance ratios"]),
+    (["--rollout.carry", "3", "--algo.recompute_old", "true"], ["rollout.carry", "3", "recompute_old", "algo.correction"]),
+    (["--rollout.ahead", "1", "--algo.name", "evol"], ["rollout.ahead", "1", "no effect", "evol does not play every step"]),
     (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
     (["--env.isolation", "process"], ["env.isolation", "inline"]),
@@ -109,6 +114,14 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
 def test_settings_that_an_algorithm_does_not_use_are_errors(algo, reason):
     with pytest.raises(ConfigError, match=re.escape(reason)):
         build({"algo": algo})
+
+
+@pytest.mark.parametrize("overlap", [{"ahead": 1}, {"carry": 2}])
+def test_what_plays_nothing_overlaps_with_nothing(overlap):
+    with pytest.raises(ConfigError, match=r"rollout\.(ahead|carry) = [12]: has no effect, sft plays no episodes"):
+        build({"algo": {"name": "sft"}, "rollout": overlap})
+    corrected = build({"algo": {"recompute_old": True, "correction": {}}, "rollout": overlap})
+    assert corrected.rollout.is_overlapped
 
 
 def test_every_choice_that_a_flag_can_make_is_known():

@@ -14,7 +14,7 @@ from palestra.algos.gspo import GSPO
 from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
 from palestra.batch import pack
-from palestra.learn.learner import Diverged, Learner
+from palestra.learn.learner import Diverged, Learner, _gaps
 from palestra.learn.logprobs import predict
 from palestra.learn.schedule import Optim
 from palestra.types import Group, Segment, Stop
@@ -211,3 +211,15 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)
     assert all(torch.allclose(p.grad, expected[name], atol=1e-5) for name, p in model.named_parameters())
     model.zero_grad()
+
+
+def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_apart():
+    # gaps .1 .2 .4 .6; the first two tokens are of version 3, the newest: half of them
+    # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all four tokens
+    (row,) = pack([[trajectory(("say", [1, 2, 3, 4]))]]).rows(100)
+    row = row.with_(sampled_logp_C=torch.zeros(4), version_C=torch.tensor([3, 3, 2, 1]))
+    logp_C = -torch.tensor([0.1, 0.2, 0.4, 0.6])
+    means = {name: value_C.mean().item() for name, value_C in _gaps(logp_C, row, newest=3, share=0.5).items()}
+    assert means == pytest.approx({"policy/mismatch": 0.15, "policy/drift": 0.5})
+    assert list(_gaps(logp_C, row, newest=1, share=1.0)) == ["policy/mismatch"]
+    assert list(_gaps(logp_C, row, newest=4, share=0.0)) == ["policy/drift"]

@@ -1,0 +1,241 @@
+"""Runs that collect beside the learner or carry groups over the end of a step: they learn, repeat themselves, resume and end cleanly."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+from palestra.assemble import assemble
+from palestra.config import build
+from palestra.display import Display
+from palestra.engines.base import EngineFailed
+from palestra.learn import checkpoint
+from palestra.learn.learner import Learner
+from palestra.run import Run, read_trajectories, state_from_dict
+from palestra.train import run_training
+from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
+from tests.helpers import WearsOut
+
+AHEAD = {"rollout.ahead": 1}
+CARRY = {"rollout.carry": 3, "env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
+"""Episodes of up to four turns, which end at different times."""
+
+
+def steps(run):
+    return {row["step"]: row for row in run.metrics() if "reward" in row}
+
+
+def episodes(run, step):
+    return list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+
+
+def turn_versions(trajectory):
+    """The versions of the weights that sampled each turn."""
+    (segment,) = trajectory.segments
+    return [set(segment.versions[slice(*turn.span)]) for turn in trajectory.turns]
+
+
+def is_playing():
+    return any(thread.name == "collecting" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 4}, {"rollout.ahead": 1, "rollout.carry": 4}])
+def test_it_learns(tmp_path, overlap):
+    warm = {"episodes": 100, "noise": 0.5, "updates": 40, "check_every": 2, "check_tasks": 60}
+    run = trained(tmp_path / "run", **{"steps": 30, "rollout.tasks": 12, "warm_start": warm} | overlap)
+    results = {row["phase"]: row["eval/success"] for row in run.metrics() if "eval/success" in row}
+    assert results["warm start"] < 0.3
+    assert results["final"] > 0.7
+
+
+@pytest.mark.parametrize("overlap", [AHEAD, CARRY, AHEAD | CARRY], ids=["ahead", "carry", "both"])
+def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
+    one, other = (trained(tmp_path / name, **overlap, **{"eval.every": 2}) for name in ("one", "other"))
+    assert records(one) == records(other)
+    assert all(torch.equal(value, weights(other)[name]) for name, value in weights(one).items())
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"threads": 2},
+        {"eval.every": 2, "algo.recompute_old": True, "algo.correction.cap": 2.0, "rollout.redraws": 2},
+        {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
+        {"algo.name": "remax", "rollout.group": 2},
+        {"env.name": "tests.helpers:BreaksForRed"},
+    ],
+    ids=["plain", "redraws and correction", "adaptive horizon", "remax", "faults"],
+)
+def test_with_ahead_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
+    whole = trained(tmp_path / "whole", **AHEAD, **overrides)
+    stopped = stopped_after(3, tmp_path / "halves", AHEAD | overrides)
+    assert (checkpoint.newest(stopped.checkpoints) / "ahead.json").is_file()
+    resumed = Run.open(stopped.folder)
+    run_training(resumed, Display())
+    assert records(resumed) == records(whole)
+    assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+
+
+def test_ahead_plays_with_the_weights_of_one_update_before(tmp_path):
+    run = trained(tmp_path / "run", **AHEAD)
+    for step, row in steps(run).items():
+        age = int(step > 1)  # the first step has nothing to be played beside
+        assert {v for t in episodes(run, step) for versions in turn_versions(t) for v in versions} == {step - 1 - age}
+        assert (row["staleness/mean"], row["staleness/max"]) == (age, age)
+        assert not age or "policy/mismatch" not in row  # which would be the age of the weights, too
+        assert ("time/collect_hidden" in row) == (step < 6)
+    assert not is_playing()
+
+
+def test_carried_groups_are_played_on_by_newer_weights_and_counted_once(tmp_path):
+    """Slots for a third of the episodes: those held up must not keep the evaluations in between from theirs."""
+    run = trained(tmp_path / "run", **CARRY, **{"eval.every": 1, "engine.slots": 16})
+    played = {step: episodes(run, step) for step in steps(run)}
+    assert [len({t.task.id for t in each}) for each in played.values()] == [6] * 6
+    assert all(size == 8 for each in played.values() for size in Counter(t.task.id for t in each).values())  # whole groups
+    everything = [t for each in played.values() for t in each]
+    assert len({t.id for t in everything}) == len(everything) == 6 * 6 * 8
+    assert all(len(versions) == 1 for t in everything for versions in turn_versions(t))  # a turn is of one version
+    mixed = [t for t in everything if len(set.union(*turn_versions(t))) > 1]
+    assert mixed  # and an episode of several
+    assert all(versions == sorted(versions) for t in mixed for versions in [[min(v) for v in turn_versions(t)]])
+    assert any(t.step < step for step, each in played.items() for t in each)
+    assert state_of(run).in_flight == ()
+    for step, each in played.items():
+        ages = [step - 1 - version for t in each for version, chosen in zip(*lists(t), strict=True) if chosen]
+        assert steps(run)[step]["staleness/mean"] == pytest.approx(sum(ages) / len(ages))
+        assert steps(run)[step]["staleness/max"] == max(ages)
+
+
+def lists(trajectory):
+    (segment,) = trajectory.segments
+    return segment.versions, segment.mask
+
+
+def state_of(run):
+    return state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_resumed_run_loses_no_carried_group_and_draws_none_twice(tmp_path, ahead):
+    overlap = CARRY | {"rollout.ahead": ahead}
+    whole = trained(tmp_path / "whole", **overlap)
+    stopped = stopped_after(3, tmp_path / "halves", overlap)
+    assert len(state_of(stopped).in_flight) == 3
+    resumed = Run.open(stopped.folder)
+    run_training(resumed, Display())
+    drawn = [Counter((t.id, t.task.id, t.seed) for step in steps(run) for t in episodes(run, step)) for run in (whole, resumed)]
+    assert drawn[0] == drawn[1]
+    assert set(drawn[0].values()) == {1}
+
+
+def test_carrying_can_be_given_up_when_a_run_is_resumed(tmp_path):
+    stopped = stopped_after(3, tmp_path / "run", CARRY)
+    left = {f"{begun.step:06d}-{begun.first:04d}" for begun in state_of(stopped).in_flight}
+    resumed = Run.open(stopped.folder, {"rollout.carry": 0})
+    run_training(resumed, Display())
+    assert left <= {t.id for t in episodes(resumed, 4)}
+    assert {t.step for t in episodes(resumed, 5)} == {5}
+
+
+def test_faults_beside_the_learner_are_faults(tmp_path):
+    run = trained(tmp_path / "run", **AHEAD, **{"env.name": "tests.helpers:BreaksForRed", "steps": 3})
+    assert all(row["faults"] > 0 and "loss" in row for row in steps(run).values())
+
+
+@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 2}])
+def test_worker_processes(tmp_path, overlap):
+    isolated = {"env.isolation": "process", "engine.deterministic": False, "steps": 3, "rollout.tasks": 2, "rollout.group": 2}
+    run = trained(tmp_path / "run", **overlap, **isolated, **{"rollout.concurrency": 4, "eval.tasks": 2, "eval.every": 1})
+    assert len(steps(run)) == 3
+    assert all(row["faults"] == 0 for row in steps(run).values())
+
+
+def test_an_environment_that_breaks_for_good_beside_the_learner_ends_the_run(tmp_path):
+    WearsOut.left = 30 + 3 * 48  # an evaluation and three steps
+    with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*worn out"):
+        trained(tmp_path / "run", **AHEAD, **{"env.name": "tests.helpers:WearsOut"})
+    assert not is_playing()
+
+
+@pytest.mark.parametrize("overlap", [{"rollout.carry": 3}, {"rollout.ahead": 1}])
+def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    class Breaker(Display):
+        def end_step(self, row):
+            monkeypatch.setattr("palestra.engines.native.Native._prefill", fail)
+
+    with pytest.raises((EngineFailed, ExceptionGroup)) as raised:  # alone, or with those of the other episodes
+        run_training(Run.create(tmp_path / "run", build(ECHO, {**CARRY, "rollout.carry": 0} | overlap)), Breaker())
+    errors = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else [raised.value]
+    assert "out of memory" in str(errors[0])
+    assert not is_playing()
+
+
+def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
+    began = threading.Event()
+
+    def update(*_, **__):
+        assert began.wait(10)
+        raise RuntimeError("the learner broke")
+
+    class Watcher(Display):
+        def episode_done(self, trajectory):
+            if threading.current_thread() is not threading.main_thread():
+                began.set()
+
+    monkeypatch.setattr(Learner, "update", update)
+    patient = {"env.name": "tests.helpers:Slow", "env.options.seconds": 0.05}
+    before = time.monotonic()
+    with pytest.raises(RuntimeError, match="the learner broke"):
+        run_training(Run.create(tmp_path / "run", build(ECHO, {**AHEAD, **patient, "eval.tasks": 1})), Watcher())
+    assert not is_playing()
+    assert time.monotonic() - before < 10
+
+
+def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from palestra.config import build\n"
+        "from palestra.display import Display\n"
+        "from palestra.run import Run\n"
+        "from palestra.train import run_training\n"
+        "from tests.e2e.test_training import ECHO\n"
+        "class Printer(Display):\n"
+        "    def end_step(self, row): print(row['step'], flush=True)\n"
+        "config = build(ECHO, {'steps': 10000, 'rollout.ahead': 1, 'eval.tasks': 1, 'save.every': 10000})\n"
+        "run_training(Run.create(Path(sys.argv[1]), config), Printer())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while process.stdout.readline().strip() != "3":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_the_engine_beside_the_learner_has_weights_of_its_own():
+    parts = assemble(build(ECHO, AHEAD))
+    try:
+        own, learners = list(parts.engine.model.parameters()), list(parts.learner.model.parameters())
+        with torch.no_grad():
+            learners[0].add_(1)
+        assert not torch.equal(own[0], learners[0])
+        parts.loop.run(parts.engine.load(version=1))
+        assert all(torch.equal(one, other) for one, other in zip(own, learners, strict=True))
+    finally:
+        parts.close()
