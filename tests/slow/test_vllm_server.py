@@ -31,19 +31,10 @@ def start_server(folder, log):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    command += ["--tokens-only", "--load-format", "dummy", "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "16"]
-    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION, "--enforce-eager"]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--tokens-only", "--load-format", "dummy", "--dtype", "float32"]
+    command += ["--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager"]
+    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION]
     ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     ours["PYTHONPATH"] = str(Path(__file__).parents[2])
     process = subprocess.Popen(command, env={**os.environ, **ours}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
