@@ -34,10 +34,11 @@ class StandIn:
         self.is_paused = False
         self.replies = 0
         self.paths: list[str] = []
+        self.received: set[torch.dtype] = set()
         self.drop_weight = ""
         """A weight that does not arrive."""
         self.fault = ""
-        """hang up | hang | abort | <HTTP status>: for the next `faults` replies."""
+        """hang up | hang | abort | no number | nonsense | an HTTP status: for the next `faults` replies."""
         self.faults = 0
         self.reply_s = 0.0
 
@@ -79,7 +80,8 @@ class StandIn:
         elif self.fault == "nonsense":
             return web.Response(text="<html>hello</html>")
         else:
-            return web.json_response({"error": {"message": "EngineCore encountered\nan issue"}}, status=int(self.fault))
+            error = {"error": {"message": "EngineCore encountered\nan issue"}}
+            return web.json_response(error, status=int(self.fault), headers={"Location": "/elsewhere"} if self.fault == "302" else {})
         return web.Response()
 
     async def control(self, request):
@@ -108,6 +110,7 @@ class StandIn:
     def palestra_load(self, folder):
         assert self.is_paused
         sent = load_file(Path(folder) / WEIGHTS_FILE)
+        self.received = {weight.dtype for weight in sent.values()}
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 if name != self.drop_weight:

@@ -67,6 +67,7 @@ def test_weights_are_rounded_to_the_servers_type(model, start, tmp_path):
     stand_in.model.to(torch.bfloat16)
     stand_in.facts["dtypes"] = ["bfloat16"]
     reload(connect(model, stand_in, dtype="bfloat16", folder=str(tmp_path)))
+    assert stand_in.received == {torch.bfloat16}
     assert not list(tmp_path.iterdir())  # nothing is left of the file
 
 
