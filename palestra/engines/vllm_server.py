@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed, Session
@@ -54,10 +54,10 @@ class VLLMServerSettings(Settings):
     """`engine.name = "vllm-server"`."""
 
     name: Literal["vllm-server"] = "vllm-server"
-    urls: tuple[str, ...] = Field(min_length=1)
-    """Of the running servers, each for this run alone: `http://127.0.0.1:8000`."""
     api_key_env: str = ""
     """The environment variable that holds the servers' API key."""
+    urls: tuple[str, ...] = Field(min_length=1)
+    """Of the running servers, each for this run alone: `http://127.0.0.1:8000`."""
     weights: Literal["folder", "nccl"] = "folder"
     """How weights reach the servers: a file that they can read too, or from GPU to GPU."""
     folder: str = ""
@@ -69,23 +69,24 @@ class VLLMServerSettings(Settings):
     concurrency: PositiveInt = 256
     """Requests that one server has at a time; more than these wait."""
     reply_timeout_s: PositiveFloat = 600.0
-    """For one reply."""
+    """For one reply, its waiting at the server included."""
     load_timeout_s: PositiveFloat = 600.0
     """For each step of a hand-over."""
     retries: NonNegativeInt = 4
     """How often a server is asked again when the connection fails, before it is given up until the next hand-over."""
 
-    @model_validator(mode="after")
-    def _addresses_are_safe(self) -> Self:
-        for url in self.urls:
+    @field_validator("urls")
+    @classmethod
+    def _addresses_are_safe(cls, urls: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
+        for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
-                raise ValueError(f"urls: {url!r}: expected http://HOST:PORT")
-            if parts.scheme == "http" and not _is_loopback(parts.hostname) and not self.api_key_env:
-                raise ValueError(f"urls: {url!r} leaves this host without a key: set api_key_env, or come through a tunnel to 127.0.0.1")
-        if len({url.rstrip("/") for url in self.urls}) < len(self.urls):
-            raise ValueError(f"urls: one of {', '.join(self.urls)} is given twice")
-        return self
+                raise ValueError(f"{url!r}: expected http://HOST:PORT")
+            if parts.scheme == "http" and not _is_loopback(parts.hostname) and not others.data.get("api_key_env"):
+                raise ValueError(f"{url!r} leaves this host without a key: set api_key_env, or come through a tunnel to 127.0.0.1")
+        if len({url.rstrip("/") for url in urls}) < len(urls):
+            raise ValueError("a server is given twice")
+        return urls
 
     def build(self, model: PreTrainedModel, context_tokens: int) -> VLLMServers:
         if find_spec("aiohttp") is None:

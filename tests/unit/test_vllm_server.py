@@ -275,8 +275,8 @@ def test_nccl_needs_a_gpu(model):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"urls": []}, "urls"),
-        ({"urls": ["127.0.0.1:8000"]}, "expected http://HOST:PORT"),
+        ({"urls": []}, "engine.urls"),
+        ({"urls": ["127.0.0.1:8000"]}, "engine.urls = .*expected http://HOST:PORT"),
         ({"urls": ["http://127.0.0.1:8000/v1"]}, "expected http://HOST:PORT"),
         ({"urls": ["http://10.0.0.5:8000"]}, "'http://10.0.0.5:8000' leaves this host without a key: set api_key_env"),
         ({"urls": ["http://localhost.example.org:8000"]}, "leaves this host without a key"),
