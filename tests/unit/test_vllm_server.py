@@ -231,17 +231,29 @@ def test_the_key_comes_from_the_environment(model, start, monkeypatch):
     assert answer(connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY"), [5]).ids
 
 
-def test_a_run_trains_through_a_server(tmp_path):
-    config = build(ECHO, {})
-    policy, _ = make_model(config, make_envs(config))
+@pytest.fixture
+def echo():
+    """A stand-in for the model of a small run, and that run's settings."""
+    policy, _ = make_model(build(ECHO, {}), make_envs(build(ECHO, {})))
     stand_in = StandIn(policy)
     with running(stand_in):
         engine = {"name": "vllm-server", "urls": [stand_in.url], "dtype": "float32"}
-        run = trained(tmp_path / "run", {**ECHO, "steps": 3, "eval": {"tasks": 4}, "engine": engine})
+        yield policy, stand_in, {**ECHO, "steps": 3, "eval": {"tasks": 4}, "engine": engine}
+
+
+def test_a_run_trains_through_a_server(echo, tmp_path):
+    policy, stand_in, settings = echo
+    learnt = weights(trained(tmp_path / "run", settings))
     assert stand_in.mark.endswith("/3")
-    learnt = weights(run)
     assert all(torch.equal(learnt[name], weight) for name, weight in stand_in.model.named_parameters())
     assert not torch.equal(learnt["model.norm.weight"], policy.model.norm.weight)
+
+
+def test_a_run_whose_servers_are_gone_ends_with_one_clear_error(echo, tmp_path):
+    _, stand_in, settings = echo
+    stand_in.fault, stand_in.faults = "500", 99
+    with pytest.raises(EngineFailed, match=f"^no vLLM server is left: {stand_in.url}"):
+        trained(tmp_path / "run", settings)
 
 
 def test_ids_outside_the_vocabulary_are_not_sent(model, start):
