@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
-from palestra.engines.base import Engine, Session
+from palestra.engines.base import Engine, EngineFailed, Session
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool
 from palestra.types import Group, Sampling, Step, Stop, Task, Trajectory, Turn
@@ -197,9 +197,14 @@ async def play_all(
             on_done(trajectory)
         return trajectory
 
-    async with asyncio.TaskGroup() as tasks:
-        jobs = [tasks.create_task(one(episode)) for episode in episodes]
-    return [job.result() for job in jobs], faulted
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            jobs = [tasks.create_task(one(episode)) for episode in episodes]
+    except* EngineFailed as failures:
+        failed = failures.exceptions[0]  # all episodes have the same engine: one of them says it
+    else:
+        return [job.result() for job in jobs], faulted
+    raise failed
 
 
 async def collect(

@@ -1,4 +1,4 @@
-"""What the vLLM engine must do on any device. `engine` is one for all tests: a process has one vLLM."""
+"""What the vLLM engines must do on any device, in process or as servers. `engine` is one for all tests of a class."""
 
 import asyncio
 
@@ -39,13 +39,14 @@ class Contract:
     logprob_error = 1e-3
     """The largest difference from the learner's log-probs."""
 
+    def is_busy(self, engine):
+        raise NotImplementedError
+
     @pytest.fixture(autouse=True)
     def _nothing_is_left_over(self, engine):
         reload(engine)
         yield
-        assert not engine._running
-        assert not engine._waiting
-        assert not engine._llm.has_unfinished_requests()
+        assert not self.is_busy(engine)
 
     @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
     def test_log_probs_are_the_learners_at_the_sampling_temperature(self, engine, temperature):
@@ -114,6 +115,56 @@ class Contract:
         reload(engine)
         assert answer(engine, ids, temperature=0.0).ids == first.ids
 
+    def test_weights_wait_for_replies_in_the_making(self, engine):
+        async def scenario():
+            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=20, stop_ids=())) for i in range(2, 5)]
+            while not self.is_busy(engine):
+                await asyncio.sleep(0)
+            loading = asyncio.create_task(engine.load(3))
+            await asyncio.sleep(0)
+            late = asyncio.create_task(ask(engine, [6, 7]))
+            await asyncio.gather(*asked, loading, late)
+            return [task.result().version for task in (*asked, late)]
+
+        assert asyncio.run(asyncio.wait_for(scenario(), 60)) == [0, 0, 0, 3]
+
+    def test_a_cancelled_episode_is_dropped_and_the_others_go_on(self, engine):
+        async def scenario():
+            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=200, stop_ids=())) for i in range(2, 6)]
+            while not self.is_busy(engine):
+                await asyncio.sleep(0)
+            asked[1].cancel()
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+        outcomes = asyncio.run(asyncio.wait_for(scenario(), 60))
+        assert isinstance(outcomes[1], asyncio.CancelledError)
+        assert [len(outcomes[i].ids) for i in (0, 2, 3)] == [200] * 3
+
+    def test_more_episodes_than_there_is_room_for(self, engine):
+        done = asyncio.run(asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100))
+        assert len(done) == 40
+
+    def test_what_vllm_would_do_otherwise_is_refused(self, engine):
+        with pytest.raises(ValueError, match="log-probs after the cut"):
+            answer(engine, [5], top_p=0.9)
+        with pytest.raises(ValueError, match="vLLM takes 0, or 0.01 to 2.0"):
+            answer(engine, [5], temperature=3.0)
+        with pytest.raises(ValueError, match="exceed the context of 1024"):
+            answer(engine, [2] * 1020)
+
+
+class InProcessContract(Contract):
+    """`engine` is one for all tests because a process has one vLLM."""
+
+    def is_busy(self, engine):
+        return bool(engine._running)
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_left_inside(self, engine):
+        yield
+        assert not engine._waiting
+        assert not engine._llm.has_unfinished_requests()
+
     @pytest.mark.parametrize("name", ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"])
     def test_a_weight_that_changed_is_named(self, engine, name):
         def tamper(model):
@@ -146,31 +197,6 @@ class Contract:
         monkeypatch.undo()
         reload(engine)
 
-    def test_weights_wait_for_replies_in_the_making(self, engine):
-        async def scenario():
-            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=20, stop_ids=())) for i in range(2, 5)]
-            while not engine._running:
-                await asyncio.sleep(0)
-            loading = asyncio.create_task(engine.load(3))
-            await asyncio.sleep(0)
-            late = asyncio.create_task(ask(engine, [6, 7]))
-            await asyncio.gather(*asked, loading, late)
-            return [task.result().version for task in (*asked, late)]
-
-        assert asyncio.run(asyncio.wait_for(scenario(), 60)) == [0, 0, 0, 3]
-
-    def test_a_cancelled_episode_is_dropped_and_the_others_go_on(self, engine):
-        async def scenario():
-            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=200, stop_ids=())) for i in range(2, 6)]
-            while not engine._running:
-                await asyncio.sleep(0)
-            asked[1].cancel()
-            return await asyncio.gather(*asked, return_exceptions=True)
-
-        outcomes = asyncio.run(asyncio.wait_for(scenario(), 60))
-        assert isinstance(outcomes[1], asyncio.CancelledError)
-        assert [len(outcomes[i].ids) for i in (0, 2, 3)] == [200] * 3
-
     @pytest.mark.parametrize("fault", ["step", "ids"])
     def test_a_failure_reaches_everyone_and_the_next_request_is_served(self, engine, monkeypatch, fault):
         async def scenario(third):
@@ -189,16 +215,8 @@ class Contract:
         assert answer(engine, [5]).ids
 
     @pytest.mark.parametrize("inline", [True, False])
-    def test_more_episodes_than_there_is_room_for(self, engine, monkeypatch, inline):
+    def test_in_a_thread_or_between_the_episodes_steps(self, engine, monkeypatch, inline):
         monkeypatch.setattr(engine, "settings", engine.settings.model_copy(update={"inline": inline}))
         assert engine.settings.max_sequences < 40
         done = asyncio.run(asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100))
         assert len(done) == 40
-
-    def test_what_vllm_would_do_otherwise_is_refused(self, engine):
-        with pytest.raises(ValueError, match="log-probs after the cut"):
-            answer(engine, [5], top_p=0.9)
-        with pytest.raises(ValueError, match="vLLM takes 0, or 0.01 to 2.0"):
-            answer(engine, [5], temperature=3.0)
-        with pytest.raises(ValueError, match="exceed the context of 1024"):
-            answer(engine, [2] * 1020)

@@ -5,5 +5,10 @@ from typing import Any
 from palestra.registry import Registry
 
 engines: Registry[Any] = Registry(
-    "engines", {"native": "palestra.engines.native:NativeSettings", "vllm": "palestra.engines.vllm:VLLMSettings"}
+    "engines",
+    {
+        "native": "palestra.engines.native:NativeSettings",
+        "vllm": "palestra.engines.vllm:VLLMSettings",
+        "vllm-server": "palestra.engines.vllm_server:VLLMServerSettings",
+    },
 )

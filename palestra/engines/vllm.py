@@ -10,23 +10,30 @@ import copy
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed, Session
-from palestra.engines.fingerprint import differences, fingerprint, unfused
+from palestra.engines.fingerprint import fingerprint
+from palestra.engines.vllm_common import (
+    LOGPROBS_MODE,
+    check_fingerprints,
+    check_finish,
+    check_ids,
+    check_length,
+    leave_weights_unpacked,
+    named_weights,
+    sampling_arguments,
+    weights_by_our_names,
+)
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
-
-COOLEST, HOTTEST = 0.01, 2.0
-"""Temperatures other than 0 that vLLM takes as they are."""
 
 
 class VLLMSettings(Settings):
@@ -95,8 +102,7 @@ class VLLM:
         self._overwrite_weights()
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
-        if len(ids) + sampling.max_tokens > self.context_tokens:
-            raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
+        check_length(ids, sampling, self.context_tokens)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(list(ids), _params(sampling, seeded=self.settings.seeded), future))
         self._wake()
@@ -113,17 +119,16 @@ class VLLM:
         await future
 
     def rest(self) -> None:
-        if self.settings.sleep and not self._is_resting and not self._is_serving:
+        is_idle = not (self._running or self._waiting or self._hand_overs)
+        if self.settings.sleep and not self._is_resting and is_idle:
             self._settle()
             self._llm.sleep(level=2)  # neither weights nor cache are kept: the next load brings new ones
             self._is_resting = True
 
     def check_weights(self) -> None:
         """Compare vLLM's weights with the learner's, bit for bit after rounding to vLLM's type; a difference is an error."""
-        (wrong,) = self._llm.apply_model(self._wrong_weights)
-        if wrong:
-            more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-            raise EngineFailed(f"vLLM's weights are not the learner's after the hand-over: {'; '.join(wrong[:3])}{more}")
+        ((expected, found),) = self._llm.apply_model(self._fingerprints)
+        check_fingerprints("vLLM's", expected, found)
 
     def _wake(self) -> None:
         if not self._is_serving:
@@ -168,8 +173,7 @@ class VLLM:
         if self._is_resting:
             raise EngineFailed("the engine rests: load the weights before the next reply is asked for")
         for request in able:
-            if min(request.ids) < 0 or max(request.ids) >= self._vocabulary:  # on a GPU this would end the process
-                raise ValueError(f"token ids from {min(request.ids)} to {max(request.ids)} in a vocabulary of {self._vocabulary}")
+            check_ids(request.ids, self._vocabulary)
         self._waiting = self._waiting[len(able) :]
         for request in able:
             number = str(next(self._numbers))
@@ -181,8 +185,7 @@ class VLLM:
         for output in outputs:
             request = self._running.pop(output.request_id)
             (reply,) = output.outputs
-            if reply.finish_reason not in ("stop", "length"):
-                raise EngineFailed(f"vLLM ended a reply for another reason than its length or a stop token: {reply.finish_reason}")
+            check_finish(reply.finish_reason)
             if not request.future.done():
                 logprobs = list(reply.logprobs.logprobs)  # flat: with logprobs=0 there is one number per token
                 request.future.set_result(Generation(list(reply.token_ids), logprobs, reply.finish_reason, self.version))
@@ -217,23 +220,18 @@ class VLLM:
 
     @torch.no_grad()
     def _overwrite_weights(self) -> None:
-        self._llm.apply_model(lambda model: model.load_weights(self._weights()))
+        self._llm.apply_model(lambda model: model.load_weights(named_weights(self.model)))
         self.check_weights()
         if not self._llm.reset_prefix_cache():
             raise EngineFailed("vLLM could not forget what the old weights computed: its cache is in use")
 
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """As checkpoints name them, tied ones once."""
-        for name, parameter in self.model.named_parameters():
-            yield name, parameter.detach()
-
     @torch.no_grad()
-    def _wrong_weights(self, model: Any) -> list[str]:
-        ours = dict(self._weights())
-        shapes = {name: weight.shape for name, weight in ours.items()}
-        theirs = dict(unfused(model.named_parameters(), model.packed_modules_mapping, shapes))
+    def _fingerprints(self, model: Any) -> tuple[dict[str, int], dict[str, int]]:
+        """The learner's, rounded to vLLM's types, and vLLM's."""
+        ours = dict(named_weights(self.model))
+        theirs = weights_by_our_names(model, {name: weight.shape for name, weight in ours.items()})
         rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours.items())
-        return differences(fingerprint(rounded), fingerprint(theirs.items()))
+        return fingerprint(rounded), fingerprint(theirs.items())
 
 
 def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) -> Any:
@@ -253,7 +251,7 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
         raise EngineFailed(f"engine.sleep = true: vLLM can only sleep on a CUDA device, not on {model.device}")
     memory: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory}
     if model.device.type == "cpu":
-        _leave_weights_unpacked()
+        leave_weights_unpacked()
         host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         memory = {"kv_cache_memory_bytes": int(settings.gpu_memory * host_bytes)}
     with tempfile.TemporaryDirectory(prefix="palestra-vllm-") as folder:
@@ -270,44 +268,23 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
             max_num_seqs=settings.max_sequences,
             max_num_batched_tokens=settings.prefill_tokens,
             enable_prefix_caching=settings.prefix_caching,
+            # every turn is hashed from its first token on, and nobody else chooses what is hashed
+            prefix_caching_hash_algo="xxhash" if find_spec("xxhash") else "sha256",
             enforce_eager=settings.enforce_eager,
             enable_sleep_mode=settings.sleep,
-            # at the sampling temperature, and at 1 where tokens are taken greedily; "raw" is at 1 always
-            logprobs_mode="processed_logprobs",
+            logprobs_mode=LOGPROBS_MODE,
             disable_log_stats=True,
             **memory,
         )
         return LLMEngine.from_engine_args(arguments)
 
 
-def _leave_weights_unpacked() -> None:
-    """On CPUs vLLM packs the weights of linear layers away, where they can neither be overwritten nor compared."""
-    from vllm.model_executor.layers import utils
-
-    def plain(layer: Any, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
-
-    utils.dispatch_cpu_unquantized_gemm = plain
-
-
 def _params(sampling: Sampling, *, seeded: bool = True) -> Any:
-    """`Sampling` in vLLM's terms; what vLLM would do otherwise than we mean is refused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    greedy = sampling.temperature == 0
-    if not greedy and not COOLEST <= sampling.temperature <= HOTTEST:
-        raise ValueError(f"temperature = {sampling.temperature}: vLLM takes 0, or {COOLEST} to {HOTTEST}")
-    if not greedy and (sampling.top_p < 1 or sampling.top_k > 0):
-        raise ValueError("top_p and top_k: vLLM reports log-probs after the cut, and training needs those before it")
     return SamplingParams(
-        temperature=sampling.temperature,
-        max_tokens=sampling.max_tokens,
-        stop_token_ids=list(sampling.stop_ids),
-        ignore_eos=True,
-        seed=sampling.seed if seeded else None,
-        logprobs=0,
+        **sampling_arguments(sampling) | ({} if seeded else {"seed": None}),
         flat_logprobs=True,
-        detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,
     )

