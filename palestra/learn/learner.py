@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.algos.base import Algorithm, CriticSettings, Need
+from palestra.algos.losses import kl_divergence
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
 from palestra.learn.logprobs import estimate, predict
@@ -109,13 +110,13 @@ class Learner:
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
             for part in batch.split(minibatches or self.optim.minibatches, generator, algo.unit):
-                stats = self._step(part, algo, lr, step)
+                stats = self._step(part, algo, lr, step, is_fresh="policy/mismatch" not in totals)
                 for name, value in stats.items():
                     totals.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}
 
-    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int) -> dict[str, float]:
-        """One optimiser step over `batch`, its gradient added up row by row."""
+    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool) -> dict[str, float]:
+        """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over."""
         batch = batch.with_(weight_C=algo.weights(batch))
         if algo.learns_only_from_advantages:
             batch = batch.with_signal(algo.unit)
@@ -134,7 +135,7 @@ class Learner:
             loss.backward()
             self.masters.collect()
             means = stats | {"policy/entropy": new.entropy_C.detach()}
-            if algo.source == "play":
+            if algo.source == "play" and is_fresh:
                 means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
@@ -176,5 +177,8 @@ def _gaps(logp_C: Tensor, row: Batch, *, newest: int, share: float) -> dict[str,
     For these it is a mismatch between engine and learner; for tokens of older weights it is also what the weights have moved since.
     """
     gap_C, is_newest_C = (logp_C - row.sampled_logp_C).abs(), row.version_C >= newest
-    mismatch = {"policy/mismatch": gap_C * is_newest_C / share} if share > 0 else {}
-    return mismatch | ({"policy/drift": gap_C * ~is_newest_C / (1 - share)} if share < 1 else {})
+    gaps: dict[str, Tensor] = {}
+    if share > 0:
+        kl_C = kl_divergence(row.sampled_logp_C, logp_C)
+        gaps |= {"policy/mismatch": gap_C * is_newest_C / share, "policy/mismatch_kl": kl_C * is_newest_C / share}
+    return gaps | ({"policy/drift": gap_C * ~is_newest_C / (1 - share)} if share < 1 else {})

@@ -213,6 +213,17 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     model.zero_grad()
 
 
+def test_a_mismatch_is_measured_before_the_first_update(model):
+    """Four mini-batches, and a learning rate that moves the weights: only in the first are they those that sampled."""
+    learner, algo = learner_with(model, minibatches=4), GRPO()
+    batch = learner.prepare(some_groups(), algo)
+    with torch.no_grad():
+        own_C = predict(model, batch, 1.0).logp_C
+    stats = learner.update(algo.credit(batch.with_(sampled_logp_C=own_C, old_logp_C=own_C)), algo, lr=0.01, step=1)
+    assert stats["policy/mismatch"] < 1e-4 < stats["policy/kl"]
+    assert stats["policy/mismatch_kl"] < 1e-6
+
+
 def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_apart():
     # gaps .1 .2 .4 .6; the first two tokens are of version 3, the newest: half of them
     # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all four tokens
@@ -220,6 +231,7 @@ def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_
     row = row.with_(sampled_logp_C=torch.zeros(4), version_C=torch.tensor([3, 3, 2, 1]))
     logp_C = -torch.tensor([0.1, 0.2, 0.4, 0.6])
     means = {name: value_C.mean().item() for name, value_C in _gaps(logp_C, row, newest=3, share=0.5).items()}
-    assert means == pytest.approx({"policy/mismatch": 0.15, "policy/drift": 0.5})
-    assert list(_gaps(logp_C, row, newest=1, share=1.0)) == ["policy/mismatch"]
+    # KL: exp(-.1) - 1 + .1 = .00484 and exp(-.2) - 1 + .2 = .01873; the mean is .01178
+    assert means == pytest.approx({"policy/mismatch": 0.15, "policy/mismatch_kl": 0.01178, "policy/drift": 0.5}, abs=1e-5)
+    assert list(_gaps(logp_C, row, newest=1, share=1.0)) == ["policy/mismatch", "policy/mismatch_kl"]
     assert list(_gaps(logp_C, row, newest=4, share=0.0)) == ["policy/drift"]
