@@ -69,6 +69,11 @@ def _attention(
 AttentionInterface.register(ATTENTION, _attention)
 
 
+def keep_attention_eager() -> None:
+    """Let compilers leave attention out: a layout is a Python object with other lengths in every call."""
+    AttentionInterface.register(ATTENTION, torch.compiler.disable(_attention))
+
+
 def sdpa(query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     """Scaled dot-product attention, with fewer key heads than query heads where the model has it so."""
     return functional.scaled_dot_product_attention(

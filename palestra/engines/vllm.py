@@ -10,18 +10,18 @@ import copy
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.fingerprint import differences, fingerprint, unfused
+from palestra.lora import plain_name, plain_weights
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
 
@@ -212,22 +212,17 @@ class VLLM:
 
     @torch.no_grad()
     def _overwrite_weights(self) -> None:
-        self._llm.apply_model(lambda model: model.load_weights(self._weights()))
+        self._llm.apply_model(lambda model: model.load_weights(plain_weights(self.model)))
         self.check_weights()
         if not self._llm.reset_prefix_cache():
             raise EngineFailed("vLLM could not forget what the old weights computed: its cache is in use")
 
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """As checkpoints name them, tied ones once."""
-        for name, parameter in self.model.named_parameters():
-            yield name, parameter.detach()
-
     @torch.no_grad()
     def _wrong_weights(self, model: Any) -> list[str]:
-        ours = dict(self._weights())
-        shapes = {name: weight.shape for name, weight in ours.items()}
+        shapes = {plain_name(name): weight.shape for name, weight in self.model.named_parameters()}
         theirs = dict(unfused(model.named_parameters(), model.packed_modules_mapping, shapes))
-        rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours.items())
+        # one at a time: with an adapter each is a sum that exists nowhere else
+        rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in plain_weights(self.model))
         return differences(fingerprint(rounded), fingerprint(theirs.items()))
 
 
