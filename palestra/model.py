@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -69,6 +70,7 @@ def _attention(
 AttentionInterface.register(ATTENTION, _attention)
 
 
+@cache  # a second one would be another function to a compiler, which would begin anew
 def keep_attention_eager() -> None:
     """Let compilers leave attention out: a layout is a Python object with other lengths in every call."""
     AttentionInterface.register(ATTENTION, torch.compiler.disable(_attention))
