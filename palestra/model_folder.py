@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from palestra.config import ConfigError
 from palestra.gguf_import import check_gguf, import_gguf
 from palestra.lora import CONFIG as ADAPTER
-from palestra.lora import has_peft, merge_folder
+from palestra.lora import WEIGHTS, has_peft, merge_folder
 from palestra.model import load_model, load_tokenizer
 
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -86,24 +86,24 @@ def _base_of(folder: Path) -> str:
 
 def _fetched(name: str) -> Path:
     """From the hub's cache where it is whole, else from the hub."""
-    try:
-        cached = Path(snapshot_download(name, local_files_only=True))
-        if _is_whole(cached):
-            return cached
-    except OSError:
-        pass  # it is not there, which is no error yet
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(FILES), ignore_patterns=list(NOT_THESE)))
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(
-            f"model.path = {name!r}: is no Hugging Face directory here, is not in the hub's cache, and could not be fetched ({reason}); "
-            f"where there is a network: hf download {name}"
-        ) from error
+    reason = "not all of its weights are there as safetensors"
+    for how in ({"local_files_only": True}, {"allow_patterns": list(FILES), "ignore_patterns": list(NOT_THESE)}):
+        try:
+            folder = Path(snapshot_download(name, **how))
+            if _is_whole(folder):
+                return folder
+        except (OSError, HfHubHTTPError, HFValidationError) as error:
+            reason = str(error).splitlines()[0]
+    raise ConfigError(
+        f"model.path = {name!r}: is no Hugging Face directory here, is not whole in the hub's cache, and could not be fetched ({reason}); "
+        f"where there is a network: hf download {name}"
+    )
 
 
 def _is_whole(folder: Path) -> bool:
     """Whether a snapshot has all its weights: a cache may hold a tokenizer alone."""
+    if (folder / ADAPTER).is_file():
+        return (folder / WEIGHTS).is_file()
     index = folder / "model.safetensors.index.json"
     shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
     return _is_directory(folder) and all((folder / shard).is_file() for shard in shards)

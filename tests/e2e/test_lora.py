@@ -81,7 +81,8 @@ def test_a_run_with_an_adapter_is_evaluated_and_exported(healed, damaged, tmp_pa
     assert {path.name for path in (tmp_path / "adapter").iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
     assert not (tmp_path / "adapter" / "state.json").exists()
     code = (
-        "import sys, json, torch; from transformers import AutoModelForCausalLM as M; from peft import PeftModel; x = torch.arange(9)[None];"
+        "import sys, json, torch; from transformers import AutoModelForCausalLM as M; from peft import PeftModel;"
+        "x = torch.arange(9)[None];"
         "a = M.from_pretrained(sys.argv[1]); b = PeftModel.from_pretrained(M.from_pretrained(sys.argv[2]), sys.argv[3]);"
         "print(json.dumps([a(x).logits.tolist(), b(x).logits.tolist(), a.generation_config.temperature]))"
     )

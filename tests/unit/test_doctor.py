@@ -29,7 +29,7 @@ from palestra.learn.checkpoint import export
 from palestra.learn.logprobs import predict
 from palestra.model import PackedLayout, new_model, sdpa
 from tests.helpers import Echo
-from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, tokenizer_with
+from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["say", "red", "blue"]
@@ -126,7 +126,7 @@ def test_a_mixture_is_examined_environment_by_environment(tmp_path):
 # tokens
 
 
-@pytest.mark.parametrize("template", [FORGETS_THOUGHTS, COUNTS_TURNS, None])
+@pytest.mark.parametrize("template", [FORGETS_THOUGHTS, COUNTS_TURNS, QWEN3_LIKE, None])
 def test_a_template_that_cannot_be_appended_to(template):
     finding = check_template(tokenizer_with(template), "model", WORDS)
     assert not finding.ok
@@ -149,9 +149,10 @@ def test_a_fallback_is_no_fault_but_is_told():
     assert "not prefix-preserving" in finding.detail
 
 
-@pytest.mark.parametrize(("template", "is_usable"), [(FORGETS_THOUGHTS, False), (LLAMA_LIKE, True)])
-def test_the_template_of_a_run_is_reported(tmp_path, template, is_usable):
-    tokenizer = tokenizer_with(template)
+@pytest.mark.parametrize(
+    ("tokenizer", "is_usable"), [(tokenizer_with(FORGETS_THOUGHTS), False), (qwen3_like(), False), (tokenizer_with(LLAMA_LIKE), True)]
+)
+def test_the_template_of_a_run_is_reported(tmp_path, tokenizer, is_usable):
     model = new_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
     export(tmp_path / "model", model, tokenizer)
     tree = ECHO | {"model": {"kind": "pretrained", "path": str(tmp_path / "model")}, "env": {"name": "guess"}}
