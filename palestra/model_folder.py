@@ -32,7 +32,7 @@ def check_model(path: str) -> None:
     if folder.is_file():
         check_gguf(folder)
     elif (folder / ADAPTER).is_file():
-        _need_peft(path)
+        _check_adapter(folder)
         check_model(_base_of(folder))
     elif not _is_directory(folder) and not _is_hub_name(path):
         raise ConfigError(f"model.path = {path!r}: expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub")
@@ -71,9 +71,11 @@ def _is_hub_name(path: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) is not None and not Path(path).exists()
 
 
-def _need_peft(what: str) -> None:
+def _check_adapter(folder: Path) -> None:
     if not has_peft():
-        raise ConfigError(f"{what}: adapters need the package peft; pip install 'palestra[lora]'")
+        raise ConfigError(f"{folder}: adapters need the package peft; pip install 'palestra[lora]'")
+    if not (folder / WEIGHTS).is_file():
+        raise ConfigError(f"{folder}: an adapter without {WEIGHTS}; no other format is read")
 
 
 def _base_of(folder: Path) -> str:
@@ -95,7 +97,7 @@ def _fetched(name: str) -> Path:
         except (OSError, HfHubHTTPError, HFValidationError) as error:
             reason = str(error).splitlines()[0]
     raise ConfigError(
-        f"model.path = {name!r}: is no Hugging Face directory here, is not whole in the hub's cache, and could not be fetched ({reason}); "
+        f"model.path = {name!r}: expected a Hugging Face directory or a name on the hub; not whole in its cache, not fetched ({reason}); "
         f"where there is a network: hf download {name}"
     )
 

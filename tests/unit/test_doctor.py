@@ -19,7 +19,7 @@ from palestra.cli import main
 from palestra.config import build
 from palestra.doctor.examine import examine
 from palestra.doctor.finding import size
-from palestra.doctor.memory import Need, available_ram, check_fit, check_memory, estimate, largest, learn_one_row, made_up
+from palestra.doctor.memory import Need, available_ram, bytes_per_token, check_fit, check_memory, estimate, largest, learn_one_row, made_up
 from palestra.doctor.play import Played, play_some
 from palestra.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
 from palestra.doctor.tokens import check_mask, check_replies, check_template
@@ -27,6 +27,7 @@ from palestra.doctor.weights import check_handover, check_logprobs, check_packin
 from palestra.engines.native import NativeSettings
 from palestra.learn.checkpoint import export
 from palestra.learn.logprobs import predict
+from palestra.learn.schedule import Optim
 from palestra.model import PackedLayout, new_model, sdpa
 from tests.helpers import Echo
 from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
@@ -421,3 +422,9 @@ def test_a_fault_exits_1_with_a_line_for_each_check(capsys, tmp_path):
 def test_played_without_a_record_is_no_proof():
     assert Played([], {}).replies == []
     assert not check_mask(Played([], {})).ok
+
+
+def test_activation_checkpointing_counts_what_enters_layers_and_one_layer_in_full(model):
+    # two layers of width 64 and inner width 168, in 4 bytes: each keeps 26 x 64 + 4 x 168 = 2336 numbers of a token
+    assert bytes_per_token(model, Optim()) == 2 * 2336 * 4
+    assert bytes_per_token(model, Optim(activation_checkpointing=True)) == (2 * 64 + 2336) * 4

@@ -47,7 +47,7 @@ def test_a_snapshot_that_is_not_whole_is_fetched_again(cache, lost):
         (cache / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
     else:
         (cache / lost).unlink()
-    with pytest.raises(ConfigError, match="could not be fetched"):
+    with pytest.raises(ConfigError, match="not whole in its cache, not fetched"):
         load_pretrained("some/model", device=CPU, dtype=torch.float32)
 
 
@@ -105,6 +105,9 @@ def test_an_adapter_needs_to_say_what_it_belongs_to(tmp_path):
     (tmp_path / "adapter").mkdir()
     config = tmp_path / "adapter" / "adapter_config.json"
     config.write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base")}))
+    with pytest.raises(ConfigError, match="an adapter without adapter_model.safetensors"):
+        check_model(str(tmp_path / "adapter"))
+    (tmp_path / "adapter" / "adapter_model.safetensors").touch()
     assert tokenizer_folder(str(tmp_path / "adapter")) == tmp_path / "base"
     config.write_text(json.dumps({"base_model_name_or_path": None}))
     with pytest.raises(ConfigError, match="does not say what model"):
