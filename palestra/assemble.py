@@ -20,7 +20,9 @@ from palestra.config import Config, ConfigError, EnvSettings, NewModel, Pretrain
 from palestra.engines.base import Engine
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
-from palestra.model import byte_tokenizer, largest_context, load_model, load_tokenizer, new_model, word_tokenizer
+from palestra.lora import LoraSettings, add_adapter, has_peft
+from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, word_tokenizer
+from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvHandle, EnvPool, InlineHandle, ProcessHandle
@@ -116,7 +118,16 @@ def check_run(config: Config) -> None:
     if isinstance(config.model, NewModel):
         make_tokenizer(config.model, envs)
     elif isinstance(config.model, PretrainedModel):
-        _model_folder(config.model)
+        check_model(config.model.path)
+    if config.lora is not None and not has_peft():
+        raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+
+
+def fetch_model(config: Config) -> None:
+    """Have the model here before the run begins."""
+    if isinstance(config.model, PretrainedModel):
+        tokenizer_folder(config.model.path)
+        find_model(config.model.path)
 
 
 def assemble(config: Config) -> Parts:
@@ -168,12 +179,14 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
     """The model and its tokenizer, read from a directory or made on the spot."""
     device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
     if isinstance(config.model, PretrainedModel):
-        path = _model_folder(config.model)
-        model = load_model(path, device=device, dtype=getattr(torch, config.dtype))
+        path = config.model.path
+        model, tokenizer = load_pretrained(path, device=device, dtype=getattr(torch, config.dtype))
         if largest_context(model) < config.agent.context_tokens:
             limit = largest_context(model)
-            raise ConfigError(f"agent.context_tokens = {config.agent.context_tokens}: {config.model.path} can take at most {limit}")
-        return model, load_tokenizer(path)
+            raise ConfigError(f"agent.context_tokens = {config.agent.context_tokens}: {path} can take at most {limit}")
+        if config.lora is not None:
+            _adapt(model, config.lora, path, derive_seed(config.seed, "adapter"))
+        return model, tokenizer
     if not isinstance(config.model, NewModel):
         raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
     tokenizer = make_tokenizer(config.model, envs)
@@ -190,11 +203,20 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
     return model, tokenizer
 
 
-def _model_folder(settings: PretrainedModel) -> Path:
-    path = Path(settings.path)
-    if not (path / "config.json").is_file():
-        raise ConfigError(f"model.path = {settings.path!r}: expected a Hugging Face directory with a config.json")
-    return path
+def _adapt(model: PreTrainedModel, settings: LoraSettings, path: str, seed: int) -> None:
+    base = str(Path(path).resolve()) if Path(path).exists() else path
+    try:
+        add_adapter(model, settings, base=base, seed=seed)
+    except ValueError as error:
+        raise ConfigError(f"lora.targets = {list(settings.targets)}: {error}") from error
+
+
+def read_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    """The tokenizer that the run will have, without its model."""
+    if isinstance(config.model, PretrainedModel):
+        return load_tokenizer(tokenizer_folder(config.model.path))
+    assert isinstance(config.model, NewModel)
+    return make_tokenizer(config.model, envs)
 
 
 def make_tokenizer(settings: NewModel, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser("eval", help="evaluate a run, a model or a baseline on held-out tasks", allow_abbrev=False)
     evaluate.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="its newest checkpoint is evaluated")
-    evaluate.add_argument("--model", metavar="DIR", help="a Hugging Face directory instead of a run")
+    evaluate.add_argument("--model", metavar="MODEL", help="a directory, a name on the hub or a GGUF file, instead of a run")
     evaluate.add_argument("--agent", choices=["expert", "random"], help="a baseline instead of a model")
     evaluate.add_argument("--env", help="the environment (default: the run's)")
     evaluate.add_argument("--split", help="default: the run's, else test")
@@ -114,9 +114,10 @@ def _add_model(commands: Any) -> None:
     importing.add_argument("file", type=Path, metavar="FILE")
     importing.add_argument("out", type=Path, metavar="DIR")
     importing.set_defaults(run=_model_import, takes_settings=False)
-    export = verbs.add_parser("export", help="write a run's newest weights as a Hugging Face directory")
+    export = verbs.add_parser("export", help="write a run's newest weights as a Hugging Face directory, an adapter merged into them")
     export.add_argument("run_folder", type=Path, metavar="RUN")
     export.add_argument("out", type=Path, metavar="DIR")
+    export.add_argument("--adapter", action="store_true", help="write the adapter alone, as peft's directory")
     export.set_defaults(run=_model_export, takes_settings=False)
 
 
@@ -178,7 +179,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if (known.recipe is None) == (known.resume is None):
         fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
     from palestra import config as configs
-    from palestra.assemble import check_run
+    from palestra.assemble import check_run, fetch_model
     from palestra.config import ConfigError
     from palestra.experience import check_data
     from palestra.run import Run
@@ -196,6 +197,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.dry_run:
         print(configs.dump(config), end="")
         return
+    fetch_model(config)
     if run is None:
         folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         run = Run.create(folder, config)
@@ -300,10 +302,10 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
         checkpoint = newest(known.run_folder / "checkpoints")
         if checkpoint is None:
             raise ConfigError(f"{known.run_folder}: the run has no checkpoint yet")
-        settings |= {"model.kind": "pretrained", "model.path": str(checkpoint)}
+        settings |= {"model": str(checkpoint), "lora": None}
         return configs.load(known.run_folder / "config.toml", settings), known.run_folder / "eval"
     if known.model is not None:
-        settings |= {"model.kind": "pretrained", "model.path": known.model}
+        settings |= {"model": known.model}
     return configs.build({}, settings), Path("runs") / "eval"
 
 
@@ -388,18 +390,9 @@ def _model_import(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    import shutil
+    from palestra.export import export_run
 
-    from palestra.learn import checkpoint
-
-    source = checkpoint.newest(known.run_folder / "checkpoints")
-    if source is None:
-        fail(f"{known.run_folder}: there is no checkpoint in this run")
-    if known.out.exists():
-        fail(f"{known.out}: exists already")
-    checkpoint.read_state(source)
-    private = (checkpoint.STATE, checkpoint.OPTIMIZER, checkpoint.CRITIC)
-    shutil.copytree(source, known.out, ignore=lambda _, names: [name for name in names if name in private])
+    export_run(known.run_folder, known.out, adapter=known.adapter)
     print(known.out)
 
 

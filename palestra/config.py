@@ -31,6 +31,7 @@ from palestra.engines.native import NativeSettings
 from palestra.envs import Environment, envs
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.learn.schedule import Optim
+from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.settings import Settings, chosen_from
 
@@ -62,10 +63,11 @@ class NewModel(Settings):
 
 
 class PretrainedModel(Settings):
-    """A Hugging Face directory."""
+    """A model that has learnt something already. `model = "path"` says the same in short."""
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
+    """A Hugging Face directory, a name on the hub such as "Qwen/Qwen2.5-1.5B-Instruct", a GGUF file, or an adapter's directory."""
 
 
 models: Registry[type[Settings]] = Registry("models", {"new": "palestra.config:NewModel", "pretrained": "palestra.config:PretrainedModel"})
@@ -250,6 +252,8 @@ class Config(Settings):
     rollout: RolloutSettings = RolloutSettings()
     algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = GRPO()
     optim: Optim = Optim()
+    lora: LoraSettings | None = None
+    """Train an adapter; all weights learn where the table is not there."""
     horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] = Fixed()
     warm_start: WarmStart | None = None
     eval: EvalSettings = EvalSettings()
@@ -274,6 +278,8 @@ class Config(Settings):
             self._check_place(place)
         if isinstance(self.model, NewModel) and self.dtype != "float32":
             raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
+        if isinstance(self.model, NewModel) and self.lora is not None:
+            raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
         self._check_idle()
         objection = self.algo.objection_to_older_weights
         if self.rollout.is_overlapped and objection:
@@ -343,7 +349,11 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
 
 def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:
     """A configuration from nested tables and dotted overrides."""
-    overrides = overrides or {}
+    overrides = dict(overrides or {})
+    if isinstance(tree.get("model"), str):
+        tree = tree | {"model": _named(tree["model"])}
+    if isinstance(overrides.get("model"), str):
+        overrides |= {f"model.{key}": value for key, value in _named(overrides.pop("model")).items()}
     for table, key in CHOICES.items():
         choice = overrides.get(f"{table}.{key}")
         if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key, DEFAULTS[table]) != choice:
@@ -354,6 +364,11 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Conf
         return Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error, tree)) from None
+
+
+def _named(path: str) -> dict[str, str]:
+    """`model = "path"`, in a file or as a flag, written out."""
+    return {"kind": "pretrained", "path": path}
 
 
 def _set(tree: Any, keys: list[str], value: Any, dotted: str) -> dict[str, Any]:

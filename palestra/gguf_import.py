@@ -19,10 +19,7 @@ DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
 
 def import_gguf(file: Path, out: Path) -> int:
     """Write `file` as a directory in bfloat16. Returns the number of parameters. The weights are as exact as the file has them."""
-    if find_spec("gguf") is None:
-        raise ConfigError("model import: reading GGUF files needs the package gguf; pip install gguf")
-    if not file.is_file() or not _is_gguf(file):
-        raise ConfigError(f"{file}: expected a GGUF file")
+    check_gguf(file)
     if out.exists():
         raise ConfigError(f"{out}: exists already")
     fields = _fields(file)
@@ -35,6 +32,14 @@ def import_gguf(file: Path, out: Path) -> int:
         _split_digits(out / "tokenizer.json")
     load_model(out, device=torch.device("cpu"), dtype=torch.bfloat16)  # proves that it can be read, and that our attention fits it
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def check_gguf(file: Path) -> None:
+    """Refuse what cannot be imported."""
+    if not file.is_file() or not _is_gguf(file):
+        raise ConfigError(f"{file}: expected a GGUF file")
+    if find_spec("gguf") is None:
+        raise ConfigError(f"{file}: reading GGUF files needs the package gguf; pip install 'palestra[gguf]'")
 
 
 def _is_gguf(file: Path) -> bool:

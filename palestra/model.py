@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -70,6 +71,12 @@ def _attention(
 
 
 AttentionInterface.register(ATTENTION, _attention)
+
+
+@cache  # a second one would be another function to a compiler, which would begin anew
+def keep_attention_eager() -> None:
+    """Let compilers leave attention out: a layout is a Python object with other lengths in every call."""
+    AttentionInterface.register(ATTENTION, torch.compiler.disable(_attention))
 
 
 def sdpa(query: Tensor, key: Tensor, value: Tensor, *, scale: float, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:

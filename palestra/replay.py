@@ -324,7 +324,7 @@ def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Tr
     _known_env(run.config, recorded)
     _check_choice(recorded, choice)
     folder = choice.model or _checkpoint_folder(run, choice.checkpoint)
-    settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder)}
+    settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder), "lora": None}
     if isinstance(run.config.engine, NativeSettings):  # a cache for no more episodes than there are
         settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
     temperature = _temperature(run.config, recorded) if choice.temperature is None else choice.temperature

@@ -64,7 +64,7 @@ class Run:
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
         if not (folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
-        fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype")]
+        fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype", "lora")]
         if fixed:
             raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
         after = configs.load(folder / "config.toml", overrides)

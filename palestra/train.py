@@ -14,7 +14,6 @@ from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import experience_of, horizon_of
 from palestra.learn import checkpoint
-from palestra.model import load_model
 from palestra.run import Run, State, state_from_dict, state_to_dict
 from palestra.warm_start import warm_start
 
@@ -86,13 +85,13 @@ def resume(run: Run, parts: Parts) -> State | None:
         run.rewind(-1)
         return None
     state = state_from_dict(checkpoint.read_state(folder))
-    checkpoint.restore(folder, parts.learner)
-    parts.learner.updates_skipped = state.updates_skipped
     if run.config.algo.keeps_reference:
         if not (run.folder / "reference").is_dir():
             raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
-        model = parts.learner.model
-        parts.learner.remember_reference(load_model(run.folder / "reference", device=model.device, dtype=model.dtype))
+        checkpoint.load_weights(run.folder / "reference", parts.learner.model)
+        parts.learner.remember_reference()
+    checkpoint.restore(folder, parts.learner)
+    parts.learner.updates_skipped = state.updates_skipped
     parts.loop.run(parts.engine.load(version=state.step))
     run.rewind(state.step)
     run.write_config()  # with what was changed for the rest of the run

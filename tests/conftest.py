@@ -1,5 +1,9 @@
 """What tests share: small models made on the spot."""
 
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before it is read: no test asks the network
+
 import pytest
 import torch
 

@@ -1,6 +1,7 @@
 """What the vLLM engines must do on any device, in process or as servers. `engine` is one for all tests of a class."""
 
 import asyncio
+import copy
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from palestra.batch import pack
 from palestra.engines.base import EngineFailed, Session
 from palestra.learn.logprobs import predict
+from palestra.lora import LoraSettings, adapter_of, add_adapter
 from palestra.model import hidden_states, new_model
 from palestra.types import Sampling
 from tests.contract.test_engines import STOP, episodes
@@ -196,6 +198,20 @@ class InProcessContract(Contract):
                 parameter.div_(2)
         monkeypatch.undo()
         reload(engine)
+
+    def test_an_adapter_is_handed_over_merged(self, engine, monkeypatch):
+        pytest.importorskip("peft")
+        plain, adapted = engine.model, copy.deepcopy(engine.model)
+        add_adapter(adapted, LoraSettings(rank=4), base="", seed=0)
+        with torch.no_grad():
+            for parameter in adapter_of(adapted).values():
+                parameter.normal_(std=0.2)
+        monkeypatch.setattr(engine, "model", adapted)
+        reload(engine, version=3)  # compares all weights
+        batch = pack([asyncio.run(episodes(engine, 5, turns=3))]).to(plain.device)
+        with torch.no_grad():
+            errors = [(predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() for model in (adapted, plain)]
+        assert errors[0] < self.logprob_error < errors[1]
 
     @pytest.mark.parametrize("fault", ["step", "ids"])
     def test_a_failure_reaches_everyone_and_the_next_request_is_served(self, engine, monkeypatch, fault):

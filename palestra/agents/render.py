@@ -125,7 +125,15 @@ class Renderer:
             elif (self._end_text + self._before, self._after) != (before, after):
                 raise TemplateError("what stands between two turns depends on their number")
             text = longer
+        self._prove_thoughts(opening)
         self._prove_tokens(text, opening, replies, observations)
+
+    def _prove_thoughts(self, opening: Message) -> None:
+        """Show that the thoughts in an earlier reply stay: templates of reasoning models drop them, and nothing else of it."""
+        reply = "<think>\nt1\n</think>\n\nr1"
+        text = self._text([opening, Message("assistant", reply), Message("user", "o1")])
+        if not text.startswith(self._text([opening]) + reply):
+            raise TemplateError("it is not prefix-preserving: it leaves the thoughts (<think>...</think>) of earlier turns out")
 
     def _try_system(self) -> bool:
         try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from palestra.assemble import Parts, assemble, make_envs, make_pool, make_tokenizer
-from palestra.config import Config, NewModel, PretrainedModel
+from palestra.assemble import Parts, assemble, make_envs, make_pool, read_tokenizer
+from palestra.config import Config
 from palestra.doctor.finding import Finding, attempt
 from palestra.doctor.memory import check_fit, check_memory
 from palestra.doctor.play import Played, play_some
@@ -17,7 +17,7 @@ from palestra.doctor.surroundings import check_answers, check_contract, check_di
 from palestra.doctor.tokens import check_mask, check_replies, check_template
 from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy
 from palestra.envs import Environment
-from palestra.model import load_tokenizer
+from palestra.lora import adapter_of
 from palestra.rollout import shared_persona
 
 
@@ -31,7 +31,7 @@ def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Find
         if answers.ok:
             healthy.append(place.label)
             yield check_contract(place)
-    tokenizer = attempt("there is a tokenizer", partial(tokenizer_of, config, envs), _counted)
+    tokenizer = attempt("there is a tokenizer", partial(read_tokenizer, config, envs), _counted)
     yield tokenizer.finding
     if tokenizer.made is None:
         return
@@ -73,13 +73,6 @@ def examine_play(parts: Parts, played: Played) -> Iterator[Finding]:
         yield check_packing(parts, played)
 
 
-def tokenizer_of(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
-    if isinstance(config.model, PretrainedModel):
-        return load_tokenizer(config.model.path)
-    assert isinstance(config.model, NewModel)
-    return make_tokenizer(config.model, envs)
-
-
 def words_of(envs: Mapping[str, Environment]) -> list[str]:
     """Some that the environments use."""
     words = [word for env in envs.values() for word in env.vocabulary() or env.instructions.split()]
@@ -92,8 +85,9 @@ def _counted(tokenizer: PreTrainedTokenizerBase) -> tuple[float, str]:
 
 def _described(parts: Parts) -> tuple[float, str]:
     model = parts.learner.model
-    parameters = sum(p.numel() for p in model.parameters())
-    return parameters, f"{parameters / 1e6:.3g} million parameters, {model.dtype}, on {model.device}".replace("torch.", "")
+    parameters, adapter = (sum(p.numel() for p in some) for some in (model.parameters(), adapter_of(model).values()))
+    learning = f", of which an adapter's {adapter / 1e6:.3g} million learn" if adapter else ""
+    return parameters, f"{parameters / 1e6:.3g} million parameters{learning}, {model.dtype}, on {model.device}".replace("torch.", "")
 
 
 def _told(played: Played) -> tuple[float, str]:

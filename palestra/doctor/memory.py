@@ -15,9 +15,10 @@ from palestra.assemble import Parts, assemble
 from palestra.batch import Batch, pack
 from palestra.config import Config
 from palestra.doctor.finding import Verdict, check, size
-from palestra.doctor.surroundings import master_bytes
+from palestra.doctor.surroundings import master_bytes, reference_bytes
 from palestra.engines.native import NativeSettings
 from palestra.learn.learner import Learner
+from palestra.learn.schedule import Optim
 from palestra.learn.scores import MOST_LOGITS
 from palestra.types import Segment, Stop, Task, Trajectory, Turn
 
@@ -63,17 +64,22 @@ def estimate(learner: Learner, config: Config, *, row_tokens: int, slots: int) -
     return Need(
         weights=copies * weights + critic + master_bytes(learner),
         training=3 * sum(p.nbytes for p in learner.trained().values()),
-        reference=weights if config.algo.keeps_reference else 0,
-        activations=tokens * bytes_per_token(model) * (2 if has_own_trunk else 1) + logit_bytes(model, tokens),
+        reference=reference_bytes(learner) if config.algo.keeps_reference else 0,
+        activations=tokens * bytes_per_token(model, config.optim) * (2 if has_own_trunk else 1) + logit_bytes(model, tokens),
         cache=slots * slot_bytes(model, config.agent.context_tokens) if isinstance(config.engine, NativeSettings) else 0,
     )
 
 
-def bytes_per_token(model: PreTrainedModel) -> int:
-    """What each layer keeps of a token for the way back: measured, 26 vectors of its width and four of the inner one."""
+def bytes_per_token(model: PreTrainedModel, optim: Optim) -> int:
+    """What each layer keeps of a token for the way back: measured, 26 vectors of its width and four of the inner one.
+
+    With activation checkpointing it is what enters each layer, and one layer at a time in full.
+    """
     shape = model.config.get_text_config()
-    inner = getattr(shape, "intermediate_size", None) or 4 * shape.hidden_size
-    return int(shape.num_hidden_layers * (26 * shape.hidden_size + 4 * inner) * model.dtype.itemsize)
+    layers, width = shape.num_hidden_layers, shape.hidden_size
+    inner = getattr(shape, "intermediate_size", None) or 4 * width
+    whole = 26 * width + 4 * inner
+    return int((layers * width + whole if optim.activation_checkpointing else layers * whole) * model.dtype.itemsize)
 
 
 def logit_bytes(model: PreTrainedModel, tokens: int) -> int:
@@ -204,7 +210,7 @@ def _fits_on_gpu(parts: Parts, row_tokens: int, slots: int) -> bool:
     """Whether a row can be learnt from while so many slots are held."""
     learner, context = parts.learner, parts.config.agent.context_tokens
     total = torch.cuda.mem_get_info(learner.model.device)[1]
-    reference = sum(p.nbytes for p in learner.model.parameters()) if parts.config.algo.keeps_reference else 0
+    reference = reference_bytes(learner) if parts.config.algo.keeps_reference else 0
     held = max(slots - 1, 0) * slot_bytes(learner.model, context) + reference
     cache = None
     try:

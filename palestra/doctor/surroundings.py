@@ -18,6 +18,7 @@ from palestra.doctor.finding import Verdict, check, size
 from palestra.envs import Environment
 from palestra.envs.check import check_environment
 from palestra.learn.learner import Learner
+from palestra.lora import adapter_of
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool
 from palestra.types import Stop, Task
 
@@ -103,9 +104,14 @@ def check_contract(place: Playground, *, tasks: int = 2) -> Verdict:
 
 def checkpoint_bytes(learner: Learner) -> int:
     """Weights, the critic's among them, two moments of each that is trained, and exact weights where the model's own are rounded."""
-    weights = sum(p.nbytes for p in learner.model.parameters())
+    weights = reference_bytes(learner)
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
     return weights + critic + 2 * sum(p.nbytes for p in learner.trained().values()) + master_bytes(learner)
+
+
+def reference_bytes(learner: Learner) -> int:
+    """Of the model as it is kept: the whole of it, or its adapter alone."""
+    return sum(p.nbytes for p in (adapter_of(learner.model).values() or learner.model.parameters()))
 
 
 def master_bytes(learner: Learner) -> int:
@@ -117,7 +123,7 @@ def master_bytes(learner: Learner) -> int:
 def check_disk(learner: Learner, folder: Path, *, keep: int, keeps_reference: bool) -> Verdict:
     """One more than are kept: the oldest goes only when the newest is there."""
     own = checkpoint_bytes(learner)
-    reference = sum(p.nbytes for p in learner.model.parameters()) if keeps_reference else 0
+    reference = reference_bytes(learner) if keeps_reference else 0
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     needed = (keep + 1) * own + reference

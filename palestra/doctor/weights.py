@@ -63,12 +63,13 @@ def fingerprint(model: PreTrainedModel) -> str:
 def borrowed(parts: Parts) -> Iterator[None]:
     """What happens to the weights in here is undone afterwards, in the learner and in the engine."""
     model = parts.learner.model
-    kept = {name: parameter.detach().to("cpu", copy=True) for name, parameter in model.named_parameters()}
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    kept = {name: parameter.detach().to("cpu", copy=True) for name, parameter in learning.items()}
     try:
         yield
     finally:
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for name, parameter in learning.items():
                 parameter.copy_(kept[name])
         model.zero_grad(set_to_none=True)
         parts.learner.begin_anew()

@@ -28,10 +28,11 @@ from palestra.engines.vllm_common import (
     check_ids,
     check_length,
     leave_weights_unpacked,
-    named_weights,
     sampling_arguments,
+    weight_shapes,
     weights_by_our_names,
 )
+from palestra.lora import plain_weights
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
 
@@ -220,17 +221,17 @@ class VLLM:
 
     @torch.no_grad()
     def _overwrite_weights(self) -> None:
-        self._llm.apply_model(lambda model: model.load_weights(named_weights(self.model)))
+        self._llm.apply_model(lambda model: model.load_weights(plain_weights(self.model)))
         self.check_weights()
         if not self._llm.reset_prefix_cache():
             raise EngineFailed("vLLM could not forget what the old weights computed: its cache is in use")
 
     @torch.no_grad()
     def _fingerprints(self, model: Any) -> tuple[dict[str, int], dict[str, int]]:
-        """The learner's, rounded to vLLM's types, and vLLM's."""
-        ours = dict(named_weights(self.model))
-        theirs = weights_by_our_names(model, {name: weight.shape for name, weight in ours.items()})
-        rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours.items())
+        """The learner's, rounded to vLLM's types, and vLLM's. One weight at a time: with an adapter each is a sum made for the moment."""
+        theirs = weights_by_our_names(model, weight_shapes(self.model))
+        ours = plain_weights(self.model)
+        rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours)
         return fingerprint(rounded), fingerprint(theirs.items())
 
 

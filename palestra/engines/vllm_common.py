@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed
 from palestra.engines.fingerprint import differences, unfused
+from palestra.lora import plain_name
 from palestra.types import Sampling
 
 COOLEST, HOTTEST = 0.01, 2.0
@@ -55,10 +56,9 @@ def check_finish(reason: str | None) -> None:
         raise EngineFailed(f"vLLM ended a reply for another reason than its length or a stop token: {reason}")
 
 
-def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """As checkpoints name them, tied ones once."""
-    for name, parameter in model.named_parameters():
-        yield name, parameter.detach()
+def weight_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
+    """By the names of `plain_weights`."""
+    return {plain_name(name): weight.shape for name, weight in model.named_parameters() if ".lora_" not in name}
 
 
 def weights_by_our_names(model: Any, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:

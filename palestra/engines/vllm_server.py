@@ -30,10 +30,10 @@ from palestra.engines.vllm_common import (
     check_finish,
     check_ids,
     check_length,
-    named_weights,
     sampling_arguments,
 )
 from palestra.engines.vllm_transfer import FolderTransfer, NCCLTransfer, Transfer
+from palestra.lora import plain_weights
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
 
@@ -192,7 +192,7 @@ class VLLMServers:
     async def _hand_over(self, http: aiohttp.ClientSession, version: int) -> None:
         """All servers get the weights of now. To begin with all must be there; later, those that are not are left out."""
         dtype = getattr(torch, self.settings.dtype)
-        weights = dict(named_weights(self.model))
+        weights = dict(plain_weights(self.model))
         shapes = json.dumps({name: list(weight.shape) for name, weight in weights.items()})
         expected = fingerprint((name, weight.to(dtype)) for name, weight in weights.items())
         is_first, self._is_loaded = not self._is_loaded, False

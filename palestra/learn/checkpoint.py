@@ -1,4 +1,4 @@
-"""Checkpoints: a Hugging Face directory, the optimiser's moments and the run's state. Whole or not there; no pickle."""
+"""Checkpoints: a Hugging Face directory (or peft's), the optimiser's moments and the run's state. Whole or not there; no pickle."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.learn.learner import Learner
+from palestra.lora import adapter_of, load_adapter, save_adapter
 
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
@@ -50,14 +51,17 @@ def save(
 
 
 def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """As a Hugging Face directory that any other program can load."""
+    """As a Hugging Face directory that any other program can load; where only an adapter learns, as peft's directory of it."""
+    tokenizer.save_pretrained(folder)
+    if adapter_of(model):
+        save_adapter(folder, model)
+        return
     ours = model.config._attn_implementation
     model.config._attn_implementation = "sdpa"  # the name of our attention means nothing elsewhere
     try:
         model.save_pretrained(folder)
     finally:
         model.config._attn_implementation = ours
-    tokenizer.save_pretrained(folder)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -69,16 +73,27 @@ def read_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def restore(folder: Path, learner: Learner) -> None:
-    """Weights and moments as they were."""
+def load_weights(folder: Path, model: PreTrainedModel) -> None:
+    """What `export` wrote, into a model of the same shape."""
+    if adapter_of(model):
+        try:
+            load_adapter(folder, model)
+        except (OSError, ValueError) as error:
+            raise BadCheckpoint(f"{folder}: {error}") from error
+        return
     weights: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("model*.safetensors")):
         weights |= load_file(path)
-    missing, unexpected = learner.model.load_state_dict(weights, strict=False)
-    tied = set(learner.model.all_tied_weights_keys)
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    tied = set(model.all_tied_weights_keys)
     if unexpected or set(missing) - tied:
         raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(set(missing) - tied)}, unexpected {unexpected}")
-    learner.model.tie_weights()
+    model.tie_weights()
+
+
+def restore(folder: Path, learner: Learner) -> None:
+    """Weights and moments as they were."""
+    load_weights(folder, learner.model)
     moments = load_file(folder / OPTIMIZER)
     learner.begin_anew()
     if learner.critic is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -14,8 +14,10 @@ from palestra.algos.base import Algorithm, CriticSettings, Need
 from palestra.algos.losses import kl_divergence
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
+from palestra.learn.layers import rework_layers
 from palestra.learn.logprobs import estimate, predict
 from palestra.learn.masters import Masters
+from palestra.learn.reference import Reference
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
 from palestra.types import Group
@@ -39,7 +41,9 @@ class Learner:
         self.updates_skipped = 0
         """Optimiser steps left out in a row because something was not a number."""
         self._critic_settings = critic
-        self._reference: PreTrainedModel | None = None
+        self._reference: Reference | None = None
+        if optim.compile or optim.activation_checkpointing:
+            rework_layers(model, compiled=optim.compile, recomputed=optim.activation_checkpointing)
         self.begin_anew()
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
@@ -79,21 +83,21 @@ class Learner:
 
     def remember_reference(self, model: PreTrainedModel | None = None) -> None:
         """What KL is measured against: the given model, or this one as it is now."""
-        self._reference = (model or copy.deepcopy(self.model)).requires_grad_(False)
+        self._reference = Reference(model or self.model)
 
     def return_to_reference(self) -> None:
         """Begin anew from the model that was remembered."""
         assert self._reference is not None
-        self.model.load_state_dict(self._reference.state_dict())
+        self._reference.restore(self.model)
         self.begin_anew()
 
     def _estimated(self, batch: Batch, need: Need) -> dict[str, Tensor]:
         """What a model says of the batch before the first update."""
-        model = self._reference if need == "reference" else self.model
-        if model is None:
+        if need == "reference" and self._reference is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
+        shown = self._reference.shown_by(self.model) if need == "reference" and self._reference else nullcontext(self.model)
         rows = batch.rows(self.optim.row_tokens)
-        with torch.no_grad():
+        with torch.no_grad(), shown as model:
             if need != "value":
                 return {f"{need}_logp_C": torch.cat([predict(model, row, self.temperature).logp_C for row in rows])}
             assert self.critic is not None

@@ -29,6 +29,10 @@ class Optim(Settings):
     """How often each batch is gone through."""
     row_tokens: PositiveInt = 4096
     """Tokens in one forward and backward pass; gradients add up over these."""
+    activation_checkpointing: bool = False
+    """Keep only what enters a layer and compute it again on the way back: a third more time, a fraction of the memory."""
+    compile: bool = False
+    """Compile the learner's layers by torch.compile; the engine's path stays as it is."""
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> Optim:

@@ -30,11 +30,11 @@ class Scores(torch.autograd.Function):
         return logp_C, entropy_C
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden_CD, weight_VD, ids_C, total_C, entropy_C = ctx.saved_tensors
         of_logp_C, of_entropy_C = gradients
         to_hidden_CD = torch.empty_like(hidden_CD)
-        to_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        to_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         for places in _pieces(len(ids_C), len(weight_VD), ids_C.device):
             logp_RV = _logits(hidden_CD[places], weight_VD).div_(ctx.temperature).sub_(total_C[places, None])
             p_RV = logp_RV.exp()
@@ -43,8 +43,9 @@ class Scores(torch.autograd.Function):
             gradient_RV = p_RV.mul_(logp_RV).scatter_add_(1, ids_C[places, None], of_logp_C[places, None])
             gradient_RV = gradient_RV.div_(ctx.temperature).to(hidden_CD.dtype)
             to_hidden_CD[places] = gradient_RV @ weight_VD
-            to_weight_VD += _product(gradient_RV.t(), hidden_CD[places])
-        return to_hidden_CD, to_weight_VD.to(weight_VD.dtype), None, None
+            if to_weight_VD is not None:
+                to_weight_VD += _product(gradient_RV.t(), hidden_CD[places])
+        return to_hidden_CD, None if to_weight_VD is None else to_weight_VD.to(weight_VD.dtype), None, None
 
 
 def _pieces(tokens: int, words: int, device: torch.device) -> tuple[Tensor, ...]:

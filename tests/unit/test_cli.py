@@ -70,6 +70,18 @@ def test_dry_run_prints_the_resolved_run(capsys):
     assert "lr = 0.5" in out
 
 
+def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    out = run(capsys, "train", QUICKSTART, "--model", str(tmp_path), "--dry-run")
+    assert f'[model]\nkind = "pretrained"\npath = "{tmp_path}"' in out
+    assert "babyai" in run(capsys, "explain", QUICKSTART, "--model", "some/model")
+    for command in (["train", QUICKSTART], ["doctor", QUICKSTART], ["eval", "--env", "guess"]):
+        with pytest.raises(SystemExit) as exit_:
+            main([*command, "--model", str(tmp_path / "no" / "such" / "model")])
+        assert exit_.value.code == 2
+        assert "expected a Hugging Face directory" in capsys.readouterr().err
+
+
 def test_explain_prints_the_objective_with_its_numbers(capsys):
     out = run(capsys, "explain", QUICKSTART, "--algo.kl", "0.02", "--algo.overlong", "mask", "--algo.clip_high", "0.3")
     assert "min(r_c A_c, clip(r_c, 0.8, 1.3) A_c) - 0.02 KL_c" in out

@@ -35,6 +35,15 @@ def test_choosing_anew_starts_from_the_defaults():
     assert load(QUICKSTART, {"horizon.kind": "stages"}).horizon.full > 1  # the same choice keeps what the recipe says
 
 
+def test_a_model_can_be_named_in_short():
+    expected = {"kind": "pretrained", "path": "a/b"}
+    assert build({"model": "a/b"}).model.model_dump() == expected
+    assert load(QUICKSTART, {"model": "a/b"}).model.model_dump() == expected
+    assert build({"model": "x/y"}, {"model": "a/b", "steps": 3}).model.model_dump() == expected
+    with pytest.raises(ConfigError, match="model = 7: expected a table"):
+        build({}, {"model": 7})
+
+
 def test_nothing_changes_once_the_run_has_begun():
     config = load(QUICKSTART)
     with pytest.raises(Exception, match="frozen"):

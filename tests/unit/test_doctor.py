@@ -19,7 +19,7 @@ from palestra.cli import main
 from palestra.config import build
 from palestra.doctor.examine import examine
 from palestra.doctor.finding import size
-from palestra.doctor.memory import Need, available_ram, check_fit, check_memory, estimate, largest, learn_one_row, made_up
+from palestra.doctor.memory import Need, available_ram, bytes_per_token, check_fit, check_memory, estimate, largest, learn_one_row, made_up
 from palestra.doctor.play import Played, play_some
 from palestra.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
 from palestra.doctor.tokens import check_mask, check_replies, check_template
@@ -27,9 +27,10 @@ from palestra.doctor.weights import check_handover, check_logprobs, check_packin
 from palestra.engines.native import NativeSettings
 from palestra.learn.checkpoint import export
 from palestra.learn.logprobs import predict
+from palestra.learn.schedule import Optim
 from palestra.model import PackedLayout, new_model, sdpa
 from tests.helpers import Echo
-from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, tokenizer_with
+from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["say", "red", "blue"]
@@ -126,7 +127,7 @@ def test_a_mixture_is_examined_environment_by_environment(tmp_path):
 # tokens
 
 
-@pytest.mark.parametrize("template", [FORGETS_THOUGHTS, COUNTS_TURNS, None])
+@pytest.mark.parametrize("template", [FORGETS_THOUGHTS, COUNTS_TURNS, QWEN3_LIKE, None])
 def test_a_template_that_cannot_be_appended_to(template):
     finding = check_template(tokenizer_with(template), "model", WORDS)
     assert not finding.ok
@@ -149,9 +150,10 @@ def test_a_fallback_is_no_fault_but_is_told():
     assert "not prefix-preserving" in finding.detail
 
 
-@pytest.mark.parametrize(("template", "is_usable"), [(FORGETS_THOUGHTS, False), (LLAMA_LIKE, True)])
-def test_the_template_of_a_run_is_reported(tmp_path, template, is_usable):
-    tokenizer = tokenizer_with(template)
+@pytest.mark.parametrize(
+    ("tokenizer", "is_usable"), [(tokenizer_with(FORGETS_THOUGHTS), False), (qwen3_like(), False), (tokenizer_with(LLAMA_LIKE), True)]
+)
+def test_the_template_of_a_run_is_reported(tmp_path, tokenizer, is_usable):
     model = new_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
     export(tmp_path / "model", model, tokenizer)
     tree = ECHO | {"model": {"kind": "pretrained", "path": str(tmp_path / "model")}, "env": {"name": "guess"}}
@@ -420,3 +422,9 @@ def test_a_fault_exits_1_with_a_line_for_each_check(capsys, tmp_path):
 def test_played_without_a_record_is_no_proof():
     assert Played([], {}).replies == []
     assert not check_mask(Played([], {})).ok
+
+
+def test_activation_checkpointing_counts_what_enters_layers_and_one_layer_in_full(model):
+    # two layers of width 64 and inner width 168, in 4 bytes: each keeps 26 x 64 + 4 x 168 = 2336 numbers of a token
+    assert bytes_per_token(model, Optim()) == 2 * 2336 * 4
+    assert bytes_per_token(model, Optim(activation_checkpointing=True)) == (2 * 64 + 2336) * 4

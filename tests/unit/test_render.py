@@ -28,6 +28,41 @@ COUNTS_TURNS = (
     "{% for message in messages %}<|start|>{{ loop.index }} {{ message['role'] }}\n{{ message['content'] }}<|eot|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+QWEN3_LIKE = """\
+{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}
+{%- set ns = namespace(last_query_index=messages|length - 1, searching=true) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.searching and message.role == "user" %}
+        {%- set ns.searching = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = message.content %}
+    {%- if message.role == "user" or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set thoughts = '' %}
+        {%- if '</think>' in content %}
+            {%- set thoughts = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index and (loop.last or thoughts) %}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+        {%- else %}
+            {{- '<|im_start|>' + message.role + '\\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}"""
+"""In the style of Qwen3's: of earlier replies only what follows </think> is rendered."""
 NO_END_TOKEN = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant: "
 
 
@@ -86,6 +121,36 @@ def test_auto_falls_back_to_chatml_and_says_so(caplog):
     renderer = Renderer(tokenizer)
     assert "not prefix-preserving" in caplog.text
     assert renderer.tokenizer.decode(renderer.prompt([Message("user", "x")])) == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+
+
+def qwen3_like():
+    tokenizer = tokenizer_with(QWEN3_LIKE, specials=("<|im_start|>", "<|im_end|>"))
+    tokenizer.add_tokens(["<think>", "</think>"])  # in the vocabulary, and not special
+    return tokenizer
+
+
+def test_a_template_that_drops_earlier_thoughts_is_refused_by_that_reason():
+    tokenizer = qwen3_like()
+    thinking = [("user", "go"), ("assistant", "<think>\nhm\n</think>\n\nleft"), ("user", "a wall")]
+    rendered = tokenizer.decode(whole(tokenizer, None, thinking))
+    assert "left" in rendered
+    assert "hm" not in rendered
+    with pytest.raises(TemplateError, match="leaves the thoughts .* of earlier turns out"):
+        Renderer(tokenizer, template="model")
+
+
+def test_with_such_a_template_auto_is_chatml_and_thoughts_stay(caplog):
+    renderer = Renderer(qwen3_like())
+    assert "leaves the thoughts" in caplog.text
+    ids = renderer.prompt([Message("system", "s"), Message("user", "go")])
+    think, end_think = renderer.tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
+    encode = renderer.tokenizer.encode
+    reply = [think, *encode("hm", add_special_tokens=False), end_think, *encode("left", add_special_tokens=False), renderer.stop_ids[0]]
+    ids += reply + renderer.bridge("a wall", reply_ended=True)
+    assert renderer.tokenizer.decode(ids) == (
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n<think>hm</think>left<|im_end|>\n"
+        "<|im_start|>user\na wall<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_chatml_needs_its_tokens():

@@ -1,0 +1,34 @@
+"""Take the model of a run out of it, as a directory that transformers and vLLM load, or peft."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from palestra import config as configs
+from palestra.config import ConfigError
+from palestra.learn import checkpoint
+from palestra.model_folder import load_pretrained
+
+PRIVATE = (checkpoint.STATE, checkpoint.OPTIMIZER, checkpoint.CRITIC)
+"""What of a checkpoint is the run's own business."""
+
+
+def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
+    """Write the newest weights to `out`; `adapter`: only what was trained beside the base model, not the sum of both."""
+    source = checkpoint.newest(run_folder / "checkpoints")
+    if source is None:
+        raise ConfigError(f"{run_folder}: there is no checkpoint in this run")
+    if out.exists():
+        raise ConfigError(f"{out}: exists already")
+    config = configs.load(run_folder / "config.toml")
+    if adapter and config.lora is None:
+        raise ConfigError(f"--adapter: {run_folder} trained all weights, it has no adapter")
+    checkpoint.read_state(source)
+    if config.lora is None or adapter:
+        shutil.copytree(source, out, ignore=lambda _, names: [name for name in names if name in PRIVATE])
+        return
+    model, tokenizer = load_pretrained(str(source), device=torch.device("cpu"), dtype=getattr(torch, config.dtype))
+    checkpoint.export(out, model, tokenizer)

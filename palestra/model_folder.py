@@ -1,0 +1,125 @@
+"""Where a model is: a directory, a GGUF file, or a name on the Hugging Face hub; all of them end as a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palestra.config import ConfigError
+from palestra.gguf_import import check_gguf, import_gguf
+from palestra.lora import CONFIG as ADAPTER
+from palestra.lora import WEIGHTS, has_peft, merge_folder
+from palestra.model import load_model, load_tokenizer
+
+FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+"""Of a repository on the hub: weights, configurations, tokenizers, chat templates."""
+NOT_THESE = ("*/*", "consolidated*")
+"""The same weights in other formats."""
+
+
+def check_model(path: str) -> None:
+    """What can be found wrong with `model.path` without fetching anything."""
+    folder = Path(path)
+    if folder.is_file():
+        check_gguf(folder)
+    elif (folder / ADAPTER).is_file():
+        _check_adapter(folder)
+        check_model(_base_of(folder))
+    elif not _is_directory(folder) and not _is_hub_name(path):
+        raise ConfigError(f"model.path = {path!r}: expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub")
+
+
+def find_model(path: str) -> Path:
+    """The directory of a model, fetched or converted first where it has to be. An adapter's has no weights but its own."""
+    check_model(path)
+    folder = Path(path)
+    if folder.is_file():
+        return _imported(folder)
+    return folder if folder.is_dir() else _fetched(path)
+
+
+def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model and its tokenizer; an adapter is added into the weights of its base model."""
+    folder = find_model(path)
+    if not (folder / ADAPTER).is_file():
+        return load_model(folder, device=device, dtype=dtype), load_tokenizer(folder)
+    model, _ = load_pretrained(_base_of(folder), device=device, dtype=dtype)
+    return merge_folder(model, folder), load_tokenizer(tokenizer_folder(path))
+
+
+def tokenizer_folder(path: str) -> Path:
+    """Where the tokenizer is: with an adapter, or else with its base model."""
+    folder = find_model(path)
+    has_own = (folder / "tokenizer_config.json").is_file() or not (folder / ADAPTER).is_file()
+    return folder if has_own else tokenizer_folder(_base_of(folder))
+
+
+def _is_directory(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
+def _is_hub_name(path: str) -> bool:
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) is not None and not Path(path).exists()
+
+
+def _check_adapter(folder: Path) -> None:
+    if not has_peft():
+        raise ConfigError(f"{folder}: adapters need the package peft; pip install 'palestra[lora]'")
+    if not (folder / WEIGHTS).is_file():
+        raise ConfigError(f"{folder}: an adapter without {WEIGHTS}; no other format is read")
+
+
+def _base_of(folder: Path) -> str:
+    """The model that an adapter was trained on."""
+    base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path")
+    if not base:
+        raise ConfigError(f"{folder / ADAPTER}: base_model_name_or_path does not say what model the adapter belongs to")
+    return str(base)
+
+
+def _fetched(name: str) -> Path:
+    """From the hub's cache where it is whole, else from the hub."""
+    reason = "not all of its weights are there as safetensors"
+    for how in ({"local_files_only": True}, {"allow_patterns": list(FILES), "ignore_patterns": list(NOT_THESE)}):
+        try:
+            folder = Path(snapshot_download(name, **how))
+            if _is_whole(folder):
+                return folder
+        except (OSError, HfHubHTTPError, HFValidationError) as error:
+            reason = str(error).splitlines()[0]
+    raise ConfigError(
+        f"model.path = {name!r}: expected a Hugging Face directory or a name on the hub; not whole in its cache, not fetched ({reason}); "
+        f"where there is a network: hf download {name}"
+    )
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a snapshot has all its weights: a cache may hold a tokenizer alone."""
+    if (folder / ADAPTER).is_file():
+        return (folder / WEIGHTS).is_file()
+    index = folder / "model.safetensors.index.json"
+    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    return _is_directory(folder) and all((folder / shard).is_file() for shard in shards)
+
+
+def _imported(file: Path) -> Path:
+    """A GGUF file as a directory, converted once and kept in the user's cache."""
+    state = file.stat()
+    digest = hashlib.sha256(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palestra" / "gguf"
+    folder = cache / f"{file.stem}-{digest}"
+    if not folder.is_dir():
+        draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+        shutil.rmtree(draft, ignore_errors=True)
+        import_gguf(file, draft)
+        draft.rename(folder)
+    return folder
