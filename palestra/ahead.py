@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,6 +28,8 @@ FILE = "ahead.json"
 """In a checkpoint: the episodes of the next step, played by weights that are gone."""
 GRACE_S = 30.0
 """How long episodes may take to stop when the run is over."""
+STARTING_S = 0.05
+"""How long a thread takes to be one, with plenty to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Ahead(Experience):
             self._stream.wait_stream(torch.cuda.current_stream())  # on which the weights were handed over
         playing = _Playing(lambda: self._play(state, on_done), self.parts.loop)
         try:
+            playing.begin()
             yield
             learnt = time.monotonic()
             with self.run.timed("collect"):
@@ -99,6 +102,8 @@ class _Playing:
         self.began = self.ended = time.monotonic()
         self._play, self._loop = play, loop
         self._thread = threading.Thread(target=self._run, name="collecting", daemon=True)
+
+    def begin(self) -> None:
         self._thread.start()
 
     def _run(self) -> None:
@@ -112,10 +117,13 @@ class _Playing:
             self.outcome.set_result(gathered)
 
     def stop(self) -> None:
-        """End all episodes, and the thread with them."""
+        """End all episodes, and the thread with them. An interrupt may have come while it was being started."""
+        time.sleep(STARTING_S)
+        if self._thread.ident is None:
+            return
         self._loop.get_loop().call_soon_threadsafe(self._cancel)
-        self._thread.join(GRACE_S)
-        if self._thread.is_alive():
+        wait([self.outcome], GRACE_S)
+        if not self.outcome.done():
             log.error("an environment has not answered for %g s; the thread in which it is played is left behind", GRACE_S)
 
     def _cancel(self) -> None:
