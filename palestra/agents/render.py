@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from palestra.types import Message
@@ -21,6 +22,10 @@ CHATML = (
 )
 
 
+REMEMBERED = 4096
+"""Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat themselves."""
+
+
 class TemplateError(ValueError):
     """A chat template that cannot be used for tokens that are only ever appended."""
 
@@ -35,6 +40,7 @@ class Renderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, template: TemplateChoice = "auto") -> None:
         self.tokenizer = tokenizer
         self._special = sorted((t for t in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()} if t.strip()), key=len)
+        self._encoded = lru_cache(maxsize=REMEMBERED)(self._encode_anew)
         self._template: str | None = CHATML if template == "chatml" else None
         """None is the tokenizer's own."""
         try:
@@ -91,7 +97,10 @@ class Renderer:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        return list(self._encoded(text))
+
+    def _encode_anew(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _text(self, messages: Sequence[Message], *, open_reply: bool = True) -> str:
         rendered = self.tokenizer.apply_chat_template(
