@@ -33,16 +33,17 @@ async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asy
     """The steps and the episodes of one session."""
     env = await pool.open()
     await start.wait()
-    until, steps = time.monotonic() + seconds, 0
-    for count, (task, actions) in enumerate(itertools.cycle(episodes)):
+    until, steps, resets = time.monotonic() + seconds, 0, 0
+    for task, actions in itertools.cycle(episodes):
         await env.reset(task)
         for action in actions:
             await env.step(action)
             steps += 1
+        resets += 1
         if time.monotonic() > until:
             break
     await env.close()
-    return steps, count + 1
+    return steps, resets
 
 
 async def measured(arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]]) -> tuple[float, float, float]:

@@ -170,7 +170,12 @@ def make_persona(config: Config, env: Environment, renderer: Renderer) -> Person
 def make_pool(settings: EnvSettings) -> EnvPool:
     if settings.isolation == "inline":
         return InlinePool(settings.make, settings.deadline_s)
-    limits = WorkerSettings(per_worker=settings.per_worker, deadline_s=settings.deadline_s, memory_mb=settings.memory_mb)
+    limits = WorkerSettings(
+        per_worker=settings.per_worker,
+        deadline_s=settings.deadline_s,
+        boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
+        memory_mb=settings.memory_mb,
+    )
     return Workers(settings.name, settings.options, limits)
 
 

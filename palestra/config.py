@@ -99,6 +99,13 @@ class EnvSettings(Settings):
         return envs[self.name](**self.options)
 
     @model_validator(mode="after")
+    def _no_idle_settings(self) -> EnvSettings:
+        for name in ("per_worker", "memory_mb"):
+            if self.isolation == "inline" and getattr(self, name) is not None:
+                raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        return self
+
+    @model_validator(mode="after")
     def _makeable(self) -> EnvSettings:
         try:
             kind = envs[self.name]

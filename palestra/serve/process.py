@@ -112,23 +112,24 @@ class WorkerProcess:
             if self._is_late():
                 self._end_late()
 
-    def measure(self) -> None:
+    def trim_log(self) -> None:
         self._log.trim()
+
+    def measure(self) -> None:
         family = _family(self.pid)
         self.memory_mb = sum(map(_resident_bytes, family)) / 2**20
         self.open_files = sum(map(_open_files, family))
 
-    def end(self, reason: str) -> None:
-        """Kill it and all that it has started. Calls under way end in a fault that says why."""
-        self._end(reason)
-
     async def leave(self, reason: str) -> None:
         """`end`, with time to close its environments if it is not in the middle of a call."""
-        if self.ended is None and not self._calls:
-            self._loop.remove_reader(self._socket)
-            self._socket.shutdown(socket.SHUT_WR)
-            await self._exit(LINGER_S)
-        self._end(reason)
+        try:
+            if self.ended is None and not self._calls:
+                self._loop.remove_reader(self._socket)
+                with suppress(OSError):  # it may have died just now
+                    self._socket.shutdown(socket.SHUT_WR)
+                await self._exit(LINGER_S)
+        finally:
+            self.end(reason)
         await self._exit(LINGER_S)
 
     async def _exit(self, seconds: float) -> None:
@@ -183,7 +184,7 @@ class WorkerProcess:
                 if self.ended is None:
                     self._answered(self._decoder.decode(body))
         except (msgspec.DecodeError, ValueError, KeyError) as error:
-            self._end(f"the worker was killed: it sent what is no answer ({error!r})")
+            self.end(f"the worker was killed: it sent what is no answer ({error!r})")
             return False
         return True
 
@@ -198,7 +199,7 @@ class WorkerProcess:
     def _booted(self, answer: Answer) -> None:
         self.has_booted = answer.error is None
         if answer.error is not None:
-            self._end(f"the worker cannot be used: {answer.error}")
+            self.end(f"the worker cannot be used: {answer.error}")
 
     # how it ends
 
@@ -210,11 +211,11 @@ class WorkerProcess:
         words = self._log.last_words()
         fault = EnvTimeout(f"{hung.method} gave no answer within {hung.deadline_s:g} s{words}")
         if hung.method == "boot":  # everybody's call
-            self._end(f"the worker did not start within {hung.deadline_s:g} s{words}", kind=EnvTimeout)
+            self.end(f"the worker did not start within {hung.deadline_s:g} s{words}", kind=EnvTimeout)
             return
         if not hung.answer.done():
             hung.answer.set_exception(fault)
-        self._end(f"the worker was killed because another session's call hung ({fault})")
+        self.end(f"the worker was killed because another session's call hung ({fault})")
 
     def _await_death(self) -> None:
         if self.ended is not None:
@@ -222,14 +223,15 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._loop.call_later(0.005, self._await_death)
         else:
-            self._end(self._death())
+            self.end(self._death())
 
     def _death(self) -> str:
         code = self._process.returncode
         how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
         return f"the worker died {how}{self._log.last_words()}"
 
-    def _end(self, reason: str, kind: type[EnvFault] = EnvFault) -> None:
+    def end(self, reason: str, kind: type[EnvFault] = EnvFault) -> None:
+        """Kill it and all that it has started. Calls that were not answered end in a fault that says why."""
         if self.ended is not None:
             return
         self.ended = reason
@@ -246,6 +248,11 @@ class WorkerProcess:
         self._bury()
 
     def _kill(self) -> None:
+        """All that descend from it, and if it is dead already at least those of its process group."""
+        if self._process.returncode is None:
+            for pid in _family(self.pid):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

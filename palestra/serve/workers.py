@@ -20,7 +20,9 @@ from palestra.types import Step, Task
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.1
-MEASURE_EVERY_S = 0.5
+"""For workers that hang or died."""
+TIDY_EVERY_S = 0.5
+"""For what they print and what they hold."""
 FAR_TOO_LARGE = 1.5
 """A worker that holds so many times its `memory_mb` is not waited for."""
 
@@ -103,7 +105,7 @@ class Workers:
         self.calls = self.faults = self.restarts = 0
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._measured = 0.0
+        self._tidied = 0.0
 
     async def open(self) -> Seat:
         """A seat in the worker that has the fewest taken. Raises `NoSeat` where all are."""
@@ -128,7 +130,8 @@ class Workers:
         await asyncio.gather(*(process.leave("the pool was closed") for process in workers))
 
     def stats(self) -> PoolStats:
-        self._measure()
+        for process in self._workers:
+            process.measure()
         workers = [
             WorkerStats(w.process.pid, w.taken, w.process.queue, w.process.memory_mb, w.process.open_files, w.is_draining)
             for w in self._workers.values()
@@ -177,19 +180,20 @@ class Workers:
             log.warning("%s: %s", self.name, fault)
 
     def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look) if self._workers else None
         for process in list(self._workers):
             process.look()
-        if time.monotonic() - self._measured > MEASURE_EVERY_S:
-            self._measure()
-        running = bool(self._workers)
-        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look) if running else None
+        if time.monotonic() - self._tidied > TIDY_EVERY_S:
+            self._tidied = time.monotonic()
+            for process in self._workers:
+                process.trim_log()
+            if self.settings.memory_mb is not None:
+                self._bound_memory(self.settings.memory_mb)
 
-    def _measure(self) -> None:
-        self._measured = time.monotonic()
-        for worker in list(self._workers.values()):
-            process, most = worker.process, self.settings.memory_mb
+    def _bound_memory(self, most: int) -> None:
+        for process, worker in list(self._workers.items()):
             process.measure()
-            if most is None or process.memory_mb <= most:
+            if process.memory_mb <= most:
                 continue
             worker.is_draining = True
             if worker.taken == 0 or process.memory_mb > FAR_TOO_LARGE * most:

@@ -23,7 +23,8 @@ from tests import helpers
 def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4, **changes):
     renderer = Renderer(words)
     persona = Persona(renderer, Plain())
-    settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, per_worker=1)
+    alone = {"per_worker": 1} if isolation == "process" else {}
+    settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone)
     places = {"echo": Place(persona, make_pool(settings))}
     return Arena(places, Scripted(script(persona.format), renderer), Sampling(max_tokens=8), **changes)
 
