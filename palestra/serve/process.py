@@ -71,7 +71,7 @@ class WorkerProcess:
             self._process = _starter.submit(_start, theirs, self._log.file.fileno()).result()
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
-        self.call(0, "boot", boot, boot_s)
+        self.call(0, "boot", boot, boot_s).add_done_callback(lambda answer: answer.exception())  # the calls after it end with it
 
     @property
     def pid(self) -> int:

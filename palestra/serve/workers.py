@@ -23,6 +23,8 @@ LOOK_EVERY_S = 0.1
 """For workers that hang or died."""
 TIDY_EVERY_S = 0.5
 """For what they print and what they hold."""
+MADE_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+"""So many processes and environments of a pool are started at a time: a hundred together would all miss their deadline."""
 FAR_TOO_LARGE = 1.5
 """A worker that holds so many times its `memory_mb` is not waited for."""
 
@@ -106,24 +108,35 @@ class Workers:
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._tidied = 0.0
+        self._making = asyncio.Semaphore(MADE_AT_ONCE)
 
     async def open(self) -> Seat:
         """A seat in the worker that has the fewest taken. Raises `NoSeat` where all are."""
-        worker = self._choose()
+        worker = self._emptiest()
+        if worker is not None and worker.idle:
+            return self._seat(worker, worker.idle.pop())
+        async with (making := self._making):
+            if making is not self._making:
+                raise EnvFault("the pool was closed")
+            worker = self._emptiest() or self._start()
+            if worker.idle:
+                return self._seat(worker, worker.idle.pop())
+            worker.made += 1
+            seat = self._seat(worker, worker.made)
+            try:
+                await seat.make()
+            except BaseException:
+                await seat.close()
+                raise
+            return seat
+
+    def _seat(self, worker: _Worker, instance: int) -> Seat:
         worker.taken += 1
-        if worker.idle:
-            return Seat(self, worker, worker.idle.pop())
-        worker.made += 1
-        seat = Seat(self, worker, worker.made)
-        try:
-            await seat.make()
-        except BaseException:
-            await seat.close()
-            raise
-        return seat
+        return Seat(self, worker, instance)
 
     async def close(self) -> None:
         workers, self._workers = self._workers, {}
+        self._making = asyncio.Semaphore(MADE_AT_ONCE)  # the next to use it may have another event loop
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -144,8 +157,8 @@ class Workers:
         if worker.is_draining and worker.taken == 0:
             worker.process.end("the worker was replaced, as it held too much memory")
 
-    def _choose(self) -> _Worker:
-        """Spread over all cores before any worker gets a second session."""
+    def _emptiest(self) -> _Worker | None:
+        """Where to go next; None for a worker that is yet to be started. All cores get one before any has a second session."""
         with_room = [w for w in self._workers.values() if w.taken < self.per_worker and not w.is_draining]
         emptiest = min(with_room, key=lambda worker: worker.taken, default=None)
         may_start = self.settings.workers is None or len(self._workers) < self.settings.workers
@@ -154,7 +167,7 @@ class Workers:
         if not may_start:
             seats = len(self._workers) * self.per_worker
             raise NoSeat(f"{self.name}: all {seats} seats are taken ({len(self._workers)} workers, {self.per_worker} in each)")
-        return self._start()
+        return None
 
     def _start(self) -> _Worker:
         boot = (self.name, self.options, self.settings.open_files)

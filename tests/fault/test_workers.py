@@ -200,13 +200,14 @@ def test_workers_die_with_their_parent(order):
     code = f"""
 import asyncio, os
 from palestra.serve.workers import Workers, WorkerSettings
-from tests.fault.test_workers import NAME, TASK
+from palestra.types import Task
+from tests.fault.environments import NAME
 
 async def main():
     pool = Workers(NAME, {{}}, WorkerSettings())
     seats = [await pool.open() for _ in range(2)]
     for seat in seats:
-        await seat.reset(TASK)
+        await seat.reset(Task("obedient", "train", "0"))
         asyncio.ensure_future(seat.step({order!r}))
     await asyncio.sleep(0.3)
     print(*(worker.pid for worker in pool.stats().workers), flush=True)
@@ -277,10 +278,9 @@ def test_a_worker_that_has_grown_gets_no_new_sessions_and_ends_with_its_last():
 def test_a_worker_that_is_far_too_large_is_killed():
     async def scenario(pool):
         (seat,) = await seats(pool, 1)
-        await seat.step("hold 400")
-        await eventually(lambda: pool.stats().restarts == 1)
-        with pytest.raises(EnvFault, match=r"it held 4\d\d MB, with memory_mb = 150"):
-            await seat.step("count")
+        with pytest.raises(EnvFault, match=r"it held \d\d\d MB, with memory_mb = 150"):
+            await asyncio.gather(seat.step("hold 400"), seat.step("sleep 50"))
+        assert pool.stats().restarts == 1
 
     with_pool(scenario, memory_mb=150)
 
@@ -316,6 +316,42 @@ def test_nobody_shares_an_environment():
             await opened[0].step("count")
 
     with_pool(scenario, workers=2, per_worker=3)
+
+
+def test_only_a_few_are_started_at_once(monkeypatch):
+    monkeypatch.setattr("palestra.serve.workers.MADE_AT_ONCE", 2)
+    opened, starting = [], []
+
+    async def one(pool):
+        opened.append(await pool.open())
+        starting.append(len(pool.stats().workers) - len(opened))
+
+    async def scenario(pool):
+        await asyncio.gather(*(one(pool) for _ in range(6)))
+        for seat in opened:
+            await seat.close()
+        await asyncio.gather(*(one(pool) for _ in range(6)))  # those that wait are had at once
+        with pytest.raises(NoSeat):
+            await pool.open()
+        assert len(pool.stats().workers) == 6
+
+    with_pool(scenario, workers=6, per_worker=1)
+    assert max(starting) <= 2
+
+
+def test_those_who_wait_for_a_pool_that_is_closed_are_told(monkeypatch):
+    monkeypatch.setattr("palestra.serve.workers.MADE_AT_ONCE", 1)
+
+    async def scenario(pool):
+        opening = [asyncio.create_task(pool.open()) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        await pool.close()
+        for outcome in await asyncio.gather(*opening, return_exceptions=True):
+            assert type(outcome) is EnvFault
+            assert "the pool was closed" in str(outcome)
+        assert pool.stats().workers == []
+
+    with_pool(scenario)
 
 
 def test_an_environment_is_used_again_unless_it_broke():
