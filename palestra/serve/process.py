@@ -167,6 +167,8 @@ class WorkerProcess:
 
     def _read(self) -> bool:
         """Whether something was read."""
+        if self.ended is not None:
+            return False
         try:
             data = self._socket.recv(CHUNK)
         except BlockingIOError:
