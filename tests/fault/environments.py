@@ -25,6 +25,7 @@ class Obedient(Environment):
         self.farewell = farewell
         self.steps = self.episodes = 0
         self.held: list = []
+        self.close_s = 0.0
         Obedient.alive += 1
 
     def tasks(self, split):
@@ -44,9 +45,13 @@ class Obedient(Environment):
 
     def close(self):
         Obedient.alive -= 1
+        time.sleep(self.close_s)
         if self.farewell:
             with Path(self.farewell).open("a") as file:
                 file.write("closed\n")
+
+    def do_cling(self, _):
+        self.close_s = 600.0
 
     def do_red(self, _):
         time.sleep(0.002)

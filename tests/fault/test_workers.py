@@ -84,6 +84,23 @@ def test_a_call_that_hangs_ends_in_time_and_only_its_own_session_timed_out(order
     with_pool(scenario, deadline_s=0.5)
 
 
+def test_an_environment_that_cannot_be_closed_is_not_waited_for():
+    async def scenario(pool):
+        (broken,) = await seats(pool, 1)
+        await broken.step("cling")
+        with pytest.raises(EnvFault):
+            await broken.step("raise")
+        await broken.close()
+        await eventually(lambda: pool.stats().restarts == 1)
+        (sound,) = await seats(pool, 1)
+        await sound.step("cling")
+        return [worker.pid for worker in pool.stats().workers]
+
+    began = time.monotonic()
+    assert not any(map(is_running, with_pool(scenario, deadline_s=0.5)))
+    assert time.monotonic() - began < 60
+
+
 def test_a_deadline_counts_from_when_a_call_begins():
     async def scenario(pool):
         answers = await asyncio.gather(*(seat.step("sleep 0.3") for seat in await seats(pool, 6)))
