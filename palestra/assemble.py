@@ -25,7 +25,8 @@ from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_
 from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
-from palestra.serve.handle import EnvHandle, EnvPool, InlineHandle, ProcessHandle
+from palestra.serve.handle import EnvPool, InlinePool
+from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 
 T = TypeVar("T")
@@ -167,12 +168,15 @@ def make_persona(config: Config, env: Environment, renderer: Renderer) -> Person
 
 
 def make_pool(settings: EnvSettings) -> EnvPool:
-    def make() -> EnvHandle:
-        if settings.isolation == "process":
-            return ProcessHandle(settings.name, settings.options, settings.deadline_s)
-        return InlineHandle(settings.make, settings.deadline_s)
-
-    return EnvPool(make)
+    if settings.isolation == "inline":
+        return InlinePool(settings.make, settings.deadline_s)
+    limits = WorkerSettings(
+        per_worker=settings.per_worker,
+        deadline_s=settings.deadline_s,
+        boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
+        memory_mb=settings.memory_mb,
+    )
+    return Workers(settings.name, settings.options, limits)
 
 
 def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

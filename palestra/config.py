@@ -87,12 +87,23 @@ class EnvSettings(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
     isolation: Literal["inline", "process"] = "inline"
-    """Run environments between the engine's steps, or each in a worker process of its own."""
+    """Run environments between the engine's steps, or in worker processes."""
     deadline_s: PositiveFloat = 60.0
     """Seconds that any one call may take."""
+    per_worker: PositiveInt | None = None
+    """Environments in one worker process; what the environment says itself where not set."""
+    memory_mb: PositiveInt | None = None
+    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended."""
 
     def make(self) -> Environment:
         return envs[self.name](**self.options)
+
+    @model_validator(mode="after")
+    def _no_idle_settings(self) -> EnvSettings:
+        for name in ("per_worker", "memory_mb"):
+            if self.isolation == "inline" and getattr(self, name) is not None:
+                raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        return self
 
     @model_validator(mode="after")
     def _makeable(self) -> EnvSettings:

@@ -24,7 +24,7 @@ from palestra.registry import nearest
 from palestra.rollout import Arena, Episode, Place, Play, play_on, play_once
 from palestra.run import Run, encode_trajectory, read_trajectories, trajectory_ids
 from palestra.seeds import derive_seed
-from palestra.serve.handle import EnvFault, EnvHandle
+from palestra.serve.handle import EnvFault, EnvHandle, opened
 from palestra.types import Segment, Stop, Task, Trajectory, Turn
 
 NAMES_SHOWN = 8
@@ -158,16 +158,14 @@ def _listed(names: list[str]) -> str:
 async def check(place: Place, recorded: Trajectory, *, turns: int | None = None) -> Check:
     """Give the environment the recorded actions, those of the first `turns` turns or all of them, and compare its answers."""
     checked: list[CheckedTurn] = []
-    env = place.pool.take()
     count = len(recorded.turns) if turns is None else turns
     try:
-        await _retrace(env, place.own(recorded.task), recorded, count, checked)
+        async with opened(place.pool) as env:
+            await _retrace(env, place.own(recorded.task), recorded, count, checked)
     except EnvFault as fault:
         if not checked:
             checked.append(_entry(recorded, 0))
         checked[-1].compare("fault", "", str(fault))
-    finally:
-        await place.pool.throw_away(env)
     return Check(recorded, checked)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
 from palestra.engines.base import Engine, EngineFailed, Session
 from palestra.seeds import derive_seed
-from palestra.serve.handle import EnvFault, EnvHandle, EnvPool
-from palestra.types import Group, Sampling, Step, Stop, Task, Trajectory, Turn
+from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, opened
+from palestra.types import Group, Sampling, Segment, Step, Stop, Task, Trajectory, Turn
 
 log = logging.getLogger(__name__)
 
@@ -136,26 +136,27 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     """`play`, or another way to, with a broken environment recorded as a fault and not as a failure to solve."""
     began = time.monotonic()
     turns: list[Turn] = []
+    segments: list[Segment] = []
     place = arena.places[episode.task.env]
-    env = place.pool.take()
-    env_seconds = env.seconds
-    session = Session(episode.id, env)
     temperature = 0.0 if episode.is_baseline else arena.sampling.temperature
-    agent = ChatAgent(place.persona, arena.engine, session, replace(arena.sampling, seed=episode.seed, temperature=temperature))
-    fault_text = ""
+    sampling = replace(arena.sampling, seed=episode.seed, temperature=temperature)
+    fault_text, env_seconds = "", 0.0
     try:
-        stop, success, final = await how(agent, env, place.own(episode.task), episode.horizon, turns)
-        place.pool.give_back(env)
+        async with opened(place.pool) as env:
+            session = Session(episode.id, env)
+            agent = ChatAgent(place.persona, arena.engine, session, sampling)
+            try:
+                stop, success, final = await how(agent, env, place.own(episode.task), episode.horizon, turns)
+            finally:
+                arena.engine.release(session)
+                segments, env_seconds = agent.segments, env.seconds
     except EnvFault as fault:
         stop, success, final, fault_text = fault.stop, None, "", str(fault)
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
-        await place.pool.throw_away(env)
-    finally:
-        arena.engine.release(session)
     return Trajectory(
         id=episode.id,
         task=episode.task,
-        segments=agent.segments,
+        segments=segments,
         turns=turns,
         stop=stop,
         success=success,
@@ -168,7 +169,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
         attempt=attempt,
         final_observation=final,
         fault=fault_text,
-        timings={"total_s": time.monotonic() - began, "env_s": env.seconds - env_seconds},
+        timings={"total_s": time.monotonic() - began, "env_s": env_seconds},
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -138,6 +139,14 @@ class Prints(Echo):
     def reset(self, task):
         print('{"result": "what a library prints must not be taken for an answer"}')
         return super().reset(task)
+
+
+def is_running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except FileNotFoundError:
+        return False
 
 
 def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop = Stop.DONE, task: str = "t", success=None) -> Trajectory:

@@ -19,7 +19,7 @@ from palestra.envs import Environment
 from palestra.envs.check import check_environment
 from palestra.learn.learner import Learner
 from palestra.lora import adapter_of
-from palestra.serve.handle import EnvFault, EnvHandle, EnvPool
+from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, opened
 from palestra.types import Stop, Task
 
 TURNS = 20
@@ -57,13 +57,11 @@ async def _watched(pool: EnvPool, tasks: Sequence[Task], watch: _Watch, budget_s
     """Episodes one after the other until the time is up; one that hangs is the last, as the others would."""
     began = time.monotonic()
     for number, task in enumerate(tasks):
-        env = pool.take()
         try:
-            await _episode(env, task, watch, is_expert=number % 2 == 0, chance=random.Random(number))
-            pool.give_back(env)
+            async with opened(pool) as env:
+                await _episode(env, task, watch, is_expert=number % 2 == 0, chance=random.Random(number))
         except EnvFault as fault:
             watch.faults.append(fault)
-            await pool.throw_away(env)
         if time.monotonic() - began > budget_s or any(fault.stop is Stop.TIMEOUT for fault in watch.faults):
             break
     await pool.close()

@@ -24,7 +24,7 @@ from palestra.envs.base import Environment
 from palestra.learn.learner import Learner
 from palestra.learn.logprobs import predict
 from palestra.rollout import Assignment, Place, collect, shared_persona
-from palestra.serve.handle import EnvPool, InlineHandle
+from palestra.serve.handle import InlinePool
 from palestra.types import Group, Step, Task, Trajectory
 
 RECOMPUTED = GRPO(recompute_old=True)
@@ -196,7 +196,7 @@ def check_toy(parts: Parts, *, algo: Algorithm | None = None, steps: int = 30, b
     """A few steps of GRPO for saying tokens with an even number: about half of them to begin with, in whatever language."""
     algo = algo or GRPO()
     learner, persona = parts.learner, shared_persona(parts.arena.places)
-    place = Place(replace(persona, format=Plain(), instructions="", example=()), EnvPool(lambda: InlineHandle(Toy, 60.0)))
+    place = Place(replace(persona, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0))
     reply_tokens = min(parts.arena.sampling.max_tokens, 16)
     arena = parts.arena.with_(places={Toy.name: place}, sampling=replace(parts.arena.sampling, max_tokens=reply_tokens), retries=0)
     assignments = [Assignment(task, TOKENS_PER_TASK // reply_tokens, horizon=1) for task in Toy().tasks("train")]

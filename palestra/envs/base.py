@@ -19,6 +19,8 @@ class Environment(ABC):
     name: ClassVar[str]
     """What recipes and task ids call it."""
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    per_process: ClassVar[int] = 64
+    """How many of them one worker process may hold. They are stepped in turns: 1 for one that is slow, heavy, or alone in its process."""
     max_turns: int = 20
     """The full horizon: enough turns for a careful agent to solve the hardest task."""
     instructions: str = ""

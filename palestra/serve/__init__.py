@@ -1,1 +1,1 @@
-"""Where environments run: in this process, or each in a worker process of its own."""
+"""Where environments run: in this process, or in a pool of worker processes."""

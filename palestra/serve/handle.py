@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-import os
 import signal
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +34,10 @@ class EnvTimeout(EnvFault):
     stop = Stop.TIMEOUT
 
 
+class NoSeat(Exception):
+    """As many environments are in use as there may be. Somebody has to close a handle first."""
+
+
 def checked(step: Step) -> Step:
     """The step as it can be stored: an environment that answers with something else is broken."""
     if not isinstance(step, Step):
@@ -48,7 +48,7 @@ def checked(step: Step) -> Step:
 
 
 class EnvHandle(Protocol):
-    """An environment, wherever it runs. After an `EnvFault` it must be thrown away."""
+    """An environment, wherever it runs, for as long as somebody needs it. After an `EnvFault` it can only be closed."""
 
     seconds: float
     """Spent in the environment so far."""
@@ -57,17 +57,63 @@ class EnvHandle(Protocol):
     async def step(self, action: str) -> Step: ...
     async def actions(self) -> list[str] | None: ...
     async def expert(self) -> str | None: ...
-    async def close(self) -> None: ...
+
+    async def close(self) -> None:
+        """Back to its pool: the next one to open a handle may get the same environment, unless it broke. May be called twice."""
+
+
+class EnvPool(Protocol):
+    """Where environments of one kind wait for their next episode, so that none is made anew each time."""
+
+    async def open(self) -> EnvHandle:
+        """A handle on an environment that nobody else has."""
+
+    async def close(self) -> None:
+        """Close all environments, also those that an interrupted episode still holds."""
+
+
+@asynccontextmanager
+async def opened(pool: EnvPool) -> AsyncIterator[EnvHandle]:
+    env = await pool.open()
+    try:
+        yield env
+    finally:
+        await env.close()
+
+
+class InlinePool:
+    """Environments that run right here, between the engine's steps. Nothing races, so a run can be repeated bit for bit."""
+
+    def __init__(self, make: Callable[[], Environment], deadline_s: float) -> None:
+        self.make, self.deadline_s = make, deadline_s
+        self.idle: list[Environment] = []
+        self.taken: set[InlineHandle] = set()
+
+    async def open(self) -> InlineHandle:
+        handle = InlineHandle(self, self.idle.pop() if self.idle else None)
+        self.taken.add(handle)
+        return handle
+
+    async def close(self) -> None:
+        for handle in list(self.taken):
+            await handle.close()
+        while self.idle:
+            self.throw_away(self.idle.pop())
+
+    def throw_away(self, env: Environment) -> None:
+        """That closing a broken environment fails too is no news."""
+        try:
+            with _alarm(self.deadline_s):
+                env.close()
+        except (Exception, _Overdue) as error:  # noqa: BLE001  whatever it raises, it is not used again
+            log.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
 
 
 class InlineHandle:
-    """Runs the environment right here, between the engine's steps. Nothing races, so a run can be repeated bit for bit."""
-
-    def __init__(self, make: Callable[[], Environment], deadline_s: float) -> None:
-        self.deadline_s = deadline_s
+    def __init__(self, pool: InlinePool, env: Environment | None) -> None:
         self.seconds = 0.0
-        self._make = make
-        self._env: Environment | None = None
+        self._pool, self._env = pool, env
+        self._is_broken = False
 
     async def reset(self, task: Task) -> str:
         return self._call(lambda env: msgspec.convert(env.reset(task), str))
@@ -82,18 +128,27 @@ class InlineHandle:
         return self._call(lambda env: env.expert())
 
     async def close(self) -> None:
-        if self._env is not None:
-            self._call(lambda env: env.close())
+        self._pool.taken.discard(self)
+        env, self._env = self._env, None
+        if env is not None and self._is_broken:
+            self._pool.throw_away(env)
+        elif env is not None:
+            self._pool.idle.append(env)
 
     def _call(self, call: Callable[[Environment], T]) -> T:
+        if self not in self._pool.taken:
+            raise EnvFault("the handle was closed")
         began = time.monotonic()
+        self._is_broken = True  # until it has answered
         try:
-            with _alarm(self.deadline_s):
+            with _alarm(self._pool.deadline_s):
                 if self._env is None:
-                    self._env = self._make()
-                return call(self._env)
+                    self._env = self._pool.make()
+                answer = call(self._env)
+            self._is_broken = False
+            return answer
         except _Overdue:
-            raise EnvTimeout(f"no answer within {self.deadline_s:g} s") from None
+            raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s") from None
         except Exception as error:
             raise EnvFault(f"{type(error).__name__}: {error}") from error
         finally:
@@ -124,117 +179,3 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-class ProcessHandle:
-    """Runs the environment in a worker process that can hang, leak or die without taking the run along."""
-
-    LINE_LIMIT = 64 * 1024 * 1024
-
-    def __init__(self, name: str, options: dict[str, Any], deadline_s: float) -> None:
-        self.name, self.options, self.deadline_s = name, options, deadline_s
-        self.seconds = 0.0
-        self._process: asyncio.subprocess.Process | None = None
-        self._errors: BinaryIO | None = None
-
-    async def reset(self, task: Task) -> str:
-        return await self._call("reset", task, str)
-
-    async def step(self, action: str) -> Step:
-        return await self._call("step", action, Step)
-
-    async def actions(self) -> list[str] | None:
-        return await self._call("actions", None, list[str] | None)
-
-    async def expert(self) -> str | None:
-        return await self._call("expert", None, str | None)
-
-    async def close(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-        if self._errors is not None:
-            self._errors.close()
-
-    async def _call(self, method: str, argument: Any, kind: Any) -> Any:
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(self.deadline_s):
-                answer = await self._exchange(msgspec.json.encode([method, argument]) + b"\n")
-        except TimeoutError:
-            await self.close()
-            raise EnvTimeout(f"{method} gave no answer within {self.deadline_s:g} s") from None
-        except OSError as error:
-            raise EnvFault(f"the worker cannot be reached: {error}") from error
-        finally:
-            self.seconds += time.monotonic() - began
-        if not answer:
-            raise EnvFault(await self._last_words())
-        reply = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
-        if "error" in reply:
-            raise EnvFault(msgspec.json.decode(reply["error"], type=str))
-        try:
-            return msgspec.json.decode(reply["result"], type=kind)
-        except msgspec.ValidationError as error:
-            raise EnvFault(f"{method} gave a wrong answer: {error}") from error
-
-    async def _exchange(self, line: bytes) -> bytes:
-        if self._process is None:
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the handle
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "palestra.serve.worker", self.name, msgspec.json.encode(self.options).decode()),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=self._errors,
-                limit=self.LINE_LIMIT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line)
-        await self._process.stdin.drain()
-        return await self._process.stdout.readline()
-
-    async def _last_words(self) -> str:
-        assert self._process is not None
-        assert self._errors is not None
-        code = await self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return f"the worker died with exit code {code}" + (f": {lines[-1]}" if lines else "")
-
-
-class EnvPool:
-    """Handles that wait for their next episode, so that no environment is made anew each time."""
-
-    def __init__(self, make: Callable[[], EnvHandle]) -> None:
-        self._make = make
-        self._idle: list[EnvHandle] = []
-        self._taken: list[EnvHandle] = []
-
-    def take(self) -> EnvHandle:
-        handle = self._idle.pop() if self._idle else self._make()
-        self._taken.append(handle)
-        return handle
-
-    def give_back(self, handle: EnvHandle) -> None:
-        self._taken.remove(handle)
-        self._idle.append(handle)
-
-    async def throw_away(self, handle: EnvHandle) -> None:
-        """For a handle whose environment may be broken. That closing it fails too is no news."""
-        self._taken.remove(handle)
-        await _close_quietly(handle)
-
-    async def close(self) -> None:
-        """Close all handles, also those that an interrupted episode still holds."""
-        handles, self._idle, self._taken = [*self._idle, *self._taken], [], []
-        for handle in handles:
-            await _close_quietly(handle)
-
-
-async def _close_quietly(handle: EnvHandle) -> None:
-    try:
-        await handle.close()
-    except EnvFault as fault:
-        log.warning("an environment could not be closed: %s", fault)

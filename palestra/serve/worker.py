@@ -1,8 +1,12 @@
-"""`python -m palestra.serve.worker NAME OPTIONS`: plays one environment over lines of JSON on stdin and stdout."""
+"""`python -m palestra.serve.worker SOCKET PARENT`: plays environments of one kind, one call after another."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
+import signal
+import socket
 import sys
 import threading
 import time
@@ -10,39 +14,89 @@ from typing import Any
 
 import msgspec
 
-from palestra.envs import envs
+from palestra.envs import Environment, envs
 from palestra.serve.handle import checked
+from palestra.serve.wire import CHUNK, Call, Frames, framed
 from palestra.types import Task
+
+PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what libraries print must not end up among the answers
-    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
-    env = envs[sys.argv[1]](**msgspec.json.decode(sys.argv[2]))
-    for line in sys.stdin.buffer:
-        answers.write(msgspec.json.encode(_answer(env, *msgspec.json.decode(line))) + b"\n")
-    env.close()
+    descriptor, parent = map(int, sys.argv[1:3])
+    _die_with(parent)
+    player, frames, decoder = _Player(), Frames(), msgspec.msgpack.Decoder(Call)
+    with socket.socket(fileno=descriptor) as pool:
+        while data := pool.recv(CHUNK):
+            for body in frames.feed(data):
+                pool.sendall(player.answer(decoder.decode(body)))  # at once: the next call may hang
+    player.close()
 
 
 def _die_with(parent: int) -> None:
-    """Leave when the process that asks is gone, even in the middle of a call that never ends."""
+    """Leave when the process that asks is gone, even in the middle of a call that never ends and never lets go of the interpreter."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
-def _answer(env: Any, method: str, argument: Any) -> dict[str, Any]:
-    calls = {
-        "reset": lambda: env.reset(msgspec.convert(argument, Task)),
-        "step": lambda: checked(env.step(argument)),
-        "actions": lambda: env.actions(),
-        "expert": lambda: env.expert(),
-    }
-    try:
-        return {"result": calls[method]()}
-    except Exception as error:  # noqa: BLE001  it goes back to the caller as a fault
-        return {"error": f"{type(error).__name__}: {error}"}
+class _Player:
+    """The environments of this process, by number."""
+
+    def __init__(self) -> None:
+        self._kind: type[Environment] | None = None
+        self._options: dict[str, Any] = {}
+        self._instances: dict[int, Environment] = {}
+
+    def answer(self, call: Call) -> bytes:
+        began = time.perf_counter()
+        try:
+            result = self._play(call)
+            return framed((call.id, time.perf_counter() - began, None, result))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it goes back to the caller as a fault
+            words = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+            return framed((call.id, time.perf_counter() - began, words, None))
+
+    def _play(self, call: Call) -> Any:
+        match call.method:
+            case "boot":
+                name, self._options, open_files = call.argument
+                _limit_open_files(open_files)
+                self._kind = envs[name]
+            case "make":
+                assert self._kind is not None
+                self._instances[call.instance] = self._kind(**self._options)
+            case "reset":
+                return self._instances[call.instance].reset(msgspec.convert(call.argument, Task))
+            case "step":
+                return checked(self._instances[call.instance].step(call.argument))
+            case "actions":
+                return self._instances[call.instance].actions()
+            case "expert":
+                return self._instances[call.instance].expert()
+            case "drop":
+                env = self._instances.pop(call.instance, None)
+                if env is not None:
+                    env.close()
+            case _:
+                raise ValueError(f"there is no call {call.method!r}")
+        return None
+
+    def close(self) -> None:
+        for env in self._instances.values():
+            env.close()
+
+
+def _limit_open_files(count: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,15 @@ def test_steps_are_measured_phase_by_phase(tmp_path):
     assert printed.splitlines()[-1].split()[0] == "mean"
 
 
+def test_calls_through_worker_processes_are_counted():
+    *_, head, one, two = run("workers.py", "--env", "guess", "--sessions", 8, "--workers", 1, 2, "--seconds", 0.2).splitlines()
+    assert head.split() == ["workers", "steps/s", "resets/s", "calls/s"]
+    for number, line in (("1", one), ("2", two)):
+        workers, steps, resets, calls = line.split()
+        assert workers == number
+        assert 0 < int(resets) < int(steps) < int(calls)
+
+
 WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 

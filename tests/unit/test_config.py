@@ -75,6 +75,8 @@ BAD = [
     (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
     (["--env.isolation", "process"], ["env.isolation", "inline"]),
+    (["--env.memory_mb", "500"], ["env.memory_mb", "500", "no effect", "process"]),
+    (["--env.per_worker", "0"], ["env.per_worker", "0", "greater than 0"]),
     (["--model.kind", "pretrained"], ["model.path", "required"]),
     (["--model.kind", "pretrained", "--model.path", "no/such"], ["model.path", "no/such", "Hugging Face directory"]),
     (["--algo.name", "foo:bar"], ["algo.name", "foo:bar", "cannot be imported"]),

@@ -61,7 +61,15 @@ def test_every_module_has_a_place():
 
 
 LIGHT = [
-    *("palestra", "palestra.cli", "palestra.serve.handle", "palestra.serve.worker", "palestra.envs", "palestra.envs.gym"),
+    *(
+        "palestra",
+        "palestra.cli",
+        "palestra.serve.handle",
+        "palestra.serve.worker",
+        "palestra.serve.workers",
+        "palestra.envs",
+        "palestra.envs.gym",
+    ),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
 ]
 

@@ -11,7 +11,7 @@ from palestra.engines.native import NativeSettings
 from palestra.engines.scripted import Scripted
 from palestra.model import new_model
 from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve.handle import EnvPool, InlineHandle
+from palestra.serve.handle import InlinePool
 from palestra.types import Example, Generation, Sampling, Stop, Task
 from tests.helpers import Echo
 
@@ -31,7 +31,7 @@ class Lines:
 def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, persona=None, **changes):
     renderer = Renderer(tokenizer)
     persona = persona or Persona(renderer, format, **changes)
-    pool = EnvPool(lambda: InlineHandle(lambda: Echo(rounds=rounds), 5.0))
+    pool = InlinePool(lambda: Echo(rounds=rounds), 5.0)
     sampling = Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena({"echo": Place(persona, pool)}, Scripted(Lines(*lines), renderer), sampling)
     (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, horizon, 0)]))
@@ -102,7 +102,7 @@ def test_tokens_are_stored_as_the_engine_returned_them(words):
         def release(self, session): ...
 
     renderer = Renderer(words)
-    pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
+    pool = InlinePool(Echo, 5.0)
     arena = Arena({"echo": Place(Persona(renderer, Plain()), pool)}, Odd(), Sampling(max_tokens=8))
     (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, 1, 0)]))
     segment = trajectory.segments[0]
@@ -114,7 +114,7 @@ def test_a_model_plays_many_episodes_at_once(words, concurrency):
     model = new_model(vocabulary=len(words), width=16, layers=1, heads=2, context=64, stop_id=words.eos_token_id, seed=0, device="cpu")
     renderer = Renderer(words)
     engine = NativeSettings(slots=3).build(model, 64)
-    pool = EnvPool(lambda: InlineHandle(Echo, 5.0))
+    pool = InlinePool(Echo, 5.0)
     places = {"echo": Place(Persona(renderer, Plain()), pool)}
     arena = Arena(places, engine, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
     episodes = [Episode(str(n), RED, 3, seed=n) for n in range(12)]

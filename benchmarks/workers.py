@@ -1,0 +1,80 @@
+"""Environments in worker processes: calls a second through the pool, from one event loop.
+
+    python benchmarks/workers.py [--env textcraft] [--sessions 256] [--workers 1 2] [--seconds 5]
+
+All sessions play the expert's actions, each as fast as it is answered. Prints one table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import time
+
+from palestra.envs import envs
+from palestra.serve.workers import Workers, WorkerSettings
+from palestra.types import Task
+
+
+def solution(name: str, task: Task) -> list[str]:
+    """What the expert does, found beforehand so that only steps are timed."""
+    env = envs[name]()
+    env.reset(task)
+    actions: list[str] = []
+    for _ in range(env.max_turns):
+        actions.append(env.expert() or "")
+        if env.step(actions[-1]).terminated:
+            break
+    return actions
+
+
+async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asyncio.Barrier, seconds: float) -> tuple[int, int]:
+    """The steps and the episodes of one session."""
+    env = await pool.open()
+    await start.wait()
+    until, steps, resets = time.monotonic() + seconds, 0, 0
+    for task, actions in itertools.cycle(episodes):
+        await env.reset(task)
+        for action in actions:
+            await env.step(action)
+            steps += 1
+        resets += 1
+        if time.monotonic() > until:
+            break
+    await env.close()
+    return steps, resets
+
+
+async def measured(arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]]) -> tuple[float, float, float]:
+    """Steps, resets and calls a second."""
+    per_worker = -(-arguments.sessions // workers)
+    pool = Workers(arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers))
+    start = asyncio.Barrier(arguments.sessions + 1)
+    sessions = [asyncio.create_task(play(pool, episodes[n:] + episodes[:n], start, arguments.seconds)) for n in range(arguments.sessions)]
+    await start.wait()
+    began = time.monotonic()
+    played = await asyncio.gather(*sessions)
+    seconds = time.monotonic() - began
+    await pool.close()
+    steps, resets = (sum(counts) / seconds for counts in zip(*played, strict=True))
+    return steps, resets, steps + resets
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env", default="textcraft")
+    parser.add_argument("--sessions", type=int, default=256)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    arguments = parser.parse_args()
+    tasks = envs[arguments.env]().tasks("train")[: arguments.sessions]
+    episodes = [(task, solution(arguments.env, task)) for task in tasks]
+    print(f"{arguments.env}, {arguments.sessions} sessions")
+    print(f"{'workers':>8}{'steps/s':>10}{'resets/s':>10}{'calls/s':>10}")
+    for workers in arguments.workers:
+        print(f"{workers:>8}" + "".join(f"{value:>10.0f}" for value in asyncio.run(measured(arguments, workers, episodes))))
+
+
+if __name__ == "__main__":
+    main()
