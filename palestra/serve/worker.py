@@ -16,7 +16,7 @@ import msgspec
 
 from palestra.envs import Environment, envs
 from palestra.serve.handle import checked
-from palestra.serve.wire import CHUNK, Call, Frames, framed
+from palestra.serve.frames import CHUNK, Call, Frames, framed
 from palestra.types import Task
 
 PR_SET_PDEATHSIG = 1

@@ -14,7 +14,7 @@ import msgspec
 from palestra.envs import envs
 from palestra.serve.handle import EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
-from palestra.serve.wire import Answer
+from palestra.serve.frames import Answer
 from palestra.types import Step, Task
 
 log = logging.getLogger(__name__)
