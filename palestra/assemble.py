@@ -167,6 +167,12 @@ def make_persona(config: Config, env: Environment, renderer: Renderer) -> Person
 
 
 def make_pool(settings: EnvSettings) -> EnvPool:
+    if settings.is_remote:
+        from palestra.serve.client import RemoteHandle, Servers
+
+        servers = Servers([settings.name, *settings.urls])
+        return EnvPool(lambda: RemoteHandle(servers, settings.deadline_s))
+
     def make() -> EnvHandle:
         if settings.isolation == "process":
             return ProcessHandle(settings.name, settings.options, settings.deadline_s)

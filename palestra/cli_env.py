@@ -1,4 +1,4 @@
-"""`palestra env ...`: list, check and play environments."""
+"""`palestra env ...`: list, check, play and serve environments."""
 
 from __future__ import annotations
 
@@ -92,3 +92,41 @@ def _ask() -> str | None:
         return input("> ").strip()
     except EOFError:
         return None
+
+
+def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import os
+
+    from palestra.envs import make_env
+    from palestra.serve.catalogue import Served
+    from palestra.serve.guard import is_loopback
+    from palestra.serve.run import ServerSettings
+    from palestra.serve.run import serve as run_server
+    from palestra.serve.wire import TOKEN_VARIABLE
+
+    variable = known.token_env or TOKEN_VARIABLE
+    tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
+    if not tokens and (known.token_env or not is_loopback(known.host)):
+        fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
+    options: dict[str, dict[str, Any]] = {name: {} for name in known.names}
+    for dotted, value in settings.items():
+        name, _, option = dotted.partition(".")
+        if name not in options or not option:
+            fail(f"--{dotted}: there is no such flag; options of an environment are given as --{known.names[0]}.OPTION VALUE")
+        options[name][option] = value
+    for flag in ("lease", "deadline", "drain"):
+        if vars(known)[flag] < (0 if flag == "drain" else 0.1):
+            fail(f"--{flag} {vars(known)[flag]:g}: expected some seconds")
+    served = [Served(name, options[name], known.isolation, known.deadline) for name in options]
+    try:
+        for one in served:
+            make_env(one.name, one.options).close()
+        code = run_server(
+            ServerSettings(
+                served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,
+                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(),
+            )
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    raise SystemExit(code)

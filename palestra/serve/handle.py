@@ -38,6 +38,10 @@ class EnvTimeout(EnvFault):
     stop = Stop.TIMEOUT
 
 
+class NoSeat(Exception):
+    """All places for environments are taken. Nothing is broken: ask again later."""
+
+
 def checked(step: Step) -> Step:
     """The step as it can be stored: an environment that answers with something else is broken."""
     if not isinstance(step, Step):
@@ -224,16 +228,16 @@ class EnvPool:
     async def throw_away(self, handle: EnvHandle) -> None:
         """For a handle whose environment may be broken. That closing it fails too is no news."""
         self._taken.remove(handle)
-        await _close_quietly(handle)
+        await close_quietly(handle)
 
     async def close(self) -> None:
         """Close all handles, also those that an interrupted episode still holds."""
         handles, self._idle, self._taken = [*self._idle, *self._taken], [], []
         for handle in handles:
-            await _close_quietly(handle)
+            await close_quietly(handle)
 
 
-async def _close_quietly(handle: EnvHandle) -> None:
+async def close_quietly(handle: EnvHandle) -> None:
     try:
         await handle.close()
     except EnvFault as fault:
