@@ -67,7 +67,7 @@ class Connection:
         if answer.error is not None:
             raise WireError(answer.error.code, answer.error.message)
         try:
-            return msgspec.msgpack.decode(answer.result or b"\xc0", type=kind)
+            return msgspec.msgpack.decode(answer.result, type=kind)
         except msgspec.DecodeError as error:
             raise EnvFault(f"{self.address} gave a wrong answer: {error}") from error
 
@@ -145,6 +145,8 @@ class Connection:
         except msgspec.DecodeError as error:
             return self._give_up(EnvFault(f"{self.address} does not speak wire v1: {error}"))
         for answer in answers:
+            if answer.id == 0 and answer.error is not None:  # it is about a whole frame
+                self._give_up(WireError(answer.error.code, answer.error.message))
             _, future = self._waiting.get(answer.id, (None, None))
             if future is not None and not future.done():
                 future.set_result(answer)

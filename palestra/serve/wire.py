@@ -160,7 +160,7 @@ class RawAnswer(Struct):
     """An answer as a client reads it: what kind the result is depends on the call."""
 
     id: int
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(msgspec.msgpack.encode(None))
     error: Error | None = None
 
 
