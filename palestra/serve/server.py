@@ -21,7 +21,6 @@ from palestra.serve.wire import (
     BATCH_CALLS,
     BODY_BYTES,
     STATUS,
-    UNSENDABLE,
     Answer,
     AnyCall,
     EnvList,
@@ -32,6 +31,8 @@ from palestra.serve.wire import (
 )
 
 log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RETRY_AFTER_S = 1
 _calls = msgspec.json.Decoder(list[AnyCall])
@@ -102,20 +103,25 @@ class Server:
 
     # HTTP
 
-    def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        if route.call is not None:
-            return lambda request: self._call(request, route.call)
+    def _handler(self, route: Route) -> Handler:
+        """Nobody gets in whom the guard does not know."""
         special = {
             "batch": self._batch, "stream": self._stream, "envs": self._envs, "env": self._env, "tasks": self._tasks,
             "health": self._health, "metrics": self._metrics, "openapi": self._openapi,
         }  # fmt: skip
-        return special[route.name]
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            caller = self.guard.admit(request)
+            if route.call is not None:
+                return await self._call(request, caller, route.call)
+            return await special[route.name](request, caller)
+
+        return handle
 
     @web.middleware
-    async def _outermost(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
-        """Nobody gets in whom the guard does not know, and whatever goes wrong leaves as an error of ours."""
+    async def _outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whatever goes wrong leaves as an error of ours."""
         try:
-            request["caller"] = self.guard.admit(request)
             return await handler(request)
         except WireError as error:
             return error_response(error)
@@ -126,7 +132,7 @@ class Server:
             log.exception("failed", extra={"fields": {"path": request.path}})
             return error_response(WireError("internal", "the server failed; its log says how"))
 
-    async def _call(self, request: web.Request, kind: Any) -> web.Response:
+    async def _call(self, request: web.Request, caller: str, kind: Any) -> web.Response:
         body = await request.read()
         try:
             fields = msgspec.json.decode(body, type=dict[str, Any]) if body else {}
@@ -135,24 +141,24 @@ class Server:
             call = msgspec.convert({**fields, **request.match_info}, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise WireError("bad_request", str(error)) from None
-        return json_response(await self.answer(call, request["caller"]))
+        return json_response(await self.answer(call, caller))
 
-    async def _batch(self, request: web.Request) -> web.Response:
+    async def _batch(self, request: web.Request, caller: str) -> web.Response:
         try:
             calls = _calls.decode(await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise WireError("bad_request", str(error)) from None
         if len(calls) > BATCH_CALLS:
             raise WireError("too_large", f"at most {BATCH_CALLS} calls at once, not {len(calls)}")
-        return json_response(await asyncio.gather(*(self.answered(call, request["caller"]) for call in calls)))
+        return json_response(await asyncio.gather(*(self.answered(call, caller) for call in calls)))
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, caller: str) -> web.StreamResponse:
         socket = web.WebSocketResponse(max_msg_size=BODY_BYTES, compress=False)
         if not socket.can_prepare(request):
             raise WireError("bad_request", "this address speaks WebSocket")
         await socket.prepare(request)
         forward = not self.guard.is_peer(request)
-        stream = Stream(socket, lambda call: self.answered(call, request["caller"], forward=forward))
+        stream = Stream(socket, lambda call: self.answered(call, caller, forward=forward))
         self.streams.add(stream)
         try:
             await stream.run()
@@ -160,14 +166,14 @@ class Server:
             self.streams.discard(stream)
         return socket
 
-    async def _envs(self, request: web.Request) -> web.Response:
+    async def _envs(self, request: web.Request, caller: str) -> web.Response:
         samples = await self._samples(request)
         return json_response(EnvList(list(self.catalogue.about), int(samples["palestra_capacity"]), int(samples["palestra_free"])))
 
-    async def _env(self, request: web.Request) -> web.Response:
+    async def _env(self, request: web.Request, caller: str) -> web.Response:
         return json_response(self.catalogue.describe(request.match_info["env"]))
 
-    async def _tasks(self, request: web.Request) -> web.Response:
+    async def _tasks(self, request: web.Request, caller: str) -> web.Response:
         numbers = {"offset": request.query.get("offset", "0"), "limit": request.query.get("limit", str(PAGE_TASKS))}
         for name, text in numbers.items():
             if not (text.isascii() and text.isdecimal() and len(text) < 10) or (name, int(text)) == ("limit", 0):
@@ -177,11 +183,11 @@ class Server:
         env, split = request.match_info["env"], request.query["split"]
         return json_response(self.catalogue.page(env, split, int(numbers["offset"]), int(numbers["limit"])))
 
-    async def _health(self, request: web.Request) -> web.Response:
+    async def _health(self, request: web.Request, caller: str) -> web.Response:
         accepts = self.sessions.accepts_new
         return json_response(Health("ok" if accepts else "stopping", len(self.sessions)), status=200 if accepts else 503)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request, caller: str) -> web.Response:
         samples = await self._samples(request)
         if self.guard.is_peer(request):
             return json_response(samples)
@@ -202,7 +208,7 @@ class Server:
                 samples = {name: samples.get(name, 0.0) + other.get(name, 0.0) for name in samples.keys() | other.keys()}
         return samples
 
-    async def _openapi(self, request: web.Request) -> web.Response:
+    async def _openapi(self, request: web.Request, caller: str) -> web.Response:
         return json_response(openapi())
 
     # life
@@ -231,11 +237,7 @@ class Server:
 
 
 def json_response(value: Any, *, status: int = 200) -> web.Response:
-    try:
-        body = msgspec.json.encode(value)
-    except UNSENDABLE as error:
-        return error_response(WireError("env_fault", f"the answer cannot be written: {error}"))
-    return web.Response(body=body, status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(error: WireError) -> web.Response:

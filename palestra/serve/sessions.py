@@ -32,6 +32,7 @@ from palestra.serve.wire import (
     TaskName,
     WireError,
     cut,
+    unsendable,
 )
 from palestra.types import Step, Task
 
@@ -161,7 +162,10 @@ class Sessions:
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
             raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
         try:
-            return await self._act(session, call)
+            result = await self._act(session, call)
+            if problem := unsendable(result):
+                raise EnvFault(problem)
+            return result
         except EnvFault as fault:
             session.fault = _as_wire(fault)
             log.warning("fault", extra={"fields": {"session": session.number, "env": session.env, "fault": str(fault)}})
@@ -253,5 +257,5 @@ def _equal(given: str, right: str) -> bool:
 
 def _as_wire(fault: EnvFault) -> WireError:
     """What broke, in one line: tracebacks stay here."""
-    text = " ".join(str(fault).split())[:500]
+    text = " ".join(str(fault).encode(errors="replace").decode().partition("Traceback (most recent call last)")[0].split())[:500]
     return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", text)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import WSMsgType, web
 
-from palestra.serve.wire import ANSWER_BYTES, BATCH_CALLS, UNSENDABLE, Answer, AnyCall, Error, frames
+from palestra.serve.wire import BATCH_CALLS, Answer, AnyCall, Error, frames
 
 CALLS_IN_FLIGHT = 8 * BATCH_CALLS
 """Of one connection; further frames wait in the socket."""
@@ -56,13 +56,7 @@ class Stream:
         self._put(await self._answer(call))
 
     def _put(self, answer: Answer) -> None:
-        try:
-            encoded = _encoder.encode(answer)
-        except UNSENDABLE as error:
-            encoded = _encoder.encode(Answer(answer.id, error=Error("env_fault", f"the answer cannot be written: {error}")))
-        if len(encoded) > ANSWER_BYTES:
-            encoded = _encoder.encode(Answer(answer.id, error=Error("too_large", f"the answer has more than {ANSWER_BYTES} bytes")))
-        self._answers.append(msgspec.Raw(encoded))
+        self._answers.append(msgspec.Raw(_encoder.encode(answer)))
         self._something.set()
 
     async def _write(self) -> None:

@@ -19,9 +19,6 @@ ANSWER_BYTES = 8 * 1024 * 1024
 """The largest answer; information beside the observation can be long too."""
 BATCH_CALLS = 1000
 
-UNSENDABLE = (UnicodeEncodeError, OverflowError, TypeError, ValueError)
-"""What encoding raises where an environment's answer cannot be written down: lone surrogates, integers of 100 digits."""
-
 STATUS = {
     "bad_request": 400,
     "unauthorized": 401,
@@ -201,6 +198,15 @@ def cut(step: Step) -> Step:
     if len(step.observation) <= OBSERVATION_CHARACTERS:
         return step
     return replace(step, observation=step.observation[:OBSERVATION_CHARACTERS], info={**step.info, "observation_cut": True})
+
+
+def unsendable(result: Any) -> str:
+    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, megabytes beside the observation."""
+    try:
+        size = len(msgspec.msgpack.encode(result))
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+        return f"the answer cannot be sent: {error}"
+    return f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent" if size > ANSWER_BYTES else ""
 
 
 def frames(parts: list[msgspec.Raw]) -> list[bytes]:
