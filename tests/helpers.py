@@ -230,3 +230,11 @@ class Odd(Tally):
         if action == "traceback":
             raise RuntimeError('Traceback (most recent call last):\n  File "secret.py", line 3')
         return (long | strange).get(action) or super().step(action)
+
+
+class SlowCount(Count):
+    """Long enough in the middle of an episode for something to happen meanwhile."""
+
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
