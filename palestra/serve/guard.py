@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -36,7 +37,7 @@ class Guard:
         if self.is_peer(request):
             return request.headers.get(PEER_HEADER, "")
         host = request.headers.get("Host", "")
-        if not self._knows(_name(host)):
+        if not _is_address(name := _name(host)) and name not in self.hosts:
             raise WireError("forbidden", f"the host {host[:100]!r} is not this server; --allow-host adds a name")
         origin = request.headers.get("Origin")
         if origin is not None and _origin_host(origin) != host.lower():
@@ -56,15 +57,18 @@ class Guard:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode(errors="replace")
         return hmac.compare_digest(given, self.peer_secret)
 
-    def _knows(self, name: str) -> bool:
-        """A browser can be led here by any name that resolves to us, but not by our address or our own names."""
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self.hosts
-        return True
+
+@lru_cache(maxsize=1000)
+def _is_address(name: str) -> bool:
+    """A browser can be led here by any name that resolves to us, but not by our bare address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
+@lru_cache(maxsize=1000)
 def _name(host: str) -> str:
     """Without its port."""
     try:

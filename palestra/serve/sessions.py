@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 WAITING_CALLS = 16
 """Of one session; a client that sends more without reading is told that the session is busy."""
-REMEMBERED = 10_000
+REMEMBERED = 2000
 """Expired sessions that are told so; those before them were never there."""
 
 
