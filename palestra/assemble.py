@@ -168,6 +168,10 @@ def make_persona(config: Config, env: Environment, renderer: Renderer) -> Person
 
 
 def make_pool(settings: EnvSettings) -> EnvPool:
+    if settings.is_remote:
+        from palestra.serve.client import RemotePool
+
+        return RemotePool([settings.name, *settings.urls], settings.deadline_s)
     if settings.isolation == "inline":
         return InlinePool(settings.make, settings.deadline_s)
     limits = WorkerSettings(

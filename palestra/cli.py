@@ -103,8 +103,26 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--split", default="train")
     play.add_argument("--task", metavar="ID", help="default: a random one")
     play.set_defaults(run=cli_env.play, takes_settings=True)
+    _add_serve(actions)
     _add_model(commands)
     return parser
+
+
+def _add_serve(actions: Any) -> None:
+    serve = actions.add_parser("serve", help="let trainers on this or other machines play environments here", allow_abbrev=False)
+    serve.add_argument("names", nargs="+", metavar="NAME", help="options can follow, e.g. --babyai.max_turns 30")
+    serve.add_argument("--host", default="127.0.0.1", help="any other than loopback needs a token")
+    serve.add_argument("--port", type=int, default=8100, help="0 takes a free one")
+    serve.add_argument("--token-env", metavar="VAR", help="the variable with the tokens (default: PALESTRA_ENV_TOKEN)")
+    serve.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a further name that this server is called by")
+    serve.add_argument("--capacity", type=_positive, default=1024, metavar="N", help="sessions at the most")
+    serve.add_argument("--lease", type=float, default=60.0, metavar="SECONDS", help="a session without a call for so long is closed")
+    serve.add_argument("--deadline", type=float, default=60.0, metavar="SECONDS", help="for each call of an environment")
+    serve.add_argument("--drain", type=float, default=30.0, metavar="SECONDS", help="for sessions to end when the server is stopped")
+    serve.add_argument("--processes", type=_positive, default=1, metavar="N", help="behind the one address")
+    serve.add_argument("--isolation", choices=["inline", "process"], default="process", help="where environments run")
+    serve.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    serve.set_defaults(run=cli_env.serve, takes_settings=True)
 
 
 def _add_model(commands: Any) -> None:

@@ -1,11 +1,14 @@
-"""`palestra env ...`: list, check and play environments."""
+"""`palestra env ...`: list, check, play and serve environments."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palestra.printing import fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from palestra.envs import Environment
 
 
 def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -35,14 +38,22 @@ def _tasks_of(row: dict[str, Any]) -> str:
     return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
 
 
+def _made(name: str, options: dict[str, Any]) -> Environment:
+    from palestra.envs import make_env
+
+    try:
+        return make_env(name, options)
+    except ValueError as error:
+        fail(str(error))
+
+
 def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from dataclasses import asdict
 
-    from palestra.config import build
     from palestra.envs.check import check_environment
 
-    options = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.options
-    checks = check_environment(known.name, options, tasks=known.tasks)
+    _made(known.name, settings).close()
+    checks = check_environment(known.name, settings, tasks=known.tasks)
     if known.json:
         print_json([asdict(check) for check in checks])
     else:
@@ -54,10 +65,9 @@ def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import random
 
-    from palestra.config import build
     from palestra.registry import UnknownName, nearest
 
-    env = build({"env": {"name": known.name, "options": settings}}).playgrounds[0].env.make()
+    env = _made(known.name, settings)
     if known.split not in env.splits:
         fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
     tasks = {task.id: task for task in env.tasks(known.split)}
@@ -92,3 +102,40 @@ def _ask() -> str | None:
         return input("> ").strip()
     except EOFError:
         return None
+
+
+def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    import os
+
+    from palestra.serve.catalogue import Served
+    from palestra.serve.guard import is_loopback
+    from palestra.serve.run import ServerSettings
+    from palestra.serve.run import serve as run_server
+    from palestra.serve.wire import TOKEN_VARIABLE
+
+    variable = known.token_env or TOKEN_VARIABLE
+    tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
+    if not tokens and (known.token_env or not is_loopback(known.host)):
+        fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
+    options: dict[str, dict[str, Any]] = {name: {} for name in known.names}
+    for dotted, value in settings.items():
+        name, _, option = dotted.partition(".")
+        if name not in options or not option:
+            fail(f"--{dotted}: there is no such flag; options of an environment are given as --{known.names[0]}.OPTION VALUE")
+        options[name][option] = value
+    for flag in ("lease", "deadline", "drain"):
+        if vars(known)[flag] < (0 if flag == "drain" else 0.1):
+            fail(f"--{flag} {vars(known)[flag]:g}: expected some seconds")
+    served = [Served(name, options[name], known.isolation, known.deadline) for name in options]
+    for one in served:
+        _made(one.name, one.options).close()
+    try:
+        code = run_server(
+            ServerSettings(
+                served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,
+                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(),
+            )
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    raise SystemExit(code)

@@ -28,7 +28,7 @@ from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
 from palestra.engines import engines
 from palestra.engines.native import NativeSettings
-from palestra.envs import Environment, envs
+from palestra.envs import Environment, envs, is_url, make_env
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
@@ -83,7 +83,7 @@ def _known_format(name: str) -> str:
 
 class EnvSettings(Settings):
     name: str = DEFAULTS["env"]
-    """A registered environment, or "module:Class"."""
+    """A registered environment, "module:Class", or the URL of a served one such as "http://host:8100/textcraft"."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
     isolation: Literal["inline", "process"] = "inline"
@@ -95,8 +95,15 @@ class EnvSettings(Settings):
     memory_mb: PositiveInt | None = None
     """A worker process that holds more gets no new episodes, and is replaced when its last one has ended."""
 
+    urls: tuple[str, ...] = ()
+    """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
+
+    @property
+    def is_remote(self) -> bool:
+        return is_url(self.name)
+
     def make(self) -> Environment:
-        return envs[self.name](**self.options)
+        return make_env(self.name, self.options)
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> EnvSettings:
@@ -107,19 +114,14 @@ class EnvSettings(Settings):
 
     @model_validator(mode="after")
     def _makeable(self) -> EnvSettings:
-        try:
-            kind = envs[self.name]
-        except UnknownName as error:
-            raise ValueError(f"name = {self.name!r}: {error}") from error
-        accepted = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        for option, value in self.options.items():
-            if option not in accepted:
-                hint = nearest(option, accepted) if accepted else "it has none"
-                raise ValueError(f"options.{option} = {value!r}: {self.name} has no such option; {hint}")
-        try:
-            self.make().close()
-        except Exception as error:  # whatever a constructor raises is about its options or its set-up
-            raise ValueError(f"options = {self.options!r}: {error}") from error
+        self.make().close()
+        if self.urls and not self.is_remote:
+            raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
+        for url in self.urls:
+            if not is_url(url) or envs[url].name != envs[self.name].name:
+                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {envs[self.name].name} like {self.name!r}, got {url!r}")
+        if self.is_remote and self.isolation != "inline":
+            raise ValueError(f"isolation = {self.isolation!r}: has no effect, the environment's server decides where it runs")
         return self
 
 
@@ -299,8 +301,11 @@ class Config(Settings):
         return self
 
     def _check_place(self, place: Playground) -> None:
-        if isinstance(self.engine, NativeSettings) and self.engine.deterministic and place.env.isolation != "inline":
-            table = "env" if self.env is not None else f"mixture.{place.label}"
+        table = "env" if self.env is not None else f"mixture.{place.label}"
+        is_deterministic = isinstance(self.engine, NativeSettings) and self.engine.deterministic
+        if is_deterministic and place.env.is_remote:
+            raise ValueError(f"engine.deterministic = true: {table}.name = {place.env.name!r} is on a server, and answers of servers race")
+        if is_deterministic and place.env.isolation != "inline":
             raise ValueError(f"engine.deterministic = true needs {table}.isolation = 'inline': worker processes race")
         if self.algo.compares_within_groups and place.group < 2:
             table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"

@@ -205,3 +205,45 @@ class Count(Echo):
 
     def vocabulary(self):
         return ["one", "two", "three", "count", "right", "wrong"]
+
+
+class Tally(Echo):
+    """Says how many steps it has taken and what the last one was: a step that is lost or repeated shows."""
+
+    name = "tally"
+    max_turns = 1000
+
+    def reset(self, task):
+        self.taken = 0
+        return f"0 {task.id}"
+
+    def step(self, action):
+        self.taken += 1
+        return Step(f"{self.taken} {action}")
+
+    def actions(self):
+        return [str(self.taken)]
+
+    def expert(self):
+        return str(self.taken)
+
+
+class Odd(Tally):
+    """Answers what cannot easily be sent."""
+
+    name = "odd"
+
+    def step(self, action):
+        long = {"observation": Step("x" * 100_000_000), "info": Step("x", info={"long": "x" * 9_000_000})}
+        strange = {"surrogate": Step("\ud800"), "number": Step("x", info={"n": 10**100})}
+        if action == "traceback":
+            raise RuntimeError('Traceback (most recent call last):\n  File "secret.py", line 3')
+        return (long | strange).get(action) or super().step(action)
+
+
+class SlowCount(Count):
+    """Long enough in the middle of an episode for something to happen meanwhile."""
+
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)

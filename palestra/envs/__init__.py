@@ -1,9 +1,24 @@
 """Environments: what an agent acts in. Importing this package imports none of them."""
 
-from palestra.envs.base import Environment, content_id
-from palestra.registry import Registry
+import inspect
+from typing import Any
 
-envs: Registry[type[Environment]] = Registry(
+from palestra.envs.base import Environment, content_id
+from palestra.registry import Registry, UnknownName, nearest
+
+
+class Environments(Registry[type[Environment]]):
+    """By name, or by the URL of one that a server has."""
+
+    def __getitem__(self, name: str) -> type[Environment]:
+        if not is_url(name):
+            return super().__getitem__(name)
+        from palestra.serve.remote import remote_kind
+
+        return remote_kind(name)
+
+
+envs = Environments(
     "envs",
     {
         "textcraft": "palestra.envs.textcraft:TextCraft",
@@ -12,4 +27,26 @@ envs: Registry[type[Environment]] = Registry(
     },
 )
 
-__all__ = ["Environment", "content_id", "envs"]
+
+def is_url(name: str) -> bool:
+    return name.startswith(("http://", "https://"))
+
+
+def make_env(name: str, options: dict[str, Any]) -> Environment:
+    """An environment with its options; ValueError says in one line what is wrong with them."""
+    try:
+        kind = envs[name]
+    except UnknownName as error:
+        raise ValueError(f"name = {name!r}: {error}") from error
+    accepted = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for option, value in options.items():
+        if option not in accepted:
+            hint = nearest(option, accepted) if accepted else "it has none"
+            raise ValueError(f"options.{option} = {value!r}: {name} has no such option; {hint}")
+    try:
+        return kind(**options)
+    except Exception as error:  # whatever a constructor raises is about its options or its set-up
+        raise ValueError(f"options = {options!r}: {error}") from error
+
+
+__all__ = ["Environment", "content_id", "envs", "is_url", "make_env"]

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
+from palestra.serve.handle import EnvFault, EnvTimeout
 
 LINGER_S = 5.0
 """How long a worker may take to close its environments when it is asked to leave."""

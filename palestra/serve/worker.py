@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
-from palestra.serve.handle import checked
 from palestra.serve.frames import CHUNK, Call, Frames, framed
+from palestra.serve.handle import checked
 from palestra.types import Task
 
 PR_SET_PDEATHSIG = 1

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from palestra.envs import envs
+from palestra.serve.frames import Answer
 from palestra.serve.handle import EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
-from palestra.serve.frames import Answer
 from palestra.types import Step, Task
 
 log = logging.getLogger(__name__)

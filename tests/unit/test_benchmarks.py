@@ -51,6 +51,13 @@ def test_calls_through_worker_processes_are_counted():
         assert 0 < int(resets) < int(steps) < int(calls)
 
 
+def test_no_step_is_lost_or_mixed_up_between_many_sessions(tmp_path):
+    printed = run("env_server.py", "--sessions", 60, "--steps", 5, "--json", tmp_path / "server.json")
+    rows = json.loads((tmp_path / "server.json").read_text())["rows"]
+    assert [(row["transport"], row["steps"], row["lost"], row["mixed_up"]) for row in rows] == [("stream", 300, 0, 0), ("http", 300, 0, 0)]
+    assert len(printed.splitlines()) == 3
+
+
 WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 

@@ -70,6 +70,7 @@ LIGHT = [
         "palestra.envs",
         "palestra.envs.gym",
     ),
+    *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
 ]
 

@@ -1,0 +1,74 @@
+"""What a server serves: its environments, their tasks, and how one is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from palestra.envs import make_env
+from palestra.registry import nearest
+from palestra.serve.handle import EnvPool, InlinePool
+from palestra.serve.wire import EnvAbout, TaskPage, WireError
+from palestra.serve.workers import Workers, WorkerSettings
+from palestra.types import Task
+
+PAGE_TASKS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One environment as the command line names it."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    isolation: str = "inline"
+    deadline_s: float = 60.0
+
+
+def pool_of(served: Served) -> EnvPool:
+    """All that the server knows of where environments run."""
+    if served.isolation == "process":
+        return Workers(served.name, served.options, WorkerSettings(deadline_s=served.deadline_s))
+    return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
+
+
+class Catalogue:
+    """All that can be asked about the environments without playing them. Raises ValueError where one cannot be served."""
+
+    def __init__(self, served: list[Served]) -> None:
+        self.about: dict[str, EnvAbout] = {}
+        self.tasks: dict[str, dict[tuple[str, str], Task]] = {}
+        self.pools: dict[str, EnvPool] = {}
+        self._splits: dict[str, dict[str, list[Task]]] = {}
+        for one in served:
+            self._add(one)
+
+    def _add(self, served: Served) -> None:
+        env = make_env(served.name, served.options)
+        try:
+            if env.name in self.about:
+                raise ValueError(f"{served.name}: two environments are called {env.name!r}")
+            splits = {split: list(env.tasks(split)) for split in env.splits}
+            counts = {split: len(tasks) for split, tasks in splits.items()}
+            about = EnvAbout(env.name, counts, env.max_turns, env.instructions, list(env.example), env.vocabulary())
+        finally:
+            env.close()
+        self.about[env.name], self._splits[env.name], self.pools[env.name] = about, splits, pool_of(served)
+        self.tasks[env.name] = {(task.split, task.id): task for tasks in splits.values() for task in tasks}
+
+    def describe(self, env: str) -> EnvAbout:
+        if env not in self.about:
+            raise WireError("not_found", f"there is no environment {env[:100]!r}; {nearest(env[:100], self.about)}")
+        return self.about[env]
+
+    def page(self, env: str, split: str, offset: int, limit: int) -> TaskPage:
+        splits = self._splits[self.describe(env).name]
+        if split not in splits:
+            raise WireError("not_found", f"{env} has no split {split[:100]!r}; {nearest(split[:100], splits)}")
+        tasks = splits[split]
+        end = offset + min(limit, PAGE_TASKS)
+        return TaskPage(tasks[offset:end], len(tasks), end if end < len(tasks) else None)
+
+    async def close(self) -> None:
+        for pool in self.pools.values():
+            await pool.close()

@@ -1,0 +1,261 @@
+"""The sessions of a server: who holds which environment, until when, and what was answered last."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, EnvTimeout, NoSeat
+from palestra.serve.wire import (
+    Act,
+    ActionList,
+    Actions,
+    AnyCall,
+    Change,
+    Close,
+    Done,
+    Expert,
+    ExpertAction,
+    Lease,
+    Observe,
+    Observed,
+    Open,
+    Opened,
+    Reset,
+    SessionCall,
+    TaskName,
+    WireError,
+    cut,
+    unsendable,
+)
+from palestra.types import Step, Task
+
+log = logging.getLogger(__name__)
+
+WAITING_CALLS = 16
+"""Of one session; a client that sends more without reading is told that the session is busy."""
+REMEMBERED = 2000
+"""Expired sessions that are told so; those before them were never there."""
+
+
+class Session:
+    """One client's environment. Its calls run one at a time, in the order in which they came."""
+
+    def __init__(self, number: int, env: str, caller: str, handle: EnvHandle) -> None:
+        self.number, self.env, self.caller, self.handle = number, env, caller, handle
+        self.secret = secrets.token_urlsafe(16)
+        self.holds_seat = True
+        self.expires = 0.0
+        self.turn = asyncio.Lock()
+        self.calls = 0
+        """Running or waiting."""
+        self.changes = 0
+        """Resets and steps so far: the key of the last one."""
+        self.last_change: Change | None = None
+        self.last_result: Any = None
+        self.observed: Observed | None = None
+        self.fault: WireError | None = None
+        """What broke its environment. All that is left to do is to close it."""
+
+
+class Sessions:
+    """The table of sessions of one server process."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, EnvPool],
+        tasks: Mapping[str, Mapping[tuple[str, str], Task]],
+        *,
+        capacity: int = 1024,
+        lease_s: float = 60.0,
+        process: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pools, self.tasks = pools, tasks
+        self.capacity, self.lease_s, self.process, self.clock = capacity, lease_s, process, clock
+        self.accepts_new = True
+        self.expired_total = 0
+        self._sessions: dict[int, Session] = {}
+        self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
+        self._seats = 0
+        self._opened = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def free(self) -> int:
+        return max(0, self.capacity - self._seats)
+
+    async def answer(self, call: AnyCall, caller: str) -> Any:
+        """The result of a call, or a `WireError`."""
+        if isinstance(call, Open):
+            return await self.open(call.env, caller)
+        session = self._find(call, caller)
+        if session.calls >= WAITING_CALLS:
+            raise WireError("busy", f"{WAITING_CALLS} calls of this session are waiting already")
+        session.calls += 1
+        try:
+            async with session.turn:
+                return await self._answer_in_turn(session, call)
+        finally:
+            session.calls -= 1
+            session.expires = self.clock() + self.lease_s
+
+    async def open(self, env: str, caller: str) -> Opened:
+        if not self.accepts_new:
+            raise WireError("stopping", "this server is being stopped")
+        if env not in self.pools:
+            raise WireError("not_found", f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}")
+        if not self.free:
+            raise WireError("busy", f"all {self.capacity} seats are taken")
+        self._seats += 1
+        try:
+            handle = await self.pools[env].open()
+        except NoSeat as full:
+            self._seats -= 1
+            raise WireError("busy", str(full)) from None
+        except EnvFault as fault:
+            self._seats -= 1
+            raise _as_wire(fault) from None
+        except BaseException:
+            self._seats -= 1
+            raise
+        session = Session(self._opened, env, caller, handle)
+        self._opened += 1
+        session.expires = self.clock() + self.lease_s
+        self._sessions[session.number] = session
+        log.debug("opened", extra={"fields": {"session": session.number, "env": env}})
+        return Opened(f"{self.process}.{session.number}.{session.secret}", self.lease_s, self.free)
+
+    def _find(self, call: SessionCall, caller: str) -> Session:
+        """The caller's session. The number in a token is no secret; the rest is compared without telling how much of it was right."""
+        _, _, rest = call.session.partition(".")
+        number, _, secret = rest.partition(".")
+        key = int(number) if number.isascii() and number.isdecimal() and len(number) < 16 else -1
+        session = self._sessions.get(key)
+        if session is None:
+            was_secret, was_caller = self._expired.get(key, ("", ""))
+            if was_secret and _equal(secret, was_secret) and _equal(caller, was_caller):
+                raise WireError("expired", f"the session had no call for {self.lease_s:g} s and was closed")
+        elif _equal(secret, session.secret) and _equal(caller, session.caller):
+            return session
+        raise WireError("not_found", "there is no such session")
+
+    async def _answer_in_turn(self, session: Session, call: AnyCall) -> Any:
+        if session.number not in self._sessions:  # closed while this call was waiting
+            raise WireError("not_found", "there is no such session")
+        if isinstance(call, Close):
+            del self._sessions[session.number]
+            await self._let_go(session)
+            return Done()
+        if isinstance(call, Change) and call.key is not None and call.key == session.changes:
+            return self._again(session, call)
+        if session.fault is not None:
+            raise session.fault
+        if isinstance(call, Change) and call.key not in (None, session.changes + 1):
+            raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
+        try:
+            result = await self._act(session, call)
+            if problem := unsendable(result):
+                raise EnvFault(problem)
+            return result
+        except EnvFault as fault:
+            session.fault = _as_wire(fault)
+            log.warning("fault", extra={"fields": {"session": session.number, "env": session.env, "fault": str(fault)}})
+            await self._let_go(session)
+            raise session.fault from None
+        except (WireError, asyncio.CancelledError):
+            raise
+        except Exception:
+            session.fault = WireError("internal", "the server failed; its log says how")
+            await self._let_go(session)
+            raise
+
+    def _again(self, session: Session, call: Change) -> Any:
+        """The stored answer to a call whose key was used already."""
+        last = session.last_change
+        if last is None or type(last) is not type(call) or _argument(last) != _argument(call):
+            raise WireError("out_of_order", f"the key {call.key} was used for another call")
+        if session.fault is not None:
+            raise session.fault
+        return session.last_result
+
+    async def _act(self, session: Session, call: AnyCall) -> Any:
+        if isinstance(call, Act):
+            if session.observed is None:
+                raise WireError("bad_request", "reset the session first")
+            self._begin(session, call)
+            step = cut(await session.handle.step(call.action))
+            session.observed = Observed(step.observation, step.info)
+            session.last_result = step
+            return step
+        if isinstance(call, Reset):
+            task = self._task(session.env, call.task)
+            self._begin(session, call)
+            first = cut(Step(await session.handle.reset(task)))
+            session.observed = session.last_result = Observed(first.observation, first.info)
+            return session.observed
+        if isinstance(call, Observe):
+            if session.observed is None:
+                raise WireError("bad_request", "reset the session first")
+            return session.observed
+        if isinstance(call, Actions | Expert):
+            if session.observed is None:
+                raise WireError("bad_request", "reset the session first")
+            return ActionList(await session.handle.actions()) if isinstance(call, Actions) else ExpertAction(await session.handle.expert())
+        return Lease(self.lease_s)
+
+    def _begin(self, session: Session, call: Change) -> None:
+        session.changes += 1
+        session.last_change, session.last_result = call, None
+
+    def _task(self, env: str, name: TaskName) -> Task:
+        task = self.tasks[env].get((name.split, name.id))
+        if task is None:
+            raise WireError("bad_request", f"{env} has no task {name.id[:100]!r} in the split {name.split[:100]!r}")
+        return task
+
+    async def _let_go(self, session: Session) -> None:
+        """Close its environment, once: one that broke was closed then."""
+        if session.holds_seat:
+            session.holds_seat = False
+            self._seats -= 1
+            await session.handle.close()
+
+    async def sweep(self) -> None:
+        """Close the sessions whose lease has run out; one whose call is being answered lives."""
+        now = self.clock()
+        for session in [session for session in self._sessions.values() if session.expires < now and not session.calls]:
+            del self._sessions[session.number]
+            self.expired_total += 1
+            self._expired[session.number] = (session.secret, session.caller)
+            while len(self._expired) > REMEMBERED:
+                self._expired.popitem(last=False)
+            log.info("expired", extra={"fields": {"session": session.number, "env": session.env}})
+            await self._let_go(session)
+
+    async def close(self) -> None:
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            await self._let_go(session)
+
+
+def _argument(call: Change) -> Any:
+    return call.task if isinstance(call, Reset) else call.action if isinstance(call, Act) else None
+
+
+def _equal(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), right.encode())
+
+
+def _as_wire(fault: EnvFault) -> WireError:
+    """What broke, in one line: tracebacks stay here."""
+    text = " ".join(str(fault).encode(errors="replace").decode().partition("Traceback (most recent call last)")[0].split())[:500]
+    return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", text)

@@ -1,0 +1,41 @@
+"""A run whose environment is on a server plays the same episodes as one that has it at hand."""
+
+from palestra.run import read_trajectories
+from palestra.serve.remote import remote_kind
+from tests.e2e.test_training import trained
+from tests.served import running
+
+SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 6,
+         "engine.deterministic": False}  # fmt: skip
+
+
+def told(run):
+    """What was said and drawn in all episodes of a run, by file and id."""
+    found = {}
+    for path in sorted((run.folder / "trajectories").iterdir()):
+        for t in read_trajectories(path):
+            turns = [(turn.observation, turn.reply, turn.action, turn.reward, turn.info) for turn in t.turns]
+            found[path.name, t.id] = (t.task, t.seed, turns, [segment.ids for segment in t.segments], t.stop, t.success)
+    return found
+
+
+def test_episodes_are_equal_in_process_and_over_http(tmp_path):
+    warm = {"episodes": 60, "noise": 0.5, "updates": 60, "check_every": 20, "check_tasks": 10}
+    small = SMALL | {"warm_start": warm}
+    inline = told(trained(tmp_path / "inline", **small, **{"env.name": "tests.helpers:Count"}))
+    with running("tests.helpers:Count", lease_s=1.0) as server:
+        remote = told(trained(tmp_path / "remote", **small, **{"env.name": server.url("count")}))
+        assert len(server.server.sessions) == 0
+        assert server.server.sessions.expired_total == 0
+    remote_kind.cache_clear()
+    assert any(reward > 0 for _, _, turns, *_ in inline.values() for *_, reward, _ in turns)
+    assert remote == inline
+
+
+def test_several_servers_play_one_run(tmp_path):
+    with running("tests.helpers:Count") as one, running("tests.helpers:Count") as other:
+        run = trained(tmp_path / "run", **SMALL, **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.carry": 1})
+        played = [server.server.measure.samples()['palestra_calls_total{call="open",code="ok"}'] for server in (one, other)]
+    remote_kind.cache_clear()
+    assert all(row["faults"] == 0 for row in run.metrics() if "reward" in row)
+    assert min(played) >= 3
