@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -60,8 +61,10 @@ class IdClient:
         return self.post("/reset", data_idx=number)
 
     def step(self, reply):
-        """Theirs cut the action out of the reply."""
-        return self.post("/step", action=reply.split("Action:")[-1].strip())
+        """Theirs cut the action out of the reply and keep letters, digits, commas and blanks of it; that of sciworld sends all."""
+        if self.base.endswith("sciworld"):
+            return self.post("/step", action=reply)
+        return self.post("/step", action=" ".join(re.sub("[^A-Za-z0-9, ]", "", reply.rpartition("Action:")[2]).split()))
 
     def close(self):
         return self.post("/close")
