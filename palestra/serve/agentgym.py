@@ -76,14 +76,14 @@ class Session:
         self.handle: EnvHandle | None = None
         """None after a fault: the next reset opens another."""
         self.expires = math.inf
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.index = 0
         self.observation: str | None = None
         self.score = 0.0
 
 
 class Sessions:
-    """Sessions by number: random ones, as only who opened a session can know them. Closed when nobody called for `lease_s`."""
+    """Sessions by number: random ones that only whoever opened a session knows. Closed when nobody called for `lease_s`."""
 
     def __init__(self, open_handle: OpenHandle, *, capacity: int, lease_s: float, deadline_s: float) -> None:
         self.open_handle = open_handle
@@ -95,7 +95,7 @@ class Sessions:
 
     def open(self, env: str) -> Session:
         if len(self) >= self.capacity:
-            raise Refusal(503, f"all {self.capacity} sessions are taken")  # their clients try again after a 503 where after anything
+            raise Refusal(503, f"all {self.capacity} sessions are taken")  # the one status after which some of their clients try again
         session = Session(secrets.randbelow(2**53 - 1) + 1, env)
         self._sessions[session.number] = session
         return session
@@ -109,7 +109,7 @@ class Sessions:
     @asynccontextmanager
     async def turn(self, session: Session) -> AsyncIterator[None]:
         """One call at a time, in the order in which they came; each renews the lease."""
-        async with session.turn:
+        async with session.lock:
             self.find(session.env, session.number)  # it may have been closed while this call waited
             try:
                 yield
@@ -147,10 +147,10 @@ class Sessions:
     async def keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(min(self.lease_s / 4, 5.0))
-            now = time.monotonic()
-            for session in [session for session in self._sessions.values() if session.expires < now and not session.turn.locked()]:
-                log.info("agentgym: a session of %s had no call for %g s and is closed", session.env, self.lease_s)
-                await self.end(session)
+            for session in list(self._sessions.values()):
+                if session.expires < time.monotonic() and not session.lock.locked():
+                    log.info("agentgym: a session of %s had no call for %g s and is closed", session.env, self.lease_s)
+                    await self.end(session)
 
     async def close(self) -> None:
         for session in list(self._sessions.values()):
