@@ -223,6 +223,19 @@ def test_an_environment_of_that_name_is_served_in_its_own_dialect(env):
         assert step["terminated" if env == "webarena" else "done"] is True
 
 
+def test_sciworld_is_told_in_points():
+    with served({"sciworld": partial(Echo, rounds=4)}) as url:
+        client = IdClient(f"{url}/sciworld")
+        begun = client.reset(1)
+        assert FIELDS["sciworld"][1] <= begun.keys()
+        assert begun["task_description"] == "say blue"
+        answers = [client.step("Thought: again\n\nAction:\nblue") for _ in range(4)]
+        assert [(answer["reward"], answer["score"], answer["done"]) for answer in answers] == [
+            *((25, score, False) for score in (25, 50, 75)),
+            (25, 100, True),
+        ]
+
+
 @pytest.mark.parametrize(("env", "theirs"), [("textcraft", "textcraft"), ("babyai", "babyai"), ("guess", "searchqa")])
 def test_our_client_plays_on_our_routes(env, theirs):
     make = partial(envs[env], **PLAYED.get(env, {}))
