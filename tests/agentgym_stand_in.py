@@ -35,9 +35,10 @@ class Game:
             before, self.score = self.score, self.score + 50 if right else -100 if action == "focus on rat" else self.score
             self.reward, self.done = self.score - before, self.score in (100, -100)
         elif env == "babyai":
-            if right:
-                self.reward, self.done = 1 - 0.9 * self.turns / 20, True
-            self.score += self.reward  # again on every later call, as theirs
+            if action in WORDS:
+                self.reward = 1 - 0.9 * self.turns / 20 if right else 0
+                self.done = self.reward > 0.5  # a late success is no end, as with theirs
+            self.score += self.reward  # again on every later call, as with theirs
         elif env in ("maze", "wordle"):
             self.reward, self.done = (0, True) if right else (-1, False)
         else:

@@ -58,6 +58,15 @@ def test_the_score_of_sciworld_is_paid_as_it_comes_and_taken_back():
         assert env.reset(env.tasks("train")[0]) == "Your task is to say the word twice.\nsay red"
 
 
+def test_a_reward_that_is_told_again_counts_once():
+    with running(StandIn("babyai").app) as url:
+        env = AgentGym(url, "babyai")
+        steps = played(env, env.tasks("train")[0], [*["blue"] * 11, "red", "nonsense", "blue"])
+        # at the twelfth of twenty turns: 1 - 0.9 * 12/20 = 0.46, told again after nonsense, and 0 after the next move
+        assert [step.reward for step in steps] == pytest.approx([*[0.0] * 11, 0.46, 0.0, 0.0])
+        assert not steps[-1].terminated
+
+
 @pytest.mark.parametrize("name", ["textcraft", "babyai", "sciworld", "searchqa"])
 def test_the_contract(name):
     with running(StandIn(name).app) as url:
