@@ -73,7 +73,7 @@ class StandIn:
 
     async def fail(self):
         if self.fault == "hang":
-            await asyncio.sleep(5)
+            await asyncio.sleep(20)
         if self.fault == "nonsense":
             return web.Response(text="<html>hello</html>")
         if self.fault == "500":

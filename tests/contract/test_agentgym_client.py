@@ -90,7 +90,7 @@ def test_the_contract(name):
 def test_what_goes_wrong_there_is_a_fault_and_no_failure(fault, said):
     stand_in = StandIn("textcraft")
     with running(stand_in.app) as url:
-        env = AgentGym(url, timeout_s=0.3)
+        env = AgentGym(url, timeout_s=2.0 if fault == "hang" else 30.0)
         handle = InlineHandle(lambda: env, 60.0)
         asyncio.run(handle.reset(env.tasks("train")[0]))
         stand_in.fault = fault
