@@ -23,6 +23,7 @@ envs = Environments(
     {
         "textcraft": "palestra.envs.textcraft:TextCraft",
         "babyai": "palestra.envs.babyai:BabyAI",
+        "agentgym": "palestra.envs.agentgym:AgentGym",
         "guess": "palestra.envs.guess:Guess",
     },
 )

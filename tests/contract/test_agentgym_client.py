@@ -1,0 +1,166 @@
+"""Our environment plays on servers that speak AgentGym's dialects."""
+
+import asyncio
+import json
+
+import pytest
+
+from palestra.envs.agentgym import AgentGym, ServerError
+from palestra.envs.agentgym_dialects import DIALECTS
+from palestra.envs.check import check_environment
+from palestra.serve.handle import EnvFault, InlineHandle
+from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, StandIn, running
+
+
+def played(env, task, actions):
+    env.reset(task)
+    return [env.step(action) for action in actions]
+
+
+def test_every_environment_of_theirs_is_known():
+    assert {*DIALECTS} == {*BY_ID, *BY_ENV_IDX}
+
+
+@pytest.mark.parametrize("name", [*BY_ID, *BY_ENV_IDX])
+def test_an_episode_in_every_dialect(name):
+    stand_in = StandIn(name)
+    with running(stand_in.app) as url:
+        env = AgentGym(url, name)
+        task = env.tasks("train")[1]
+        assert task.id == f"{name}_1"
+        assert env.reset(task).endswith("say blue")
+        wrong = env.step("red")
+        assert (wrong.observation, wrong.terminated, wrong.success) == ("wrong", False, None)
+        right = [env.step("blue") for _ in range(2 if name == "sciworld" else 1)]
+        assert right[-1].terminated
+        assert right[-1].success
+        after = env.step("blue")
+        assert (after.reward, after.terminated, after.success) == (0.0, True, True)
+        # solved at the second of twenty turns: 1 - 0.9 * 2/20; a maze takes one point a move that is not the last
+        total = {"babyai": 0.91, "maze": -1.0, "wordle": -1.0}.get(name, 1.0)
+        assert wrong.reward + sum(step.reward for step in right) == pytest.approx(total)
+        assert env.reset(env.tasks("train")[2]).endswith("say green")
+        env.close()
+        env.close()
+        assert stand_in.paths.count("/create") == 1
+        assert stand_in.closed == [0]
+        assert env.reset(task).endswith("say blue")  # a session of its own again
+
+
+def test_the_score_of_sciworld_is_paid_as_it_comes_and_taken_back():
+    with running(StandIn("sciworld").app) as url:
+        env = AgentGym(url, "sciworld")
+        steps = played(env, env.tasks("train")[0], ["red", "nonsense", "focus on rat"])
+        # 0 -> 50 -> 50 -> -100, which counts as 0
+        assert [step.reward for step in steps] == [0.5, 0.0, -0.5]
+        assert steps[-1].terminated
+        assert steps[-1].success is False
+        assert env.reset(env.tasks("train")[0]) == "Your task is to say the word twice.\nsay red"
+
+
+def test_a_reward_that_is_told_again_counts_once():
+    with running(StandIn("babyai").app) as url:
+        env = AgentGym(url, "babyai")
+        steps = played(env, env.tasks("train")[0], [*["blue"] * 11, "red", "nonsense", "blue"])
+        # at the twelfth of twenty turns: 1 - 0.9 * 12/20 = 0.46, told again after nonsense, and 0 after the next move
+        assert [step.reward for step in steps] == pytest.approx([*[0.0] * 11, 0.46, 0.0, 0.0])
+        assert not steps[-1].terminated
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "sciworld", "searchqa"])
+def test_the_contract(name):
+    with running(StandIn(name).app) as url:
+        broken = [
+            check for check in check_environment("agentgym", {"url": url, "env": name, "train": 6, "test": 6}, tasks=6) if not check.ok
+        ]
+    assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("error", "/step: the simulator broke"),
+        ("500", "/step: status 500: Internal Server Error"),
+        ("nonsense", "/step: expected JSON, came <html>hello</html>"),
+        ("no fields", "/step: expected the field 'observation', came {}"),
+        ("number as text", "expected a number as reward or score, came a lot"),
+        ("hang", "/step: timed out"),
+    ],
+)
+def test_what_goes_wrong_there_is_a_fault_and_no_failure(fault, said):
+    stand_in = StandIn("textcraft")
+    with running(stand_in.app) as url:
+        env = AgentGym(url, timeout_s=2.0 if fault == "hang" else 30.0)
+        handle = InlineHandle(lambda: env, 60.0)
+        asyncio.run(handle.reset(env.tasks("train")[0]))
+        stand_in.fault = fault
+        with pytest.raises(EnvFault, match=said):
+            asyncio.run(handle.step("red"))
+        stand_in.fault = ""
+        asyncio.run(handle.close())
+        assert stand_in.closed == [0]
+
+
+@pytest.mark.parametrize("fault", ["error", "500", "nonsense", "no fields"])
+def test_faults_at_the_beginning(fault):
+    stand_in = StandIn("babyai")
+    stand_in.fault = fault
+    with running(stand_in.app) as url:
+        env = AgentGym(url, "babyai")
+        with pytest.raises(ServerError, match="/reset: "):
+            env.reset(env.tasks("train")[0])
+        stand_in.fault = ""
+        assert env.reset(env.tasks("train")[0]) == "say red"
+
+
+def test_nobody_is_there():
+    env = AgentGym("http://127.0.0.1:9")
+    with pytest.raises(ServerError, match=r"http://127.0.0.1:9/create: .*refused"):
+        env.reset(env.tasks("train")[0])
+
+
+def test_a_server_that_cannot_close_is_left_alone():
+    with running(StandIn("babyai", can_close=False).app) as url:
+        env = AgentGym(url, "babyai")
+        env.reset(env.tasks("train")[0])
+        env.close()
+
+
+def test_their_lists_of_tasks(tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps([{"item_id": f"babyai_{number}"} for number in (7, 40, 7)]))
+    env = AgentGym(env="babyai", train=str(tmp_path / "train.json"), test=3)
+    assert [task.id for task in env.tasks("train")] == ["babyai_7", "babyai_40"]
+    assert [task.id for task in env.tasks("test")] == ["babyai_0", "babyai_1", "babyai_2"]
+    assert [task.id for task in AgentGym(train=2, test=2).tasks("test")] == ["textcraft_2", "textcraft_3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"env": "textcraf"}, "did you mean 'textcraft'"),
+        ({"url": "127.0.0.1:8000"}, "must be such as http://127.0.0.1:8000"),
+        ({"train": -1}, "train is -1; it must be at least 0"),
+        ({"timeout_s": 0}, "timeout_s is 0; it must be more than 0"),
+        ({"train": "nowhere.json"}, "cannot be read: No such file"),
+        ({"train": "others.json"}, "expected textcraft_<number>"),
+        ({"train": "odd.json"}, 'expected \\[{"item_id": "textcraft_12"}\\]'),
+        ({"train": "same.json", "test": 5}, "textcraft_3 stands in train and in test"),
+    ],
+)
+def test_options_that_cannot_be(options, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "others.json").write_text('[{"item_id": "babyai_1"}]')
+    (tmp_path / "odd.json").write_text('{"a": 1}')
+    (tmp_path / "same.json").write_text('[{"item_id": "textcraft_3"}]')
+    with pytest.raises(ValueError, match=said):
+        AgentGym(**options)
+
+
+def test_tasks_that_there_are_not():
+    env = AgentGym()
+    with pytest.raises(ValueError, match="no split 'dev'"):
+        env.tasks("dev")
+    with pytest.raises(ValueError, match="expected textcraft_<number>"):
+        env.reset(AgentGym(env="babyai").tasks("train")[0])
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("red")
