@@ -8,6 +8,7 @@ envs: Registry[type[Environment]] = Registry(
     {
         "textcraft": "palestra.envs.textcraft:TextCraft",
         "babyai": "palestra.envs.babyai:BabyAI",
+        "sciworld": "palestra.envs.sciworld:SciWorld",
         "guess": "palestra.envs.guess:Guess",
     },
 )

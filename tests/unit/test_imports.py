@@ -63,6 +63,7 @@ def test_every_module_has_a_place():
 LIGHT = [
     *("palestra", "palestra.cli", "palestra.serve.handle", "palestra.serve.worker", "palestra.envs", "palestra.envs.gym"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
+    "palestra.envs.sciworld",
 ]
 
 
