@@ -170,8 +170,10 @@ class _Java:
                 raise SimulatorError(f"the simulator failed: {error.java_exception.toString()}") from error
             except Py4JError as error:
                 raise SimulatorError(f"the Java process does not answer: {error}") from error
-            except BaseException:  # interrupted, at a deadline for one: what Java is still doing would disturb the next call
+            except BaseException as error:  # interrupted, at a deadline for one: what Java is still doing would disturb the next call
                 self.stop()
+                if isinstance(error.__context__, KeyboardInterrupt):  # py4j stumbles over it
+                    raise KeyboardInterrupt from error
                 raise
 
     def new_server(self) -> Any:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import needs_sciworld
+
 PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
@@ -63,7 +65,7 @@ def test_every_module_has_a_place():
 LIGHT = [
     *("palestra", "palestra.cli", "palestra.serve.handle", "palestra.serve.worker", "palestra.envs", "palestra.envs.gym"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
-    "palestra.envs.sciworld",
+    pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 
 
