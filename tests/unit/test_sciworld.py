@@ -1,5 +1,6 @@
 """SciWorld on the real simulator: its splits, its scores, its expert, and games that do not disturb each other."""
 
+import json
 import os
 import random
 import signal
@@ -303,9 +304,10 @@ def test_the_simulator_of_a_closed_environment_is_used_again():
     other.close()
 
 
-def test_scores_are_those_of_the_packages_own_environment():
+def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
     from scienceworld import ScienceWorldEnv
 
+    monkeypatch.setenv("PATH", str(Path(find_java()).parent), prepend=os.pathsep)  # the package looks nowhere else
     theirs, ours = ScienceWorldEnv(envStepLimit=12), SciWorld(max_moves=12)
     for id in ("lifespan-longest-lived/3", "power-component/2", "boil/4"):  # begins with points; with wires; longer than the limit
         kind, variation = id.split("/")
@@ -416,3 +418,19 @@ def test_java_is_looked_for(monkeypatch):
 def test_java_that_does_not_start_says_why():
     with pytest.raises(SimulatorError, match="Java did not start: .*heap"):
         sciworld_java._launched(10**12)
+
+
+def test_the_benchmark_runs(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        str(root / "benchmarks" / "sciworld.py"),
+        "--tasks",
+        "1",
+        "--rounds",
+        "1",
+        "--json",
+        str(tmp_path / "result.json"),
+    ]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *filter(None, sys.path)))})
+    assert json.loads((tmp_path / "result.json").read_text())["ratio"] > 1
