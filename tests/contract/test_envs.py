@@ -11,8 +11,12 @@ from tests import helpers
 from tests.helpers import needs_sciworld
 
 CASES = [(name, {}) for name in envs.names() if name != "sciworld"] + [
-    pytest.param("sciworld", {}, marks=needs_sciworld),
-    pytest.param("sciworld", {"simplifications": "easy", "kinds": ["find-plant", "test-conductivity"]}, marks=needs_sciworld),
+    pytest.param("sciworld", {}, marks=[needs_sciworld, pytest.mark.timeout(400)]),  # it looks for solutions
+    pytest.param(
+        "sciworld",
+        {"simplifications": "easy", "kinds": ["find-plant", "test-conductivity"]},
+        marks=[needs_sciworld, pytest.mark.timeout(400)],
+    ),
     ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
     ("textcraft", {"distractors": 0}),
     ("tests.helpers:Echo", {}),
