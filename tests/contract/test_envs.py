@@ -8,8 +8,15 @@ import palestra
 from palestra.envs import envs
 from palestra.envs.check import check_environment
 from tests import helpers
+from tests.helpers import needs_sciworld
 
-CASES = [(name, {}) for name in envs.names() if name != "agentgym"] + [  # which is tried where its server is
+CASES = [(name, {}) for name in envs.names() if name not in ("sciworld", "agentgym")] + [  # agentgym is tried where its server is
+    pytest.param("sciworld", {}, marks=[needs_sciworld, pytest.mark.timeout(400)]),  # it looks for solutions
+    pytest.param(
+        "sciworld",
+        {"simplifications": "easy", "kinds": ["find-plant", "test-conductivity"]},
+        marks=[needs_sciworld, pytest.mark.timeout(400)],
+    ),
     ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
     ("textcraft", {"distractors": 0}),
     ("tests.helpers:Echo", {}),
@@ -22,7 +29,7 @@ def test_the_contract(name, options):
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["textcraft", "babyai", "guess"])
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "guess", pytest.param("sciworld", marks=needs_sciworld)])
 def test_made_for_gymnasium(name):
     env = palestra.make(name)
     assert isinstance(env, gymnasium.Env)

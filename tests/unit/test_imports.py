@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import needs_sciworld
+
 PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
@@ -73,6 +75,7 @@ LIGHT = [
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
     *("palestra.envs.agentgym", "palestra.serve.agentgym"),
+    pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 
 

@@ -1,0 +1,231 @@
+"""SciWorld (arXiv:2203.07540): tasks of elementary science, from boiling water to Mendel's peas, in a simulated house."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from palestra.envs.base import Environment
+from palestra.envs.sciworld_gold import gold_path
+from palestra.envs.sciworld_java import Simulator, borrow_simulator, find_java
+from palestra.envs.sciworld_text import EXAMPLE, instructions, normal
+from palestra.registry import nearest
+from palestra.types import Step, Task
+
+VARIATIONS = {
+    "boil": 30,
+    "change-the-state-of-matter-of": 30,
+    "chemistry-mix": 32,
+    "chemistry-mix-paint-secondary-color": 36,
+    "chemistry-mix-paint-tertiary-color": 36,
+    "find-animal": 300,
+    "find-living-thing": 300,
+    "find-non-living-thing": 300,
+    "find-plant": 300,
+    "freeze": 30,
+    "grow-fruit": 126,
+    "grow-plant": 126,
+    "identify-life-stages-1": 14,
+    "identify-life-stages-2": 10,
+    "inclined-plane-determine-angle": 168,
+    "inclined-plane-friction-named-surfaces": 1386,
+    "inclined-plane-friction-unnamed-surfaces": 162,
+    "lifespan-longest-lived": 125,
+    "lifespan-longest-lived-then-shortest-lived": 125,
+    "lifespan-shortest-lived": 125,
+    "measure-melting-point-known-substance": 436,
+    "measure-melting-point-unknown-substance": 300,
+    "melt": 30,
+    "mendelian-genetics-known-plant": 120,
+    "mendelian-genetics-unknown-plant": 480,
+    "power-component": 20,
+    "power-component-renewable-vs-nonrenewable-energy": 20,
+    "test-conductivity": 900,
+    "test-conductivity-of-unknown-substances": 600,
+    "use-thermometer": 540,
+}
+"""How many variations each kind of task has. Known here so that listing tasks starts no Java."""
+ELECTRICAL = ("power-component", "conductivity")
+"""In the names of tasks that are about wiring."""
+SIMPLIFICATIONS = ("easy", "noElectricalAction", "openContainers", "openDoors", "selfWateringFlowerPots", "teleportAction")
+
+LONGEST_OBSERVATION = 4000
+NOT_UNDERSTOOD = "No known action matches that input."
+AMBIGUOUS = "Ambiguous request"
+
+
+class SciWorld(Environment):
+    """ScienceWorld. Rewards add up to the final score: points won are paid as they come, points lost are taken back.
+
+    A task is failed where the score falls below 0, by focusing on a wrong thing: the episode ends, and its rewards add up to 0.
+    Points that a task begins with are paid with the first action that is understood.
+    """
+
+    name: ClassVar[str] = "sciworld"
+    splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
+    example = EXAMPLE
+
+    def __init__(
+        self,
+        *,
+        kinds: Sequence[str] | None = None,
+        simplifications: str = "",
+        max_moves: int = 100,
+        heap_mb: int = 1024,
+    ) -> None:
+        """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own, "easy" or some others with commas.
+
+        `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's own limit.
+        `heap_mb`: memory of the Java process that all environments of a process share; the first one's counts.
+        """
+        if isinstance(kinds, str):
+            raise ValueError(f"sciworld: kinds is {kinds!r}; it must be a list of kinds of tasks")
+        self.kinds = tuple(VARIATIONS) if kinds is None else tuple(kinds)
+        self.simplifications = simplifications
+        self.max_turns = self.max_moves = max_moves
+        self.heap_mb = heap_mb
+        _check_options(self.kinds, simplifications, max_moves, heap_mb)
+        find_java()
+        self.instructions = instructions(simplifications.split(","))
+        self._simulator: Simulator | None = None
+        self._task: Task | None = None
+        self._ending: Step | None = None
+        """What every action after the end is answered with."""
+        self._moves = 0
+        self._paid = 0
+        """Points that were rewarded so far."""
+        self._taken: list[tuple[str, bool]] = []
+        """Each action, and whether time passed."""
+        self._is_asked = False
+        """The simulator waits for the number of what was meant."""
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        if split not in self.splits:
+            raise ValueError(f"sciworld has no split {split!r}; {nearest(split, self.splits)}")
+        return [
+            Task(self.name, split, f"{kind}/{variation}", kind) for kind in self.kinds for variation in _variations(VARIATIONS[kind])[split]
+        ]
+
+    def reset(self, task: Task) -> str:
+        kind, variation = _parsed(task)
+        if self._simulator is None or not self._simulator.is_usable:
+            self._simulator = borrow_simulator(self.heap_mb)
+        description = self._simulator.load(kind, variation, self.simplifications)
+        opening = self._simulator.step("look around")
+        self._task, self._ending, self._taken = task, None, []
+        self._moves, self._paid, self._is_asked = opening.moves, 0, False
+        return f"{description}\n\n{_shortened(opening.observation)}"
+
+    def step(self, action: str) -> Step:
+        simulator = self._playing()
+        if self._ending is not None:
+            return self._ending
+        words = normal(action)
+        outcome = simulator.step(words)
+        invalid = outcome.observation == NOT_UNDERSTOOD
+        self._taken.append((words, outcome.moves > self._moves))
+        self._moves, self._is_asked = outcome.moves, outcome.observation.startswith(AMBIGUOUS)
+        points = self._paid if invalid else max(outcome.score, 0)
+        reward, self._paid = (points - self._paid) / 100, points
+        terminated = outcome.is_completed or outcome.score < 0
+        truncated = not terminated and outcome.moves > self.max_moves
+        over = terminated or truncated
+        success = outcome.score == 100 if over else None
+        info: dict[str, Any] = {"score": outcome.score, "moves": outcome.moves}
+        observation = _shortened(outcome.observation)
+        if over:
+            observation += f"\n{_verdict(success, terminated)}"
+            self._ending = Step("The episode is over.", terminated=terminated, truncated=truncated, success=success, info=info)
+        return Step(observation, reward, terminated=terminated, truncated=truncated, success=success, invalid=invalid, info=info)
+
+    def actions(self) -> list[str]:
+        """All that can be done here: hundreds, and most of no use. Listing them takes longer than a step."""
+        simulator = self._playing()
+        return [] if self._ending is not None else simulator.actions()
+
+    def expert(self) -> str | None:
+        """The simulator's own solution, for as long as it was followed: a detour is forgiven where no time passed.
+
+        None as well where the solution takes more moves than are allowed.
+        """
+        self._playing()
+        if self._ending is not None:
+            return None
+        assert self._task is not None
+        gold = gold_path(*_parsed(self._task), self.simplifications, self.heap_mb)
+        if gold.moves > self.max_moves or len(gold.actions) > self.max_turns:
+            return None
+        advice = _next(gold.actions, self._taken)
+        return None if self._is_asked and advice is not None and not advice.isdecimal() else advice
+
+    def close(self) -> None:
+        if self._simulator is not None:
+            self._simulator.give_back()
+            self._simulator = None
+
+    def _playing(self) -> Simulator:
+        if self._simulator is None:
+            raise RuntimeError("sciworld: call reset(task) before this")
+        return self._simulator
+
+
+def _next(gold: Sequence[str], taken: Sequence[tuple[str, bool]]) -> str | None:
+    """The next action of a path, unless the game has left it."""
+    position = 0
+    for action, took_time in taken:
+        if position < len(gold) and action == gold[position]:
+            position += 1
+        elif took_time:
+            return None
+    return gold[position] if position < len(gold) else None
+
+
+def _parsed(task: Task) -> tuple[str, int]:
+    """The kind of a task and its variation."""
+    kind, _, variation = task.id.partition("/")
+    if kind not in VARIATIONS:
+        raise ValueError(f"sciworld has no task {task.id!r}: expected <kind>/<variation>; {nearest(kind, VARIATIONS)}")
+    if not (variation.isascii() and variation.isdecimal() and int(variation) < VARIATIONS[kind]):
+        raise ValueError(f"sciworld has no task {task.id!r}: the variations of {kind} go from 0 to {VARIATIONS[kind] - 1}")
+    return kind, int(variation)
+
+
+@cache
+def _variations(count: int) -> dict[str, range]:
+    """ScienceWorld's own splits: two quarters, one, and the rest."""
+    quarter = count // 4
+    return {"train": range(2 * quarter), "dev": range(2 * quarter, 3 * quarter), "test": range(3 * quarter, count)}
+
+
+def _shortened(text: str) -> str:
+    text = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return text if len(text) <= LONGEST_OBSERVATION else f"{text[:LONGEST_OBSERVATION]} ..."
+
+
+def _verdict(success: bool | None, terminated: bool) -> str:
+    if success:
+        return "The task is done."
+    return "The task is failed: that was the wrong thing to focus on." if terminated else "Time is up."
+
+
+def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int) -> None:
+    if not kinds:
+        raise ValueError("sciworld: kinds must name at least one kind of task, or be None for all")
+    if len(kinds) != len({*kinds}):
+        raise ValueError(f"sciworld: a kind is named twice in {', '.join(kinds)}")
+    for kind in kinds:
+        if kind not in VARIATIONS:
+            raise ValueError(f"sciworld has no kind of task {kind!r}; {nearest(kind, VARIATIONS)}")
+    chosen = simplifications.split(",") if simplifications else []
+    for simplification in chosen:
+        if simplification not in SIMPLIFICATIONS:
+            raise ValueError(f"sciworld: simplifications is {simplifications!r}; {nearest(simplification, SIMPLIFICATIONS)}")
+    if "easy" in chosen and len(chosen) > 1:
+        raise ValueError(f"sciworld: simplifications is {simplifications!r}; 'easy' stands alone")
+    wired = [kind for kind in kinds if any(word in kind for word in ELECTRICAL)]
+    if "noElectricalAction" in chosen and wired:
+        raise ValueError(f"sciworld: noElectricalAction leaves {', '.join(wired)} without a solution; name other kinds")
+    for option, value, least in (("max_moves", max_moves, 1), ("heap_mb", heap_mb, 64)):
+        if value < least:
+            raise ValueError(f"sciworld: {option} is {value}; it must be at least {least}")

