@@ -8,7 +8,7 @@ import pytest
 from palestra.envs.agentgym import AgentGym, ServerError
 from palestra.envs.agentgym_dialects import DIALECTS
 from palestra.envs.check import check_environment
-from palestra.serve.handle import EnvFault, InlineHandle
+from palestra.serve.handle import EnvFault, InlinePool
 from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, StandIn, running
 
 
@@ -91,7 +91,7 @@ def test_what_goes_wrong_there_is_a_fault_and_no_failure(fault, said):
     stand_in = StandIn("textcraft")
     with running(stand_in.app) as url:
         env = AgentGym(url, timeout_s=2.0 if fault == "hang" else 30.0)
-        handle = InlineHandle(lambda: env, 60.0)
+        handle = asyncio.run(InlinePool(lambda: env, 60.0).open())
         asyncio.run(handle.reset(env.tasks("train")[0]))
         stand_in.fault = fault
         with pytest.raises(EnvFault, match=said):

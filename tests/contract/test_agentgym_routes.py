@@ -17,7 +17,7 @@ from aiohttp import web
 from palestra.envs import envs
 from palestra.envs.agentgym import AgentGym
 from palestra.serve.agentgym import OBSERVATION_CHARACTERS, add_agentgym_routes
-from palestra.serve.handle import InlineHandle
+from palestra.serve.handle import InlineHandle, InlinePool
 from palestra.types import Step
 from tests.agentgym_stand_in import running
 from tests.helpers import Echo
@@ -96,7 +96,9 @@ class Counting(InlineHandle):
     open = 0
 
     def __init__(self, make):
-        super().__init__(make, 60.0)
+        pool = InlinePool(make, 60.0)
+        super().__init__(pool, None)
+        pool.taken.add(self)
         Counting.open += 1
 
     async def close(self):
