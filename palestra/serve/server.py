@@ -219,7 +219,10 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(1.0, self.sessions.lease_s / 4))
-            await self.sessions.sweep()
+            try:
+                await self.sessions.sweep()
+            except Exception:
+                log.exception("sweep failed")  # the next one may do better; without any, sessions would pile up
 
     async def _stop(self, app: web.Application) -> None:
         self._sweeper.cancel()
