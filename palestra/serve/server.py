@@ -77,7 +77,7 @@ class Server:
             log.exception("failed", extra={"fields": {"call": type(call).__name__}})
             raise WireError("internal", "the server failed; its log says how") from error
         finally:
-            self.measure.call(type(call).__name__, code, time.perf_counter() - began)
+            self.measure.call(str(type(call).__struct_config__.tag), code, time.perf_counter() - began)
 
     async def _answer_or_forward(self, call: AnyCall, caller: str, peers: Peers) -> Any:
         if isinstance(call, Open):
