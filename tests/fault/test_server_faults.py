@@ -169,19 +169,20 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
 
         def strike():
             before = taken = 0
-            while taken < 40 or taken == before:  # in the middle of episodes, not while the learner is at work
+            while taken < 10 or taken == before:  # in the middle of episodes, not while the learner is at work
                 time.sleep(0.03)
                 before, taken = taken, steps_taken(server.at)
             server.kill()
             time.sleep(3.0)
             later.enter_context(command("tests.helpers:SlowCount", "--port", str(port)))
 
-        striking = threading.Thread(target=strike)
+        striking = threading.Thread(target=strike, daemon=True)
         striking.start()
         changes = {"env.name": server.at.url("count"), "engine.deterministic": False, "steps": 8, "rollout.tasks": 2, "rollout.group": 4,
-                   "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 4}  # fmt: skip
+                   "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 4,
+                   "agent.reply_tokens": 24, "agent.context_tokens": 256}  # fmt: skip
         run = trained(tmp_path / "run", **changes)
-        striking.join()
+        striking.join(20)
     remote_kind.cache_clear()
     rows = [row for row in run.metrics() if "reward" in row]
     assert len(rows) == 8
