@@ -136,6 +136,8 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
                 processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(),
             )
         )  # fmt: skip
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        fail(f"--port {known.port}: {error}")
+    except ValueError as error:
         fail(str(error))
     raise SystemExit(code)

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.wire import ANSWER_BYTES, BODY_BYTES, AnyCall, RawAnswer, WireError, frames
+from palestra.serve.wire import ANSWER_BYTES, BODY_BYTES, AnyCall, Error, RawAnswer, WireError, frames
 
 log = logging.getLogger(__name__)
 
@@ -96,24 +96,28 @@ class Connection:
             while True:
                 self._heard = False
                 trouble = await self._connect(http)
-                if isinstance(trouble, WireError):
-                    return self._give_up(trouble)
+                if isinstance(trouble, Error):
+                    break
                 if self._heard:
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
-                    return None
+                    break
                 if loop.time() - gone_since > self.patience_s:
-                    return self._give_up(EnvFault(f"{self.address} has been gone for {self.patience_s:g} s: {trouble}"))
+                    trouble = f"{self.address} has been gone for {self.patience_s:g} s: {trouble}"
+                    break
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 1.0)
+            self._runner = None  # now, not when all is closed: a call that comes meanwhile needs another
+            self._give_up(trouble)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, trouble: Error | str) -> None:
+        """Whoever waits is told, each by an exception of its own: a refusal, or a fault."""
         for _, future in self._waiting.values():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(EnvFault(trouble) if isinstance(trouble, str) else WireError(trouble.code, trouble.message))
 
-    async def _connect(self, http: aiohttp.ClientSession) -> object:
-        """One connection, until it breaks. Returns why; a WireError where it is refused for good."""
+    async def _connect(self, http: aiohttp.ClientSession) -> Error | str:
+        """One connection, until it breaks. Returns why; an Error where it is refused for good."""
         try:
             async with http.ws_connect(
                 self.address + "/v1/stream", heartbeat=HEARTBEAT_S, max_msg_size=2 * ANSWER_BYTES, compress=0
@@ -122,10 +126,10 @@ class Connection:
                 return "the connection was closed"
         except aiohttp.WSServerHandshakeError as error:
             if error.status in FINAL:
-                return WireError(FINAL[error.status], f"{self.address} refuses the connection: {error.message}")
+                return Error(FINAL[error.status], f"{self.address} refuses the connection: {error.message}")
             return f"HTTP {error.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return error
+            return str(error) or type(error).__name__
 
     async def _talk(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._unsent = [encoded for encoded, _ in self._waiting.values()]
@@ -143,10 +147,10 @@ class Connection:
         try:
             answers = _answers.decode(frame)
         except msgspec.DecodeError as error:
-            return self._give_up(EnvFault(f"{self.address} does not speak wire v1: {error}"))
+            return self._give_up(f"{self.address} does not speak wire v1: {error}")
         for answer in answers:
             if answer.id == 0 and answer.error is not None:  # it is about a whole frame
-                self._give_up(WireError(answer.error.code, answer.error.message))
+                self._give_up(answer.error)
             _, future = self._waiting.get(answer.id, (None, None))
             if future is not None and not future.done():
                 future.set_result(answer)

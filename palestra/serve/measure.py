@@ -35,9 +35,9 @@ class Measure:
         """Sample -> value. Those of several processes can be added up."""
         found: dict[str, float] = {}
         for (name, code), count in self._calls.items():
-            found[f'palestra_calls_total{{call="{name.lower()}",code="{code}"}}'] = count
+            found[f'palestra_calls_total{{call="{name}",code="{code}"}}'] = count
         for name, buckets in self._buckets.items():
-            label = f'call="{name.lower()}"'
+            label = f'call="{name}"'
             total = 0
             for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), buckets, strict=True):
                 total += count

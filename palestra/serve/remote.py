@@ -152,20 +152,21 @@ class RemoteEnvironment(Environment):
             try:
                 return self._reset(task)
             except WireError as error:
-                if error.code not in ("not_found", "expired"):
+                if error.code == "bad_request":
                     raise
+            self.close()
         opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, {"env": self.name}, patience_s=PATIENCE_S)
         self._session, self._key = opened.session, 0
         return self._reset(task)
 
     def _reset(self, task: Task) -> str:
+        observed: Observed = self._call("reset", Observed, {"task": {"split": task.split, "id": task.id}, "key": self._key + 1})
         self._key += 1
-        observed: Observed = self._call("reset", Observed, {"task": {"split": task.split, "id": task.id}, "key": self._key})
         return observed.observation
 
     def step(self, action: str) -> Step:
+        step: Step = self._call("step", Step, {"action": action, "key": self._key + 1})
         self._key += 1
-        step: Step = self._call("step", Step, {"action": action, "key": self._key})
         return step
 
     def actions(self) -> list[str] | None:

@@ -174,7 +174,8 @@ class Supervisor:
         if not self.is_stopping:
             log.error("process died", extra={"fields": {"process": process, "exit_code": child.returncode}})
             time.sleep(RESTART_S)
-            self._start(process)
+            if not self.is_stopping:
+                self._start(process)
 
     def _start(self, process: int) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

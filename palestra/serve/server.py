@@ -77,7 +77,7 @@ class Server:
             log.exception("failed", extra={"fields": {"call": type(call).__name__}})
             raise WireError("internal", "the server failed; its log says how") from error
         finally:
-            self.measure.call(type(call).__name__, code, time.perf_counter() - began)
+            self.measure.call(str(type(call).__struct_config__.tag), code, time.perf_counter() - began)
 
     async def _answer_or_forward(self, call: AnyCall, caller: str, peers: Peers) -> Any:
         if isinstance(call, Open):
@@ -219,7 +219,10 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(min(1.0, self.sessions.lease_s / 4))
-            await self.sessions.sweep()
+            try:
+                await self.sessions.sweep()
+            except Exception:
+                log.exception("sweep failed")  # the next one may do better; without any, sessions would pile up
 
     async def _stop(self, app: web.Application) -> None:
         self._sweeper.cancel()

@@ -20,6 +20,7 @@ from palestra.serve.wire import (
     Change,
     Close,
     Done,
+    Error,
     Expert,
     ExpertAction,
     Lease,
@@ -60,7 +61,7 @@ class Session:
         self.last_change: Change | None = None
         self.last_result: Any = None
         self.observed: Observed | None = None
-        self.fault: WireError | None = None
+        self.fault: Error | None = None
         """What broke its environment. All that is left to do is to close it."""
 
 
@@ -116,17 +117,16 @@ class Sessions:
         if not self.free:
             raise WireError("busy", f"all {self.capacity} seats are taken")
         self._seats += 1
+        handle = None
         try:
             handle = await self.pools[env].open()
         except NoSeat as full:
-            self._seats -= 1
             raise WireError("busy", str(full)) from None
         except EnvFault as fault:
-            self._seats -= 1
             raise _as_wire(fault) from None
-        except BaseException:
-            self._seats -= 1
-            raise
+        finally:
+            if handle is None:
+                self._seats -= 1
         session = Session(self._opened, env, caller, handle)
         self._opened += 1
         session.expires = self.clock() + self.lease_s
@@ -158,7 +158,7 @@ class Sessions:
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
             return self._again(session, call)
         if session.fault is not None:
-            raise session.fault
+            raise WireError(session.fault.code, session.fault.message)
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
             raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
         try:
@@ -167,14 +167,15 @@ class Sessions:
                 raise EnvFault(problem)
             return result
         except EnvFault as fault:
-            session.fault = _as_wire(fault)
+            error = _as_wire(fault)
+            session.fault = Error(error.code, error.message)
             log.warning("fault", extra={"fields": {"session": session.number, "env": session.env, "fault": str(fault)}})
             await self._let_go(session)
-            raise session.fault from None
+            raise error from None
         except (WireError, asyncio.CancelledError):
             raise
         except Exception:
-            session.fault = WireError("internal", "the server failed; its log says how")
+            session.fault = Error("internal", "the server failed; its log says how")
             await self._let_go(session)
             raise
 
@@ -184,13 +185,13 @@ class Sessions:
         if last is None or type(last) is not type(call) or _argument(last) != _argument(call):
             raise WireError("out_of_order", f"the key {call.key} was used for another call")
         if session.fault is not None:
-            raise session.fault
+            raise WireError(session.fault.code, session.fault.message)
         return session.last_result
 
     async def _act(self, session: Session, call: AnyCall) -> Any:
+        if session.observed is None and isinstance(call, Act | Observe | Actions | Expert):
+            raise WireError("bad_request", "reset the session first")
         if isinstance(call, Act):
-            if session.observed is None:
-                raise WireError("bad_request", "reset the session first")
             self._begin(session, call)
             step = cut(await session.handle.step(call.action))
             session.observed = Observed(step.observation, step.info)
@@ -203,13 +204,11 @@ class Sessions:
             session.observed = session.last_result = Observed(first.observation, first.info)
             return session.observed
         if isinstance(call, Observe):
-            if session.observed is None:
-                raise WireError("bad_request", "reset the session first")
             return session.observed
-        if isinstance(call, Actions | Expert):
-            if session.observed is None:
-                raise WireError("bad_request", "reset the session first")
-            return ActionList(await session.handle.actions()) if isinstance(call, Actions) else ExpertAction(await session.handle.expert())
+        if isinstance(call, Actions):
+            return ActionList(await session.handle.actions())
+        if isinstance(call, Expert):
+            return ExpertAction(await session.handle.expert())
         return Lease(self.lease_s)
 
     def _begin(self, session: Session, call: Change) -> None:
@@ -232,14 +231,17 @@ class Sessions:
     async def sweep(self) -> None:
         """Close the sessions whose lease has run out; one whose call is being answered lives."""
         now = self.clock()
-        for session in [session for session in self._sessions.values() if session.expires < now and not session.calls]:
+        late = [session for session in self._sessions.values() if session.expires < now and not session.calls]
+        for session in late:
             del self._sessions[session.number]
-            self.expired_total += 1
             self._expired[session.number] = (session.secret, session.caller)
             while len(self._expired) > REMEMBERED:
                 self._expired.popitem(last=False)
-            log.info("expired", extra={"fields": {"session": session.number, "env": session.env}})
+        for session in late:
             await self._let_go(session)
+        if late:
+            self.expired_total += len(late)
+            log.info("expired", extra={"fields": {"sessions": len(late)}})
 
     async def close(self) -> None:
         sessions, self._sessions = list(self._sessions.values()), {}

@@ -11,7 +11,8 @@ from aiohttp import WSMsgType, web
 from palestra.serve.wire import BATCH_CALLS, Answer, AnyCall, Error, frames
 
 CALLS_IN_FLIGHT = 8 * BATCH_CALLS
-"""Of one connection; further frames wait in the socket."""
+UNSENT_BYTES = 64 * 1024 * 1024
+"""Of one connection: beyond these, further frames wait in the socket until the client reads its answers."""
 
 _decoder = msgspec.msgpack.Decoder(list[AnyCall])
 _encoder = msgspec.msgpack.Encoder()
@@ -24,10 +25,11 @@ class Stream:
         self._socket, self._answer = socket, answer
         self._running: set[asyncio.Task[None]] = set()
         self._answers: list[msgspec.Raw] = []
+        self._unsent_bytes = 0
         self._something = asyncio.Event()
 
     async def run(self) -> None:
-        writer = asyncio.create_task(self._write())
+        self._writer = writer = asyncio.create_task(self._write())
         try:
             async for message in self._socket:
                 if message.type is not WSMsgType.BINARY:
@@ -48,15 +50,18 @@ class Stream:
             task = asyncio.create_task(self._one(call))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        while len(self._running) > CALLS_IN_FLIGHT:
-            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)  # frames that have arrived already would all be taken before the first call begins
+        while (len(self._running) > CALLS_IN_FLIGHT or self._unsent_bytes > UNSENT_BYTES) and not self._writer.done():
+            await asyncio.sleep(0.01)
         return None
 
     async def _one(self, call: AnyCall) -> None:
         self._put(await self._answer(call))
 
     def _put(self, answer: Answer) -> None:
-        self._answers.append(msgspec.Raw(_encoder.encode(answer)))
+        encoded = _encoder.encode(answer)
+        self._unsent_bytes += len(encoded)
+        self._answers.append(msgspec.Raw(encoded))
         self._something.set()
 
     async def _write(self) -> None:
@@ -70,6 +75,7 @@ class Stream:
                     await self._socket.send_bytes(frame)
                 except ConnectionError:
                     return
+                self._unsent_bytes = max(0, self._unsent_bytes - len(frame))
 
     async def close(self) -> None:
         await self._socket.close(code=1001, message=b"the server is being stopped")

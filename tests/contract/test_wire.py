@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import socket
 import time
 
 import aiohttp
@@ -61,11 +62,11 @@ def exchanged(server, calls):
     """The answers to a frame of calls, as they come."""
 
     async def talk():
-        async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as socket:
-            await socket.send_bytes(msgspec.msgpack.encode(calls))
+        async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as stream:
+            await stream.send_bytes(msgspec.msgpack.encode(calls))
             answers = []
             while len(answers) < len(calls):
-                answers += msgspec.msgpack.decode((await socket.receive(10)).data)
+                answers += msgspec.msgpack.decode((await stream.receive(10)).data)
             return answers
 
     return asyncio.run(talk())
@@ -408,15 +409,15 @@ def test_no_traceback_in_a_body(odd, monkeypatch):
 
 def test_bad_frames_are_answered_and_the_connection_lives(tally):
     async def talk():
-        async with aiohttp.ClientSession() as http, http.ws_connect(tally.address + "/v1/stream") as socket:
+        async with aiohttp.ClientSession() as http, http.ws_connect(tally.address + "/v1/stream") as stream:
             codes = []
             for frame in (b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([{"call": "no", "id": 1}])):
-                await socket.send_bytes(frame)
-                codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await socket.receive(5)).data)]
-            await socket.send_str("[]")
-            codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await socket.receive(5)).data)]
-            await socket.send_bytes(msgspec.msgpack.encode([{"call": "open", "id": 1, "env": "tally"}]))
-            (answer,) = msgspec.msgpack.decode((await socket.receive(5)).data)
+                await stream.send_bytes(frame)
+                codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await stream.receive(5)).data)]
+            await stream.send_str("[]")
+            codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await stream.receive(5)).data)]
+            await stream.send_bytes(msgspec.msgpack.encode([{"call": "open", "id": 1, "env": "tally"}]))
+            (answer,) = msgspec.msgpack.decode((await stream.receive(5)).data)
             return codes, answer
 
     codes, answer = asyncio.run(talk())
@@ -429,8 +430,8 @@ def test_a_call_goes_on_when_its_connection_breaks():
         session = server.open("echo", "train-0").rsplit("/")[-1]
 
         async def leave():
-            async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as socket:
-                await socket.send_bytes(msgspec.msgpack.encode([{"call": "step", "session": session, "action": "red", "key": 2}]))
+            async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as stream:
+                await stream.send_bytes(msgspec.msgpack.encode([{"call": "step", "session": session, "action": "red", "key": 2}]))
                 await asyncio.sleep(0.1)
 
         asyncio.run(leave())
@@ -468,3 +469,24 @@ def test_wire_types_say_the_same_as_ours():
     assert msgspec.json.decode(b'{"call":"step","session":"s","action":"a","key":3}', type=wire.AnyCall) == wire.Act(
         session="s", action="a", key=3
     )
+
+
+def test_a_client_that_does_not_read_its_answers_has_to_wait(odd):
+    """Its calls stay in the socket instead of filling the server's memory."""
+    path = odd.open("odd", "train-0")
+    odd.ask("POST", f"{path}/step", {"action": "observation"})
+    session = path.rsplit("/", 1)[1]
+    ok = 'palestra_calls_total{call="observe",code="ok"}'
+    before = odd.server.measure.samples().get(ok, 0)
+    handshake = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    handshake += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", odd.port)) as line:
+        line.sendall(handshake.encode())
+        assert line.recv(4096).startswith(b"HTTP/1.1 101")
+        for number in range(1, 400):
+            call = msgspec.msgpack.encode([{"call": "observe", "id": number, "session": session}])
+            line.sendall(bytes([0x82, 0x80 | len(call), 0, 0, 0, 0]) + call)  # a masked frame, of less than 126 bytes
+        time.sleep(1.0)
+        taken = odd.server.measure.samples()[ok] - before
+    assert 64 < taken < 200
+    assert odd.ask("GET", "/health")[0] == 200

@@ -157,25 +157,32 @@ def command(*arguments, processes=1, **environment):
         child.stderr.close()
 
 
+def steps_taken(at):
+    found = re.search(r'palestra_calls_total{call="step",code="ok"} (\d+)', at.raw("GET", "/metrics")[2].decode())
+    return int(found.group(1)) if found else 0
+
+
 def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
     """What was being played ends as a typed fault and is played again; what is learnt from is sound."""
     with command("tests.helpers:SlowCount", "--port", "0") as server, ExitStack() as later:
         port = server.at.port
 
         def strike():
-            while server.at.ask("GET", "/health")[1]["sessions"] < 4:
-                time.sleep(0.01)
-            time.sleep(0.5)
+            before = taken = 0
+            while taken < 10 or taken == before:  # in the middle of episodes, not while the learner is at work
+                time.sleep(0.03)
+                before, taken = taken, steps_taken(server.at)
             server.kill()
             time.sleep(3.0)
             later.enter_context(command("tests.helpers:SlowCount", "--port", str(port)))
 
-        striking = threading.Thread(target=strike)
+        striking = threading.Thread(target=strike, daemon=True)
         striking.start()
         changes = {"env.name": server.at.url("count"), "engine.deterministic": False, "steps": 8, "rollout.tasks": 2, "rollout.group": 4,
-                   "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 4}  # fmt: skip
+                   "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 4,
+                   "agent.reply_tokens": 24, "agent.context_tokens": 256}  # fmt: skip
         run = trained(tmp_path / "run", **changes)
-        striking.join()
+        striking.join(20)
     remote_kind.cache_clear()
     rows = [row for row in run.metrics() if "reward" in row]
     assert len(rows) == 8
