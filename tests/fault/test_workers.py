@@ -67,9 +67,9 @@ def test_a_call_that_hangs_ends_in_time_and_only_its_own_session_timed_out(order
         began = time.monotonic()
         hung = asyncio.create_task(hanging.step(order))
         queued = asyncio.create_task(other.step("count"))
-        with pytest.raises(EnvTimeout, match="step gave no answer within 0.5 s"):
+        with pytest.raises(EnvTimeout, match="step gave no answer within 1 s"):
             await hung
-        assert 0.5 <= time.monotonic() - began < 5  # not the 600 s of the call; a busy machine needs some room
+        assert 1.0 <= time.monotonic() - began < 6  # not the 600 s of the call; a busy machine needs some room
         for lost in (queued, idle.step("count")):
             with pytest.raises(EnvFault, match="because another session's call hung") as raised:
                 await lost
@@ -81,7 +81,7 @@ def test_a_call_that_hangs_ends_in_time_and_only_its_own_session_timed_out(order
         assert await said(again, "count") == "1"
         assert pool.stats().restarts == 1
 
-    with_pool(scenario, deadline_s=0.5)
+    with_pool(scenario, deadline_s=1.0)
 
 
 def test_an_environment_that_cannot_be_closed_is_not_waited_for():
@@ -97,29 +97,29 @@ def test_an_environment_that_cannot_be_closed_is_not_waited_for():
         return [worker.pid for worker in pool.stats().workers]
 
     began = time.monotonic()
-    assert not any(map(is_running, with_pool(scenario, deadline_s=0.5)))
+    assert not any(map(is_running, with_pool(scenario, deadline_s=1.0)))
     assert time.monotonic() - began < 60
 
 
 def test_a_deadline_counts_from_when_a_call_begins():
     async def scenario(pool):
-        answers = await asyncio.gather(*(seat.step("sleep 0.3") for seat in await seats(pool, 6)))
-        assert len(answers) == 6
+        answers = await asyncio.gather(*(seat.step("sleep 0.4") for seat in await seats(pool, 8)))
+        assert len(answers) == 8
 
-    with_pool(scenario, deadline_s=1.0)  # the last one waits for 1.5 s
+    with_pool(scenario, deadline_s=2.0)  # the last one waits for 2.8 s
 
 
 def test_a_loop_that_rests_makes_nobody_late():
     """Between two steps of a run nobody runs the event loop."""
     with asyncio.Runner() as loop:
-        pool = Workers(NAME, {}, WorkerSettings(workers=1, deadline_s=0.5))
+        pool = Workers(NAME, {}, WorkerSettings(workers=1, deadline_s=1.0))
         (seat,) = loop.run(seats(pool, 1))
         before, after = (loop.get_loop().create_task(seat.step("sleep 0.1")) for _ in range(2))
         loop.run(asyncio.sleep(0.05))
-        time.sleep(1.0)
+        time.sleep(1.5)
         loop.run(asyncio.wait_for(asyncio.gather(before, after), 5))
         task = loop.get_loop().create_task(seat.step("count"))
-        time.sleep(1.0)
+        time.sleep(1.5)
         loop.run(asyncio.wait_for(task, 5))
         loop.run(pool.close())
 
@@ -128,16 +128,16 @@ def test_starting_counts_apart():
     async def scenario(pool):
         return await said((await seats(pool, 1))[0], "count")
 
-    assert with_pool(scenario, options={"start_s": 1.0}, deadline_s=0.5) == "1"
-    with pytest.raises(EnvTimeout, match="make gave no answer within 0.8 s"):
-        with_pool(scenario, options={"start_s": 60}, boot_s=0.8)
+    assert with_pool(scenario, options={"start_s": 1.5}, deadline_s=1.0) == "1"
+    with pytest.raises(EnvTimeout, match="make gave no answer within 4 s"):
+        with_pool(scenario, options={"start_s": 60}, boot_s=4)
 
 
 def test_a_worker_that_never_starts(tmp_path, monkeypatch):
     (tmp_path / "sleepy.py").write_text("import time\nprint('zzz')\ntime.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(EnvTimeout, match="did not start within 3 s: zzz"):
-        with_pool(lambda pool: pool.open(), name="sleepy:Env", boot_s=3, per_worker=1)
+    with pytest.raises(EnvTimeout, match="did not start within 5 s: zzz"):
+        with_pool(lambda pool: pool.open(), name="sleepy:Env", boot_s=5, per_worker=1)
 
 
 # dying
@@ -183,7 +183,7 @@ def test_a_worker_takes_along_what_it_has_started():
             await seat.step("sleep 600")
         await eventually(lambda: not any(map(is_running, children)))
 
-    with_pool(scenario, deadline_s=0.5)
+    with_pool(scenario, deadline_s=1.0)
 
 
 def test_episodes_go_on_while_workers_are_killed(words):
