@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from palestra.envs.base import Environment
 from palestra.envs.sciworld_gold import gold_path
@@ -55,6 +55,15 @@ NOT_UNDERSTOOD = "No known action matches that input."
 AMBIGUOUS = "Ambiguous request"
 
 
+class Taken(NamedTuple):
+    """An action of this episode."""
+
+    action: str
+    took_time: bool
+    is_asked: bool
+    """The simulator now waits for the number of what was meant."""
+
+
 class SciWorld(Environment):
     """ScienceWorld. Rewards add up to the final score: points won are paid as they come, points lost are taken back.
 
@@ -95,10 +104,7 @@ class SciWorld(Environment):
         self._moves = 0
         self._paid = 0
         """Points that were rewarded so far."""
-        self._taken: list[tuple[str, bool]] = []
-        """Each action, and whether time passed."""
-        self._is_asked = False
-        """The simulator waits for the number of what was meant."""
+        self._taken: list[Taken] = []
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
@@ -114,7 +120,7 @@ class SciWorld(Environment):
         description = self._simulator.load(kind, variation, self.simplifications)
         opening = self._simulator.step("look around")
         self._task, self._ending, self._taken = task, None, []
-        self._moves, self._paid, self._is_asked = opening.moves, 0, False
+        self._moves, self._paid = opening.moves, 0
         return f"{description}\n\n{_shortened(opening.observation)}"
 
     def step(self, action: str) -> Step:
@@ -124,8 +130,8 @@ class SciWorld(Environment):
         words = normal(action)
         outcome = simulator.step(words)
         invalid = outcome.observation == NOT_UNDERSTOOD
-        self._taken.append((words, outcome.moves > self._moves))
-        self._moves, self._is_asked = outcome.moves, outcome.observation.startswith(AMBIGUOUS)
+        self._taken.append(Taken(words, outcome.moves > self._moves, outcome.observation.startswith(AMBIGUOUS)))
+        self._moves = outcome.moves
         points = self._paid if invalid else max(outcome.score, 0)
         reward, self._paid = (points - self._paid) / 100, points
         terminated = outcome.is_completed or outcome.score < 0
@@ -156,8 +162,7 @@ class SciWorld(Environment):
         gold = gold_path(*_parsed(self._task), self.simplifications, self.heap_mb)
         if gold.moves > self.max_moves or len(gold.actions) > self.max_turns:
             return None
-        advice = _next(gold.actions, self._taken)
-        return None if self._is_asked and advice is not None and not advice.isdecimal() else advice
+        return _next(gold.actions, self._taken)
 
     def close(self) -> None:
         if self._simulator is not None:
@@ -170,15 +175,17 @@ class SciWorld(Environment):
         return self._simulator
 
 
-def _next(gold: Sequence[str], taken: Sequence[tuple[str, bool]]) -> str | None:
-    """The next action of a path, unless the game has left it."""
-    position = 0
-    for action, took_time in taken:
-        if position < len(gold) and action == gold[position]:
+def _next(gold: Sequence[str], taken: Sequence[Taken]) -> str | None:
+    """The next action of a path, unless the game has left it or a detour's question is open: that is not the expert's to answer."""
+    position, is_asked = 0, False
+    for turn in taken:
+        if not is_asked and position < len(gold) and turn.action == gold[position]:
             position += 1
-        elif took_time:
+        elif turn.took_time:
             return None
-    return gold[position] if position < len(gold) else None
+        else:
+            is_asked = turn.is_asked
+    return gold[position] if not is_asked and position < len(gold) else None
 
 
 def _parsed(task: Task) -> tuple[str, int]:

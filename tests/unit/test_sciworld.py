@@ -18,7 +18,7 @@ from tests.helpers import needs_sciworld
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:
     from palestra.envs import sciworld_gold, sciworld_java
-    from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, _next
+    from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
     from palestra.envs.sciworld_java import SimulatorError, borrow_simulator, find_java
     from palestra.envs.sciworld_text import EXAMPLE, EXAMPLE_TASK
 
@@ -240,11 +240,17 @@ def test_the_expert_goes_on_after_a_detour_that_took_no_time(env):
 
 
 def test_the_next_action_of_a_path():
-    assert _next(["a", "b"], []) == "a"
-    assert _next(["a", "b"], [("a", True)]) == "b"
-    assert _next(["a", "b"], [("x", False), ("a", True), ("y", False)]) == "b"
-    assert _next(["a", "b"], [("x", True), ("a", True)]) is None
-    assert _next(["a", "b"], [("a", True), ("b", False)]) is None
+    def after(*taken):
+        return _next(["a", "b"], [Taken(*turn) for turn in taken])
+
+    assert after() == "a"
+    assert after(("a", True, False)) == "b"
+    assert after(("x", False, False), ("a", True, False), ("y", False, False)) == "b"
+    assert after(("x", True, False), ("a", True, False)) is None
+    assert after(("a", True, False), ("b", False, False)) is None
+    assert after(("a", False, True)) == "b"  # the path itself led to the question
+    assert after(("x", False, True)) is None
+    assert after(("x", False, True), ("a", False, False)) == "a"  # taken for an answer, and not done
 
 
 def test_the_expert_claims_nothing_that_takes_too_long():
