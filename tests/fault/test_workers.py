@@ -361,7 +361,7 @@ def test_those_who_wait_for_a_pool_that_is_closed_are_told(monkeypatch):
 
     async def scenario(pool):
         opening = [asyncio.create_task(pool.open()) for _ in range(2)]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)  # both have asked, and no worker can have started yet
         await pool.close()
         for outcome in await asyncio.gather(*opening, return_exceptions=True):
             assert type(outcome) is EnvFault
