@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from palestra.cli import _split as split_settings
+from palestra.cli import split_settings
 
 HERE = Path(__file__).parent
 QUIET = {

@@ -13,12 +13,10 @@ import asyncio
 import json
 import random
 import time
-from datetime import date
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from step import facts
 
 from palestra.config import build
 from palestra.engines.base import Session
@@ -109,11 +107,6 @@ def with_generate(model, observations, replies):
     return time.perf_counter() - began
 
 
-def versions() -> dict[str, str]:
-    installed = {name for name in ("torch", "transformers", "triton", "vllm") if find_spec(name)}
-    return {name: metadata.version(name) for name in sorted(installed)} | {"device": torch.cuda.get_device_name()}
-
-
 def hand_over_seconds(engine, version):
     """New weights to the engine, compared with the learner's, and what the old ones computed forgotten."""
     torch.cuda.synchronize()
@@ -162,7 +155,7 @@ def main() -> None:
             seconds = with_generate(model, observations, replies)
         rows.append({"what": "model.generate", "seconds": seconds, "tokens_per_second": sampled / seconds})
     result = {"model": known.model.name, "engine": engine_settings, "sampled": sampled, "episodes": known.episodes, "rows": rows}
-    result |= {"hand_over_seconds": hand_over, "date": str(date.today()), "versions": versions()}
+    result |= {"hand_over_seconds": hand_over, **facts()}
     if known.json:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
     for row in rows:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from palestra.assemble import Parts, assemble
-from palestra.cli import _split as split_settings
+from palestra.cli import split_settings
 from palestra.config import Config, ConfigError, load
 from palestra.experience import Gathered, OnPolicy
 from palestra.run import State

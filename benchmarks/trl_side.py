@@ -32,7 +32,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from palestra.agents.render import Renderer
 from palestra.assemble import Stream
-from palestra.cli import _split as split_settings
+from palestra.cli import split_settings
 from palestra.config import Config, load
 from palestra.model import load_tokenizer
 

@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> None:
     sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
     parser = _parser()
-    plain, settings = _split(parser, list(sys.argv[1:] if arguments is None else arguments))
+    plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
     known = parser.parse_args(plain)
     if settings and not known.takes_settings:
         fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
@@ -146,7 +146,7 @@ def _positive(text: str) -> int:
     return value
 
 
-def _split(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
+def split_settings(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The arguments that the command itself knows, and all other flags as settings.
 
     `--optim.lr 1e-6 --agent.example` -> {"optim.lr": 1e-6, "agent.example": True}; hyphens may stand for underscores.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from palestra.addresses import is_loopback
 from palestra.printing import fail, print_json, print_table
 
 if TYPE_CHECKING:
@@ -108,7 +109,6 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import os
 
     from palestra.serve.catalogue import Served
-    from palestra.serve.guard import is_loopback
     from palestra.serve.run import ServerSettings
     from palestra.serve.run import serve as run_server
     from palestra.serve.wire import TOKEN_VARIABLE

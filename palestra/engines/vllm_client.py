@@ -70,9 +70,7 @@ class Server:
             results = (await self.post(http, "/collective_rpc", body, timeout_s=timeout_s))["results"]
         except ServerTrouble as trouble:
             if f"no attribute '{method}'" in str(trouble):
-                raise EngineFailed(
-                    f"{self.url}: start it with --worker-extension-cls palestra.engines.vllm_worker.WorkerExtension"
-                ) from None
+                raise EngineFailed(f"{self.url}: start it with --worker-extension-cls {WORKER_EXTENSION}") from None
             raise
         if len(results) != 1:
             raise EngineFailed(f"{self.url}: a server has one GPU here, and this one has {len(results)}; start one server for each")

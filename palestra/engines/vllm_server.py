@@ -13,7 +13,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ import torch
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from transformers import PreTrainedModel
 
+from palestra.addresses import is_loopback
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.fingerprint import fingerprint
 from palestra.engines.vllm_client import Connections, Server, ServerTrouble
@@ -82,7 +82,7 @@ class VLLMServerSettings(Settings):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
                 raise ValueError(f"{url!r}: expected http://HOST:PORT")
-            if parts.scheme == "http" and not _is_loopback(parts.hostname) and not others.data.get("api_key_env"):
+            if parts.scheme == "http" and not is_loopback(parts.hostname) and not others.data.get("api_key_env"):
                 raise ValueError(f"{url!r} leaves this host without a key: set api_key_env, or come through a tunnel to 127.0.0.1")
         if len({url.rstrip("/") for url in urls}) < len(urls):
             raise ValueError("a server is given twice")
@@ -95,13 +95,6 @@ class VLLMServerSettings(Settings):
         if self.api_key_env and not os.environ.get(self.api_key_env):
             raise EngineFailed(f"engine.api_key_env = {self.api_key_env!r}: there is no such environment variable, or it is empty")
         return VLLMServers(model, self, context_tokens)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class VLLMServers:

@@ -17,13 +17,6 @@ OPEN_PATHS = ("/health",)
 """Without a token: a load balancer asks here."""
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Guard:
     """Checks where a request says it goes and comes from, and its token."""
 

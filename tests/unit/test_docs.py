@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.cli import _parser, _split
+from palestra.cli import _parser, split_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -34,7 +34,7 @@ COMMANDS = [
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_commands_parse(page, line):
     parser = _parser()
-    plain, _ = _split(parser, shlex.split(line, comments=True)[1:])
+    plain, _ = split_settings(parser, shlex.split(line, comments=True)[1:])
     parser.parse_args(plain)
 
 
