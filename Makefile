@@ -13,7 +13,7 @@ test: $(INSTALLED) lint types
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)
 
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu $(ARGS)

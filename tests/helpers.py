@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+import weakref
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -69,6 +70,15 @@ class Raises(Echo):
 
 class Hangs(Echo):
     def step(self, action):
+        while True:
+            time.sleep(0.01)
+
+
+class HangsCleaningUp(Echo):
+    """Is in a finalizer when its time is over, where Python drops exceptions: objects that live in another process have slow ones."""
+
+    def step(self, action):
+        weakref.finalize(Echo(), time.sleep, 1)
         while True:
             time.sleep(0.01)
 

@@ -155,6 +155,10 @@ class InlineHandle:
             self.seconds += time.monotonic() - began
 
 
+RING_AGAIN_S = 1.0
+"""An exception that rises while Python calls a finalizer is dropped, and libraries that talk to other processes have such as take long."""
+
+
 class _Overdue(BaseException):
     """Not an Exception, so that an environment's `except Exception` does not swallow it."""
 
@@ -172,10 +176,13 @@ def _alarm(seconds: float) -> Iterator[None]:
     def ring(*_: object) -> None:
         raise _Overdue
 
+    began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:  # somebody else's alarm
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)

@@ -1,6 +1,8 @@
 """An environment that raises, hangs or dies: a typed stop, one retry, and no gradient."""
 
 import asyncio
+import signal
+import time
 
 import pytest
 
@@ -14,6 +16,7 @@ from palestra.config import EnvSettings
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.rollout import Arena, Assignment, Episode, Place, collect, play_all
 from palestra.run import encode_trajectory
+from palestra.serve import handle
 from palestra.serve.handle import EnvFault
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Stop
@@ -50,6 +53,7 @@ def played(arena, what):
         ("Raises", "inline", Stop.ENV_FAULT, "RuntimeError: the simulator broke"),
         ("Raises", "process", Stop.ENV_FAULT, "RuntimeError: the simulator broke"),
         ("Hangs", "inline", Stop.TIMEOUT, "no answer within 0.4 s"),
+        ("HangsCleaningUp", "inline", Stop.TIMEOUT, "no answer within 0.4 s"),
         ("Hangs", "process", Stop.TIMEOUT, "step gave no answer within 1.5 s"),
         ("Dies", "process", Stop.ENV_FAULT, "exit code 7"),
     ],
@@ -162,3 +166,23 @@ def test_an_interrupted_episode_leaves_no_worker_behind(words):
 
 def test_an_environment_that_cannot_be_closed_does_not_fail_the_run(words):
     assert played(arena_for(words, "CannotClose"), episodes(1))[0][0].success
+
+
+def test_a_deadline_leaves_other_alarms_as_they_were():
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    outer = signal.setitimer(signal.ITIMER_REAL, 30.0, 7.0)
+    try:
+        with handle._alarm(5.0):
+            time.sleep(0.05)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 29 < left < 30
+        assert interval == 7
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with handle._alarm(5.0):
+            time.sleep(0.2)
+        time.sleep(0.1)
+        assert rung
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *outer)

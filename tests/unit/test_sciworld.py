@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from palestra.serve import handle
 from palestra.types import Task
 from tests.helpers import needs_sciworld
 
@@ -385,24 +386,20 @@ class Overdue(BaseException):
     """As deadlines are."""
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt that came while py4j was cleaning up
 @pytest.mark.parametrize("interrupt", [Overdue, KeyboardInterrupt])
-def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(env, interrupt):
+def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(env, monkeypatch, interrupt):
     env.reset(task("boil/1"))
     other = SciWorld()
     other.reset(task("boil/2"))
 
-    def ring(*_):
-        raise interrupt
-
-    def go_on():
-        while True:
+    def go_on_until(time_s):
+        while time.monotonic() < time_s:
             env.actions()
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    with pytest.raises(interrupt):
-        go_on()
-    signal.signal(signal.SIGALRM, before)
+    monkeypatch.setattr(handle, "_Overdue", interrupt)
+    with pytest.raises(interrupt), handle._alarm(0.3):
+        go_on_until(time.monotonic() + 60)
     with pytest.raises(SimulatorError, match="gone"):
         other.step("look around")
     assert "boil" in other.reset(task("boil/2"))  # in a new process
