@@ -18,6 +18,7 @@ from palestra.agents.formats import formats
 from palestra.agents.render import Renderer
 from palestra.config import Config, ConfigError, EnvSettings, NewModel, PretrainedModel
 from palestra.engines.base import Engine
+from palestra.engines.native import Native
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
 from palestra.lora import LoraSettings, add_adapter, has_peft
@@ -25,6 +26,7 @@ from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_
 from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
+from palestra.serve.counted import CountedPool
 from palestra.serve.handle import EnvPool, InlinePool
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
@@ -139,6 +141,8 @@ def assemble(config: Config) -> Parts:
     renderer = shared_persona(places).renderer
     apart = {"beside_learner": True} if config.rollout.ahead else {}
     engine: Engine = config.engine.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
+    if isinstance(engine, Native):
+        engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
     learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed, critic=config.algo.critic_settings)
@@ -151,10 +155,13 @@ def make_envs(config: Config) -> dict[str, Environment]:
 
 def make_places(config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase) -> dict[str, Place]:
     renderer = Renderer(tokenizer, template=config.agent.template)
-    return {
-        place.label: Place(make_persona(config, envs[place.label], renderer), make_pool(place.env), envs[place.label].name)
-        for place in config.playgrounds
-    }
+    places = {}
+    for place in config.playgrounds:
+        pool = make_pool(place.env)
+        if config.is_deterministic and not place.env.is_inline:
+            pool = CountedPool(pool, patience_s=2 * place.env.deadline_s + 30)
+        places[place.label] = Place(make_persona(config, envs[place.label], renderer), pool, envs[place.label].name)
+    return places
 
 
 def make_persona(config: Config, env: Environment, renderer: Renderer) -> Persona:

@@ -102,6 +102,11 @@ class EnvSettings(Settings):
     def is_remote(self) -> bool:
         return is_url(self.name)
 
+    @property
+    def is_inline(self) -> bool:
+        """Whether it runs in the training process, between the engine's steps."""
+        return self.isolation == "inline" and not self.is_remote
+
     def make(self) -> Environment:
         return make_env(self.name, self.options)
 
@@ -300,13 +305,17 @@ class Config(Settings):
             raise ValueError(f"rollout.{name} = {getattr(self.rollout, name)}: {self.algo.name} {objection}")
         return self
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether batches must not depend on when an environment answers."""
+        return isinstance(self.engine, NativeSettings) and self.engine.deterministic
+
     def _check_place(self, place: Playground) -> None:
         table = "env" if self.env is not None else f"mixture.{place.label}"
-        is_deterministic = isinstance(self.engine, NativeSettings) and self.engine.deterministic
-        if is_deterministic and place.env.is_remote:
-            raise ValueError(f"engine.deterministic = true: {table}.name = {place.env.name!r} is on a server, and answers of servers race")
-        if is_deterministic and place.env.isolation != "inline":
-            raise ValueError(f"engine.deterministic = true needs {table}.isolation = 'inline': worker processes race")
+        if self.rollout.carry and self.is_deterministic and not place.env.is_inline:
+            where = f"{table}.name = {place.env.name!r}" if place.env.is_remote else f"{table}.isolation = 'process'"
+            race = "is apart from training, and which group is complete first is a race; set engine.deterministic = false"
+            raise ValueError(f"rollout.carry = {self.rollout.carry}: {where} {race}")
         if self.algo.compares_within_groups and place.group < 2:
             table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
             raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")

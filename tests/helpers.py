@@ -259,6 +259,14 @@ class Odd(Tally):
         return (long | strange).get(action) or super().step(action)
 
 
+class Unsteady(Count):
+    """Takes another time for each step, and never the same in two runs."""
+
+    def step(self, action):
+        time.sleep(os.urandom(1)[0] / 50_000)
+        return super().step(action)
+
+
 class SlowCount(Count):
     """Long enough in the middle of an episode for something to happen meanwhile."""
 

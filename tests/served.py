@@ -3,6 +3,10 @@
 import asyncio
 import http.client
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -77,3 +81,21 @@ def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, is
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+@contextmanager
+def command(*arguments, processes=1, **environment):
+    """`palestra env serve ...`, once it listens."""
+    code = "from palestra.cli import main; main()"
+    line = [sys.executable, "-c", code, "env", "serve", *arguments, *(["--processes", str(processes)] if processes > 1 else [])]
+    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    try:
+        for _ in range(processes):
+            event = json.loads(child.stderr.readline())
+            assert event["event"] == "listening", event
+        child.at = Running(None, int(re.search(r":(\d+)$", event["url"]).group(1)), None)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()

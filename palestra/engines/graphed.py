@@ -223,6 +223,7 @@ class Graphed(Native):
         """Let new turns in, decode a chunk ahead, and answer those whose replies have ended; meanwhile the episodes act."""
         ahead: deque[Flags] = deque()
         try:
+            await self._others()
             while True:
                 self._let_go()
                 if admitted := self._admit():
@@ -234,8 +235,7 @@ class Graphed(Native):
                     ahead.append(self.runner.decode(slots, self.settings.chunk))
                 if len(ahead) > 1 or not self._running:
                     await self._answer(ahead.popleft())
-                for _ in range(3):
-                    await asyncio.sleep(0)
+                await self._others()
         except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
             self._fail(error)
         finally:

@@ -19,6 +19,7 @@ from palestra.engines.base import EngineFailed, Session
 from palestra.engines.sampling import draw, noise
 from palestra.engines.slots import Piece, RaggedLayout, SlotCache
 from palestra.model import hidden_states
+from palestra.serve.counted import CountedPool
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
 
@@ -34,7 +35,10 @@ class NativeSettings(Settings):
     wave: float = Field(default=0.25, ge=0, le=1)
     """The share of live requests that must wait before they are let in together: fewer and fuller forward passes."""
     deterministic: bool = True
-    """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival."""
+    """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival.
+
+    Environments apart from this process are waited for each time: the run can be repeated bit for bit, and takes longer.
+    """
 
     graphs: bool | None = None
     """Run the model as captured CUDA graphs with kernels of ours. Where not set: on CUDA, if Triton is installed."""
@@ -98,6 +102,8 @@ class Native:
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._is_loading = False
+        self.pools: list[CountedPool] = []
+        """Environments whose answers are waited for between two rounds."""
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
         if len(ids) + sampling.max_tokens > self.context_tokens:
@@ -151,6 +157,7 @@ class Native:
         """
         admitted: list[Request] = []
         try:
+            await self._others()
             while True:
                 self._let_go()
                 admitted = self._admit()
@@ -162,8 +169,7 @@ class Native:
                     await asyncio.to_thread(self._round, admitted)
                 self._running = [*self._running, *admitted]
                 self._finish()
-                for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
-                    await asyncio.sleep(0)
+                await self._others()
         except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
             for request in (*self._waiting, *self._running, *admitted):
                 if not request.future.done():
@@ -171,6 +177,17 @@ class Native:
             self._waiting, self._running = [], []
         finally:
             self._is_serving = False
+
+    async def _others(self) -> None:
+        """Let the episodes act."""
+        while True:
+            for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
+                await asyncio.sleep(0)
+            waited_for = [pool for pool in self.pools if pool.is_busy]
+            if not waited_for:
+                return
+            for pool in waited_for:
+                await pool.settled()
 
     def _let_go(self) -> None:
         """Free the slots of episodes that are over; never while the model runs."""
@@ -184,12 +201,14 @@ class Native:
         self._released = []
 
     def _admit(self) -> list[Request]:
-        """The waiting requests that have or get a slot; in order of arrival, up to the budget of new tokens."""
+        """The waiting requests that have or get a slot; in order of arrival or by rule, up to the budget of new tokens."""
         admitted: list[Request] = []
         is_wave = self._is_wave_on or len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
         if self._is_loading or (self._running and not is_wave):
             return admitted
         tokens, self._is_wave_on = 0, False
+        if self.settings.deterministic:
+            self._waiting.sort(key=self._rank)
         for request in self._waiting:
             slot = self._slots.get(request.session)
             if slot is None:
@@ -209,6 +228,10 @@ class Native:
         taken = set(map(id, admitted))
         self._waiting = [request for request in self._waiting if id(request) not in taken]
         return admitted
+
+    def _rank(self, request: Request) -> tuple[int, str]:
+        slot = self._slots.get(request.session)
+        return (self.settings.slots if slot is None else slot.index, request.session.id)
 
     def _may_begin(self, request: Request, slot: Slot) -> bool:
         """Whether a request whose slot is empty is let in now; an engine that can share beginnings may have it wait for one."""

@@ -50,8 +50,9 @@ def checked(step: Step) -> Step:
 class EnvHandle(Protocol):
     """An environment, wherever it runs, for as long as somebody needs it. After an `EnvFault` it can only be closed."""
 
-    seconds: float
-    """Spent in the environment so far."""
+    @property
+    def seconds(self) -> float:
+        """Spent in the environment so far."""
 
     async def reset(self, task: Task) -> str: ...
     async def step(self, action: str) -> Step: ...

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
+from palestra.serve.agentgym import add_agentgym_routes
 from palestra.serve.catalogue import PAGE_TASKS, Catalogue
 from palestra.serve.guard import Guard
 from palestra.serve.measure import Measure
@@ -58,6 +59,7 @@ class Server:
         app = web.Application(client_max_size=BODY_BYTES, middlewares=[self._outermost])
         for route in ROUTES:
             app.router.add_route(route.method, route.path, self._handler(route))
+        add_agentgym_routes(app, self)
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._stop)
         return app

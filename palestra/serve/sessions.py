@@ -48,8 +48,8 @@ REMEMBERED = 2000
 class Session:
     """One client's environment. Its calls run one at a time, in the order in which they came."""
 
-    def __init__(self, number: int, env: str, caller: str, handle: EnvHandle) -> None:
-        self.number, self.env, self.caller, self.handle = number, env, caller, handle
+    def __init__(self, number: int, env: str, caller: str, handle: EnvHandle, lease_s: float) -> None:
+        self.number, self.env, self.caller, self.handle, self.lease_s = number, env, caller, handle, lease_s
         self.secret = secrets.token_urlsafe(16)
         self.holds_seat = True
         self.expires = 0.0
@@ -62,7 +62,7 @@ class Session:
         self.last_result: Any = None
         self.observed: Observed | None = None
         self.fault: Error | None = None
-        """What broke its environment. All that is left to do is to close it."""
+        """What broke its environment. It can be reset, which gets it another one, or closed."""
 
 
 class Sessions:
@@ -97,7 +97,7 @@ class Sessions:
     async def answer(self, call: AnyCall, caller: str) -> Any:
         """The result of a call, or a `WireError`."""
         if isinstance(call, Open):
-            return await self.open(call.env, caller)
+            return await self.open(call.env, caller, call.lease_s or self.lease_s)
         session = self._find(call, caller)
         if session.calls >= WAITING_CALLS:
             raise WireError("busy", f"{WAITING_CALLS} calls of this session are waiting already")
@@ -107,13 +107,23 @@ class Sessions:
                 return await self._answer_in_turn(session, call)
         finally:
             session.calls -= 1
-            session.expires = self.clock() + self.lease_s
+            session.expires = self.clock() + session.lease_s
 
-    async def open(self, env: str, caller: str) -> Opened:
+    async def open(self, env: str, caller: str, lease_s: float) -> Opened:
         if not self.accepts_new:
             raise WireError("stopping", "this server is being stopped")
         if env not in self.pools:
             raise WireError("not_found", f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}")
+        handle = await self._seated(env)
+        session = Session(self._opened, env, caller, handle, lease_s)
+        self._opened += 1
+        session.expires = self.clock() + lease_s
+        self._sessions[session.number] = session
+        log.debug("opened", extra={"fields": {"session": session.number, "env": env}})
+        return Opened(f"{self.process}.{session.number}.{session.secret}", lease_s, self.free)
+
+    async def _seated(self, env: str) -> EnvHandle:
+        """An environment, and a seat for it."""
         if not self.free:
             raise WireError("busy", f"all {self.capacity} seats are taken")
         self._seats += 1
@@ -127,12 +137,7 @@ class Sessions:
         finally:
             if handle is None:
                 self._seats -= 1
-        session = Session(self._opened, env, caller, handle)
-        self._opened += 1
-        session.expires = self.clock() + self.lease_s
-        self._sessions[session.number] = session
-        log.debug("opened", extra={"fields": {"session": session.number, "env": env}})
-        return Opened(f"{self.process}.{session.number}.{session.secret}", self.lease_s, self.free)
+        return handle
 
     def _find(self, call: SessionCall, caller: str) -> Session:
         """The caller's session. The number in a token is no secret; the rest is compared without telling how much of it was right."""
@@ -143,7 +148,7 @@ class Sessions:
         if session is None:
             was_secret, was_caller = self._expired.get(key, ("", ""))
             if was_secret and _equal(secret, was_secret) and _equal(caller, was_caller):
-                raise WireError("expired", f"the session had no call for {self.lease_s:g} s and was closed")
+                raise WireError("expired", "the session had no call before its lease ended, and was closed")
         elif _equal(secret, session.secret) and _equal(caller, session.caller):
             return session
         raise WireError("not_found", "there is no such session")
@@ -157,10 +162,13 @@ class Sessions:
             return Done()
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
             return self._again(session, call)
-        if session.fault is not None:
+        if session.fault is not None and not isinstance(call, Reset):
             raise WireError(session.fault.code, session.fault.message)
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
             raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
+        if session.fault is not None:
+            session.handle = await self._seated(session.env)
+            session.fault, session.holds_seat = None, True
         try:
             result = await self._act(session, call)
             if problem := unsendable(result):
@@ -192,9 +200,10 @@ class Sessions:
         if session.observed is None and isinstance(call, Act | Observe | Actions | Expert):
             raise WireError("bad_request", "reset the session first")
         if isinstance(call, Act):
+            assert session.observed is not None
             self._begin(session, call)
             step = cut(await session.handle.step(call.action))
-            session.observed = Observed(step.observation, step.info)
+            session.observed = Observed(step.observation, step.info, session.observed.score + step.reward)
             session.last_result = step
             return step
         if isinstance(call, Reset):
@@ -209,7 +218,7 @@ class Sessions:
             return ActionList(await session.handle.actions())
         if isinstance(call, Expert):
             return ExpertAction(await session.handle.expert())
-        return Lease(self.lease_s)
+        return Lease(session.lease_s)
 
     def _begin(self, session: Session, call: Change) -> None:
         session.changes += 1
@@ -223,6 +232,7 @@ class Sessions:
 
     async def _let_go(self, session: Session) -> None:
         """Close its environment, once: one that broke was closed then."""
+        session.observed = None
         if session.holds_seat:
             session.holds_seat = False
             self._seats -= 1

@@ -18,6 +18,7 @@ OBSERVATION_CHARACTERS = 1_000_000
 ANSWER_BYTES = 8 * 1024 * 1024
 """The largest answer; information beside the observation can be long too."""
 BATCH_CALLS = 1000
+LONGEST_LEASE_S = 3600.0
 
 STATUS = {
     "bad_request": 400,
@@ -69,6 +70,8 @@ class Call(Struct, tag_field="call", tag=str.lower, forbid_unknown_fields=True, 
 
 class Open(Call):
     env: str
+    lease_s: Annotated[float, Meta(gt=0, le=LONGEST_LEASE_S)] | None = None
+    """Where not set: the server's own. For clients that cannot renew while their model learns."""
 
 
 class SessionCall(Call):
@@ -85,6 +88,8 @@ class Change(SessionCall):
 
 
 class Reset(Change, kw_only=True):
+    """Begin a task. After a fault the session gets another environment for it."""
+
     task: TaskName
 
 
@@ -129,6 +134,8 @@ class Opened(Struct):
 class Observed(Struct):
     observation: str
     info: dict[str, Any] = {}
+    score: float = 0.0
+    """All rewards since the reset."""
 
 
 class ActionList(Struct):

@@ -1,26 +1,23 @@
 """Clients written against AgentGym's field tables play our environments on our routes."""
 
-import asyncio
 import json
 import re
+import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from http.client import HTTPConnection
-from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
 
 from palestra.envs import envs
 from palestra.envs.agentgym import AgentGym
-from palestra.serve.agentgym import OBSERVATION_CHARACTERS, add_agentgym_routes
-from palestra.serve.handle import InlineHandle, InlinePool
+from palestra.serve.agentgym import session_number, session_token
+from palestra.serve.wire import OBSERVATION_CHARACTERS
 from palestra.types import Step
-from tests.agentgym_stand_in import running
 from tests.helpers import Echo
+from tests.served import command, running
 
 
 def ask(url, path, body=None, *, method="POST", raw=None):
@@ -90,36 +87,15 @@ class EnvIdxClient:
         return answer
 
 
-class Counting(InlineHandle):
-    """Knows how many of them are open."""
-
-    open = 0
-
-    def __init__(self, make):
-        pool = InlinePool(make, 60.0)
-        super().__init__(pool, None)
-        pool.taken.add(self)
-        Counting.open += 1
-
-    async def close(self):
-        Counting.open -= 1
-        await super().close()
+HERE = __name__
+"""Where the server finds the environments of this file."""
 
 
 @contextmanager
-def served(makers, *, handle=Counting, **settings):
-    """The address of the routes of environments (name -> what makes one)."""
-    app = web.Application()
-    tasks = {name: {split: list(make().tasks(split)) for split in make().splits} for name, make in makers.items()}
-
-    async def open_handle(name):
-        return handle(makers[name])
-
-    add_agentgym_routes(app, open_handle, tasks, **settings)
-    Counting.open = 0
-    with running(app) as url:
-        yield f"{url}/agentgym"
-    assert Counting.open == 0  # the end of the server closes what is open
+def served(*names, **settings):
+    """The address of the routes of these environments, on a real server."""
+    with running(*names, **settings) as server:
+        yield f"{server.address}/agentgym"
 
 
 PLAYED = {"textcraft": {}, "babyai": {"levels": ["GoToObj", "UnlockPickup"]}, "sciworld": {}}
@@ -136,7 +112,7 @@ def test_their_client_plays(name):
     mirror = envs[name](**PLAYED[name])
     tasks = [task for split in mirror.splits for task in mirror.tasks(split)]
     full = 100 if name == "sciworld" else 1
-    with served({name: partial(envs[name], **PLAYED[name])}) as url:
+    with served(name, options=PLAYED[name]) as url:
         client = IdClient(
             f"{url}/{name}", create={"minecraft_dir": "here/", "commands": None, "goal": None} if name == "textcraft" else None
         )
@@ -178,7 +154,7 @@ FIELDS = {  # as their tables have them: /create, /reset, /step
 
 
 def test_the_fields_are_those_of_their_table(name):
-    with served({name: partial(envs[name], **PLAYED[name])}) as url:
+    with served(name, options=PLAYED[name]) as url:
         client = IdClient(f"{url}/{name}")
         created, begun, stepped = FIELDS[name]
         assert created <= client.created.keys()
@@ -190,7 +166,7 @@ def test_the_fields_are_those_of_their_table(name):
 
 def test_a_client_of_the_other_dialect_plays():
     mirror = envs["guess"]()
-    with served({"guess": envs["guess"]}) as url:
+    with served("guess") as url:
         client = EnvIdxClient(f"{url}/guess")
         assert client.observe() == "Guess the number."  # /create begins its task
         for number, task in ((5, mirror.tasks("train")[5]), (1000, mirror.tasks("test")[0])):
@@ -210,9 +186,25 @@ def test_a_client_of_the_other_dialect_plays():
         assert (twice["reward"], twice["done"]) == (0, False)
 
 
+class Webarena(Echo):
+    name = "webarena"
+
+
+class Webshop(Echo):
+    name = "webshop"
+
+
+class Sqlgym(Echo):
+    name = "sqlgym"
+
+
+class Weather(Echo):
+    name = "weather"
+
+
 @pytest.mark.parametrize("env", ["webarena", "webshop", "sqlgym", "weather"])
 def test_an_environment_of_that_name_is_served_in_its_own_dialect(env):
-    with served({env: Echo}) as url:
+    with served(f"{HERE}:{env.capitalize()}") as url:
         _, created = ask(f"{url}/{env}", "/create", {"id": 0})
         number = created["env_idx"] if env == "webarena" else created
         task = {"webarena": {"idx": 1, "seed": 0}, "webshop": {"session_id": 1}, "sqlgym": {"item_id": 1}, "weather": {"id": 1}}[env]
@@ -223,8 +215,15 @@ def test_an_environment_of_that_name_is_served_in_its_own_dialect(env):
         assert step["terminated" if env == "webarena" else "done"] is True
 
 
+class Quarters(Echo):
+    name = "sciworld"
+
+    def __init__(self):
+        super().__init__(rounds=4)
+
+
 def test_sciworld_is_told_in_points():
-    with served({"sciworld": partial(Echo, rounds=4)}) as url:
+    with served(f"{HERE}:Quarters") as url:
         client = IdClient(f"{url}/sciworld")
         begun = client.reset(1)
         assert FIELDS["sciworld"][1] <= begun.keys()
@@ -238,10 +237,9 @@ def test_sciworld_is_told_in_points():
 
 @pytest.mark.parametrize(("env", "theirs"), [("textcraft", "textcraft"), ("babyai", "babyai"), ("guess", "searchqa")])
 def test_our_client_plays_on_our_routes(env, theirs):
-    make = partial(envs[env], **PLAYED.get(env, {}))
-    mirror = make()
-    with served({theirs: make}) as url:
-        remote = AgentGym(f"{url}/{theirs}", theirs, train=3, test=0)
+    mirror = envs[env](**PLAYED.get(env, {}))
+    with served(env, options=PLAYED.get(env)) as url:
+        remote = AgentGym(f"{url}/{env}", theirs, train=3, test=0)
         for task, own in zip(remote.tasks("train"), mirror.tasks("train"), strict=False):
             assert remote.reset(task) == mirror.reset(own)
             step = Step("")
@@ -254,9 +252,9 @@ def test_our_client_plays_on_our_routes(env, theirs):
 
 
 REFUSED = [
-    ("/reset", {"id": 1, "data_idx": 0}, 404, "there is no session 1: "),
-    ("/step", {"id": 1, "action": "inventory"}, 404, "there is no session 1: "),
-    ("/close", {"id": 1}, 404, "there is no session 1: "),
+    ("/reset", {"id": 1, "data_idx": 0}, 404, "there is no such session"),
+    ("/step", {"id": 1, "action": "inventory"}, 404, "there is no such session"),
+    ("/close", {"id": 1}, 404, "there is no such session"),
     ("/step", {"action": "inventory"}, 422, "id: expected a whole number, came null"),
     ("/step", {"id": "me", "action": "inventory"}, 422, "id: expected a whole number, came me"),
     ("/step", {"id": True, "action": "inventory"}, 422, "id: expected a whole number, came true"),
@@ -272,7 +270,7 @@ REFUSED = [
 
 
 def test_refusals():
-    with served({"textcraft": envs["textcraft"]}) as url:
+    with served("textcraft") as url:
         base = f"{url}/textcraft"
         client = IdClient(base)
         for path, body, status, said in REFUSED:
@@ -292,37 +290,57 @@ def test_refusals():
 
 
 def test_a_session_belongs_to_its_environment_and_begins_with_a_reset():
-    with served({"textcraft": envs["textcraft"], "babyai": envs["babyai"]}) as url:
+    with served("textcraft", "babyai") as url:
         client = IdClient(f"{url}/babyai")
-        assert ask(f"{url}/babyai", "/step", {"id": client.id, "action": "turn left"})[0] == 409
-        assert ask(f"{url}/babyai", f"/observation?id={client.id}", method="GET")[0] == 409
+        status, refused = ask(f"{url}/babyai", "/step", {"id": client.id, "action": "turn left"})
+        assert (status, refused) == (422, {"error": "reset the session first"})
+        assert ask(f"{url}/babyai", f"/observation?id={client.id}", method="GET")[0] == 422
         assert ask(f"{url}/textcraft", "/reset", {"id": client.id, "data_idx": 0})[0] == 404
 
 
-def test_numbers_cannot_be_guessed():
-    with served({"guess": envs["guess"]}) as url:
+def test_a_number_has_all_of_a_sessions_secret():
+    tokens = [f"{process}.{number}.{secrets.token_urlsafe(16)}" for process in (0, 1, 4999) for number in (0, 7, 2**53)]
+    for token in tokens:
+        assert session_token(3, session_number(3, token)) == token
+        assert session_token(2, session_number(3, token)) is None
+    assert [session_token(0, number) for number in (-1, 0, 1, 2**53, 2**224, 2**10_000)] == [None] * 6
+    with served("guess") as url:
         numbers = [EnvIdxClient(f"{url}/guess").env_idx for _ in range(20)]
-    assert len({*numbers}) == 20
-    assert all(0 < number < 2**53 for number in numbers)
-    assert max(numbers) > 2**48  # fails once in 2**100 runs
-    assert all(abs(one - other) > 1000 for one, other in pairwise(numbers))
+        assert len({number % 2**128 for number in numbers}) == 20
+        guessed = ask(f"{url}/guess", "/step", {"env_idx": numbers[0] + 1, "action": "3"})
+        assert guessed == (404, {"error": "there is no such session"})
+
+
+def test_tokens_and_hosts_are_asked_for_here_too():
+    with running("guess", tokens=("anna", "bert")) as server:
+        path, anna, bert = "/agentgym/guess", {"Authorization": "Bearer anna"}, {"Authorization": "Bearer bert"}
+        assert server.ask("POST", f"{path}/create", {"id": 0})[0] == 401
+        assert server.ask("GET", f"{path}/")[0] == 401
+        assert server.ask("POST", f"{path}/create", {"id": 0}, Host="evil.example", **anna)[0] == 403
+        assert server.ask("POST", f"{path}/create", {"id": 0}, Origin="http://evil.example", **anna)[0] == 403
+        status, number = server.ask("POST", f"{path}/create", {"id": 0}, **anna)
+        assert status == 200
+        step = {"env_idx": number, "action": "3"}
+        assert server.ask("POST", f"{path}/step", step, **bert) == (404, {"error": "there is no such session"})
+        assert server.ask("POST", f"{path}/step", step, **anna)[0] == 200
 
 
 def test_capacity_and_leases():
-    with served({"echo": Echo}, capacity=2, lease_s=2.0) as url:
-        kept, left = EnvIdxClient(f"{url}/echo"), EnvIdxClient(f"{url}/echo")
-        assert ask(f"{url}/echo", "/create", {"id": 0}) == (503, {"error": "all 2 sessions are taken"})
-        deadline = time.monotonic() + 30
-        while Counting.open == 2 and time.monotonic() < deadline:
-            kept.observe()  # every call renews
-            time.sleep(0.02)
-        assert Counting.open == 1
-        assert ask(f"{url}/echo", "/reset", {"env_idx": left.env_idx, "id": 0})[0] == 404
+    hours = [0.0]
+    with running("tests.helpers:Echo", capacity=2, clock=lambda: 3600 * hours[0]) as server:
+        url = f"{server.address}/agentgym/echo"
+        kept, left = EnvIdxClient(url), EnvIdxClient(url)
+        assert ask(url, "/create", {"id": 0}) == (503, {"error": "all 2 seats are taken"})
+        hours[0] = 0.9
+        kept.observe()  # every call renews
+        hours[0] = 1.1
+        server.run(server.server.sessions.sweep())
+        assert ask(url, "/reset", {"env_idx": left.env_idx, "id": 0})[0] == 410
         kept.observe()
-        EnvIdxClient(f"{url}/echo")
+        EnvIdxClient(url)
 
 
-class BreaksOnce(Echo):
+class BreaksWhenTold(Echo):
     def step(self, action):
         if action == "break":
             raise RuntimeError("the simulator\n  broke")
@@ -330,14 +348,21 @@ class BreaksOnce(Echo):
 
 
 def test_a_fault_is_told_and_the_next_reset_mends_it():
-    with served({"echo": BreaksOnce}) as url:
-        client = EnvIdxClient(f"{url}/echo")
-        status, answer = ask(f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "break"})
-        assert (status, answer) == (502, {"error": "the environment broke: RuntimeError: the simulator broke"})
-        assert Counting.open == 0
-        assert ask(f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "red"})[0] == 409
+    with running(f"{HERE}:BreaksWhenTold", capacity=1) as server:
+        url = f"{server.address}/agentgym/echo"
+        client = EnvIdxClient(url)
+        broke = (502, {"error": "RuntimeError: the simulator broke"})
+        assert ask(url, "/step", {"env_idx": client.env_idx, "action": "break"}) == broke
+        assert server.server.sessions.free == 1
+        assert ask(url, "/step", {"env_idx": client.env_idx, "action": "red"}) == broke
         assert client.post("/reset", id=0) == "say red"
+        assert server.server.sessions.free == 0
         assert client.post("/step", action="red")["reward"] == 1
+        assert ask(url, "/step", {"env_idx": client.env_idx, "action": "break"}) == broke
+        other = EnvIdxClient(url)  # takes the seat
+        assert ask(url, "/reset", {"env_idx": client.env_idx, "id": 0}) == (503, {"error": "all 1 seats are taken"})
+        other.post("/close")
+        assert client.post("/reset", id=0) == "say red"
 
 
 class NeverBegins(Echo):
@@ -346,57 +371,37 @@ class NeverBegins(Echo):
 
 
 def test_a_session_that_cannot_begin_takes_no_place():
-    with served({"echo": NeverBegins}, capacity=1) as url:
+    with running(f"{HERE}:NeverBegins", capacity=1) as server:
         for _ in range(3):
-            assert ask(f"{url}/echo", "/create", {"id": 0})[0] == 502
-        assert Counting.open == 0
-
-
-class Hangs(Counting):
-    async def step(self, action):
-        await asyncio.sleep({"hang": 60, "slow": 1.0}.get(action, 0.02))
-        return await super().step(action)
+            assert ask(f"{server.address}/agentgym/echo", "/create", {"id": 0})[0] == 502
+        assert server.server.sessions.free == 1
+        assert len(server.server.sessions) == 0
 
 
 def test_a_call_has_a_deadline():
-    with served({"echo": Echo}, handle=Hangs, deadline_s=1.5) as url:
-        client, other = EnvIdxClient(f"{url}/echo"), EnvIdxClient(f"{url}/echo")
-        with ThreadPoolExecutor(1) as pool:
-            hanging = pool.submit(ask, f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "hang"})
-            assert other.post("/step", action="red")["reward"] == 1  # not held up by it
-            assert hanging.result() == (504, {"error": "the environment broke: no answer within 1.5 s"})
+    with served("tests.helpers:Hangs", deadline_s=2.0, isolation="process") as url:
+        client = EnvIdxClient(f"{url}/echo")
+        status, answer = ask(f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "red"})
+        assert status == 504
+        assert "no answer within 2 s" in answer["error"]
         assert client.post("/reset", id=0) == "say red"
 
 
-class OneAtATime(Hangs):
-    busy = False
+class Rounds(Echo):
+    def __init__(self):
+        super().__init__(rounds=8)
 
-    async def step(self, action):
-        assert not self.busy
-        self.busy = True
-        try:
-            return await super().step(action)
-        finally:
-            self.busy = False
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
 
 
 def test_calls_of_one_session_wait_for_each_other():
-    with served({"echo": partial(Echo, rounds=8)}, handle=OneAtATime) as url, ThreadPoolExecutor(8) as pool:
+    with served(f"{HERE}:Rounds", isolation="process") as url, ThreadPoolExecutor(8) as pool:
         body = {"env_idx": EnvIdxClient(f"{url}/echo").env_idx, "action": "red"}
         answers = [call.result() for call in [pool.submit(ask, f"{url}/echo", "/step", body) for _ in range(8)]]
         assert [status for status, _ in answers] == [200] * 8
         assert sum(answer["done"] for _, answer in answers) == 1
-
-
-def test_a_call_that_waited_while_its_session_was_closed_opens_nothing():
-    with served({"echo": Echo}, handle=Hangs) as url, ThreadPoolExecutor(3) as pool:
-        body = {"env_idx": EnvIdxClient(f"{url}/echo").env_idx, "action": "slow", "id": 0}
-        calls = []
-        for path in ("/step", "/close", "/reset"):
-            calls.append(pool.submit(ask, f"{url}/echo", path, body))
-            time.sleep(0.2)
-        assert [call.result()[0] for call in calls] == [200, 200, 404]
-        assert Counting.open == 0
 
 
 class Talks(Echo):
@@ -405,18 +410,21 @@ class Talks(Echo):
 
 
 def test_an_observation_too_long_is_cut_and_marked():
-    with served({"echo": Talks}) as url:
-        said = EnvIdxClient(f"{url}/echo").post("/step", action="red")["observation"]
-        assert said == "x" * OBSERVATION_CHARACTERS + " [cut: 1000001 characters]"
+    with served(f"{HERE}:Talks") as url:
+        said = EnvIdxClient(f"{url}/echo").post("/step", action="red")
+        assert said["observation"] == "x" * OBSERVATION_CHARACTERS
+        assert said["info"] == {"observation_cut": True}
 
 
-def test_what_nobody_foresaw_stays_in_the_log(caplog):
-    class Odd(Counting):
-        async def step(self, action):
-            raise ZeroDivisionError("secret")
-
-    with served({"echo": Echo}, handle=Odd) as url:
-        client = EnvIdxClient(f"{url}/echo")
-        status, answer = ask(f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "red"})
-        assert (status, answer) == (500, {"error": "the server broke; its log says why"})
-        assert "ZeroDivisionError: secret" in caplog.text
+def test_sessions_are_found_behind_several_processes():
+    """Every request comes over a connection of its own, to any process."""
+    with command("guess", "textcraft", "--port", "0", "--capacity", "7", processes=3) as server:
+        url = f"{server.at.address}/agentgym"
+        clients = [EnvIdxClient(f"{url}/guess") for _ in range(6)]
+        assert {session_token(0, client.env_idx).partition(".")[0] for client in clients} >= {"0", "1"}
+        crafter = IdClient(f"{url}/textcraft")
+        for n, client in enumerate(clients):
+            client.post("/reset", id=n)
+            assert client.post("/step", action="16")["observation"] in ("Higher.", "Lower.", "Right.")
+            assert crafter.reset(3)["observation"] == crafter.observe()
+            assert client.post("/close") == {"closed": True}

@@ -79,7 +79,7 @@ def test_every_call(tally, overs):
     session = opened["session"]
     assert opened["lease_s"] == 60.0
     assert len(session.rpartition(".")[2]) == 22  # 128 bits
-    assert call("reset", session, task=TASK, key=1) == {"observation": "0 train-0", "info": {}}
+    assert call("reset", session, task=TASK, key=1) == {"observation": "0 train-0", "info": {}, "score": 0.0}
     expected = {
         "observation": "1 go",
         "reward": 0.0,
@@ -90,7 +90,7 @@ def test_every_call(tally, overs):
         "info": {},
     }
     assert call("step", session, action="go", key=2) == expected
-    assert call("observe", session) == {"observation": "1 go", "info": {}}
+    assert call("observe", session) == {"observation": "1 go", "info": {}, "score": 0.0}
     assert call("actions", session) == {"actions": ["1"]}
     assert call("expert", session) == {"action": "1"}
     assert call("renew", session) == {"lease_s": 60.0}
@@ -123,7 +123,8 @@ def test_health_metrics_and_the_document_of_the_routes(tally):
     assert 'palestra_calls_total{call="reset",code="ok"}' in text
     assert "# TYPE palestra_call_seconds histogram" in text
     document = tally.ask("GET", "/openapi.json")[1]
-    registered = {(r.method, r.resource.canonical) for r in tally.server.app().router.routes() if r.method != "HEAD"}
+    routes = {(r.method, r.resource.canonical) for r in tally.server.app().router.routes() if r.method != "HEAD"}
+    registered = {(method, path) for method, path in routes if not path.startswith("/agentgym/")}  # those are documented elsewhere
     assert {(method.upper(), path) for path, ways in document["paths"].items() for method in ways} == registered
     body = document["paths"]["/v1/sessions/{session}/step"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert (set(body["properties"]), body["required"]) == ({"action", "key"}, ["action"])
@@ -177,9 +178,40 @@ def test_a_fault_is_stored_under_its_key_too():
         answers = [server.ask("POST", f"{path}/step", {"action": "a", "key": 2}) for _ in range(2)]
         assert [(status, body["error"]["code"]) for status, body in answers] == [(502, "env_fault")] * 2
         assert "the simulator broke" in answers[0][1]["error"]["message"]
-        assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 3})[0] == 502
-        server.open("echo")  # its seat is free again
+        assert server.ask("POST", f"{path}/actions")[0] == 502
+        other = server.open("echo")  # its seat is free again
         assert server.ask("DELETE", path) == (200, {})
+        assert server.ask("DELETE", other) == (200, {})
+
+
+def test_a_reset_mends_what_broke():
+    with running("tests.helpers:Raises", capacity=1) as server:
+        path = server.open("echo", "train-0")
+        assert server.ask("POST", f"{path}/step", {"action": "a", "key": 2})[0] == 502
+        assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 2})[1]["error"]["code"] == "out_of_order"  # was the step's
+        for _ in range(2):
+            assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 3}) == (
+                200,
+                {"observation": "say red", "info": {}, "score": 0.0},
+            )
+        assert server.ask("POST", f"{path}/step", {"action": "a", "key": 4})[0] == 502
+        other = server.open("echo")
+        assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 5})[0] == 429
+        server.ask("DELETE", other)
+        assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 5})[0] == 200
+        assert server.server.sessions.free == 0
+        server.ask("DELETE", path)
+        assert server.server.sessions.free == 1
+
+
+def test_the_score_counts_every_reward_once():
+    with running("tests.helpers:Count") as server:
+        path = server.open("count", "train-0")
+        for key, action in ((2, "one"), (2, "one"), (3, "nonsense"), (4, "two")):
+            server.ask("POST", f"{path}/step", {"action": action, "key": key})
+        assert server.ask("POST", f"{path}/observe")[1]["score"] == pytest.approx(2 / 3)
+        server.ask("POST", f"{path}/reset", {"task": TASK})
+        assert server.ask("POST", f"{path}/observe")[1]["score"] == 0
 
 
 def test_an_environment_that_overruns_is_a_timeout():
@@ -235,6 +267,23 @@ def test_a_lease_runs_out_unless_something_is_called():
         server.run(server.server.sessions.sweep())
         assert len(server.server.sessions) == 0
         assert server.server.sessions.free == 3
+
+
+def test_a_client_that_cannot_renew_asks_for_a_longer_lease():
+    now = [0.0]
+    with running("tests.helpers:Echo", lease_s=10.0, clock=lambda: now[0]) as server:
+        status, opened = server.ask("POST", "/v1/sessions", {"env": "echo", "lease_s": 100})
+        assert (status, opened["lease_s"]) == (200, 100)
+        short, long = server.open("echo"), f"/v1/sessions/{opened['session']}"
+        now[0] = 50.0
+        server.run(server.server.sessions.sweep())
+        assert server.ask("POST", f"{short}/renew")[0] == 410
+        assert server.ask("POST", f"{long}/renew") == (200, {"lease_s": 100})
+        now[0] = 160.0
+        server.run(server.server.sessions.sweep())
+        assert server.ask("POST", f"{long}/renew")[0] == 410
+        for wrong in (0, -1, 3601, "long"):
+            assert server.ask("POST", "/v1/sessions", {"env": "echo", "lease_s": wrong})[0] == 400
 
 
 def test_over_capacity_is_429_and_never_a_shared_environment():

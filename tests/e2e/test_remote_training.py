@@ -5,8 +5,7 @@ from palestra.serve.remote import remote_kind
 from tests.e2e.test_training import trained
 from tests.served import running
 
-SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 6,
-         "engine.deterministic": False}  # fmt: skip
+SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 6}  # fmt: skip
 
 
 def told(run):
@@ -19,22 +18,34 @@ def told(run):
     return found
 
 
-def test_episodes_are_equal_in_process_and_over_http(tmp_path):
+def weights(run):
+    """What was learnt, bit for bit."""
+    return {path.name: path.read_bytes() for path in sorted((run.folder / "checkpoints").rglob("*.safetensors"))}
+
+
+def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
     warm = {"episodes": 60, "noise": 0.5, "updates": 60, "check_every": 20, "check_tasks": 10}
     small = SMALL | {"warm_start": warm}
-    inline = told(trained(tmp_path / "inline", **small, **{"env.name": "tests.helpers:Count"}))
-    with running("tests.helpers:Count", lease_s=1.0) as server:
-        remote = told(trained(tmp_path / "remote", **small, **{"env.name": server.url("count")}))
+    inline = trained(tmp_path / "inline", **small, **{"env.name": "tests.helpers:Unsteady"})
+    apart = {"env.isolation": "process", "env.per_worker": 3}
+    workers = trained(tmp_path / "workers", **small, **apart, **{"env.name": "tests.helpers:Unsteady"})
+    with running("tests.helpers:Unsteady", lease_s=1.0) as server:
+        remote = trained(tmp_path / "remote", **small, **{"env.name": server.url("count")})
         assert len(server.server.sessions) == 0
         assert server.server.sessions.expired_total == 0
     remote_kind.cache_clear()
-    assert any(reward > 0 for _, _, turns, *_ in inline.values() for *_, reward, _ in turns)
-    assert remote == inline
+    assert any(reward > 0 for _, _, turns, *_ in told(inline).values() for *_, reward, _ in turns)
+    assert told(remote) == told(workers) == told(inline)
+    assert weights(remote) == weights(workers) == weights(inline) != {}
 
 
 def test_several_servers_play_one_run(tmp_path):
     with running("tests.helpers:Count") as one, running("tests.helpers:Count") as other:
-        run = trained(tmp_path / "run", **SMALL, **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.carry": 1})
+        run = trained(
+            tmp_path / "run",
+            **SMALL,
+            **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.carry": 1, "engine.deterministic": False},
+        )
         played = [server.server.measure.samples()['palestra_calls_total{call="open",code="ok"}'] for server in (one, other)]
     remote_kind.cache_clear()
     assert all(row["faults"] == 0 for row in run.metrics() if "reward" in row)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
@@ -26,7 +26,7 @@ from palestra.serve.remote import remote_kind
 from palestra.types import Stop
 from tests import helpers
 from tests.e2e.test_training import trained
-from tests.served import Running, running
+from tests.served import command, running
 
 TALLY = "tests.helpers:Tally"
 
@@ -137,24 +137,6 @@ def test_a_server_that_stays_away_is_a_fault():
 
 
 # whole servers, as the command line starts them
-
-
-@contextmanager
-def command(*arguments, processes=1, **environment):
-    """`palestra env serve ...`, once it listens."""
-    code = "from palestra.cli import main; main()"
-    line = [sys.executable, "-c", code, "env", "serve", *arguments, *(["--processes", str(processes)] if processes > 1 else [])]
-    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
-    try:
-        for _ in range(processes):
-            event = json.loads(child.stderr.readline())
-            assert event["event"] == "listening", event
-        child.at = Running(None, int(re.search(r":(\d+)$", event["url"]).group(1)), None)
-        yield child
-    finally:
-        child.kill()
-        child.wait()
-        child.stderr.close()
 
 
 def steps_taken(at):

@@ -84,9 +84,11 @@ def test_several_servers_must_have_the_same_environment(guess):
         build({"env": {"name": guess.url("guess"), "urls": [guess.url("echo")]}, "engine": {"deterministic": False}})
 
 
-def test_answers_of_servers_race(guess):
-    with pytest.raises(ConfigError, match=r"engine.deterministic = true: env.name = .* is on a server"):
-        build({"env": {"name": guess.url("guess")}})
+def test_which_group_is_complete_first_is_a_race(guess):
+    with pytest.raises(ConfigError, match=r"rollout.carry = 1: env.name = .* is apart from training.* set engine.deterministic = false"):
+        build({"env": {"name": guess.url("guess")}, "rollout": {"carry": 1}})
+    build({"env": {"name": guess.url("guess")}, "rollout": {"carry": 1}, "engine": {"deterministic": False}})
+    build({"env": {"name": guess.url("guess")}})
 
 
 def test_a_token_is_needed_and_taken_from_the_environment(monkeypatch):

@@ -1,0 +1,63 @@
+"""An engine can wait for all environments' answers, and does not wait for what will never come."""
+
+import asyncio
+import logging
+
+from palestra.serve.counted import CountedPool
+from tests.helpers import Echo
+
+
+class Seats:
+    """A pool with one seat, whose environments answer when they are told to."""
+
+    def __init__(self):
+        self.answer, self.seat = asyncio.Event(), asyncio.Semaphore(1)
+
+    async def open(self):
+        await self.seat.acquire()
+        return self
+
+    async def step(self, action):
+        await self.answer.wait()
+        return Echo().step(action)
+
+    async def close(self):
+        self.seat.release()
+
+
+def test_it_is_settled_when_all_have_answered():
+    async def scenario():
+        seats = Seats()
+        pool = CountedPool(seats, patience_s=30)
+        await pool.settled()
+        handle = await pool.open()
+        assert not pool.is_busy
+        step = asyncio.create_task(handle.step("red"))
+        await asyncio.sleep(0)
+        assert pool.is_busy
+        settled = asyncio.create_task(pool.settled())
+        await asyncio.sleep(0.05)
+        assert not settled.done()
+        seats.answer.set()
+        await settled
+        assert step.done()
+        assert not pool.is_busy
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_a_seat_is_not_waited_for_for_ever(caplog):
+    async def scenario():
+        pool = CountedPool(Seats(), patience_s=0.1)
+        first = await pool.open()
+        second = asyncio.create_task(pool.open())
+        await asyncio.sleep(0)
+        with caplog.at_level(logging.WARNING):
+            await pool.settled()
+        assert "1 episodes wait for an environment" in caplog.text
+        assert "rollout.concurrency" in caplog.text
+        assert not pool.is_busy
+        await first.close()
+        await second
+
+    asyncio.run(scenario())
