@@ -10,6 +10,8 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palestra.envs import envs
 from palestra.envs.agentgym import AgentGym
@@ -287,6 +289,28 @@ def test_refusals():
         client.close()
         for path, body in (("/reset", {"data_idx": 0}), ("/step", {"action": "inventory"}), ("/close", {})):
             assert ask(base, path, {**body, "id": client.id})[0] == 404
+
+
+FIELD_NAMES = st.sampled_from(["id", "env_idx", "data_idx", "action", "goal", "commands", "more"])
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=3)
+BODIES = st.binary(max_size=100) | st.dictionaries(FIELD_NAMES, VALUES, max_size=4).map(lambda fields: json.dumps(fields).encode())
+
+
+@pytest.fixture(scope="module")
+def two_dialects():
+    with served("guess", "textcraft", capacity=5) as url:
+        yield url
+
+
+@given(st.sampled_from(["textcraft", "guess"]), st.sampled_from(["/create", "/reset", "/step", "/close"]), BODIES)
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_sent_is_answered(two_dialects, env, path, body):
+    status, answer = ask(f"{two_dialects}/{env}", path, raw=body)
+    if status == 200:
+        assert path == "/create"  # nobody can guess a session
+    else:
+        assert status in (404, 422, 503)
+        assert set(answer) == {"error"}
 
 
 def test_a_session_belongs_to_its_environment_and_begins_with_a_reset():
