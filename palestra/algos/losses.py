@@ -134,7 +134,7 @@ def dpo_loss(
     loss_P = -(1 - label_smoothing) * logsigmoid(margin_P) - label_smoothing * logsigmoid(-margin_P)
     stats_P = {"dpo/accuracy": (margin_P > 0).float(), "dpo/margin": margin_P, "dpo/chosen": chosen_P, "dpo/rejected": rejected_P}
     share_P = loss_P / size_P2.sum(1).clamp(min=1)
-    return share_P[pair_C], {name: stat_P[pair_C].detach() for name, stat_P in stats_P.items()}
+    return share_P.index_select(0, pair_C), {name: stat_P[pair_C].detach() for name, stat_P in stats_P.items()}
 
 
 def token_weights(owner_C: Tensor, trajectories: int, *, normalise: Normalise, constant: int = 1) -> Tensor:

@@ -21,13 +21,18 @@ def predict(
     """What `model` says of the chosen tokens of a batch that fits into one forward pass."""
     row = _Row(batch)
     hidden_RD = hidden_states(model, row.ids_R[None], row.positions_R[None], layout=row.layout)[0]
-    logp_C, entropy_C = _scored(model, hidden_RD[row.before_C], batch.ids_T[batch.chosen_T], temperature)
+    logp_C, entropy_C = _scored(model, taken(hidden_RD, row.before_C), batch.ids_T[batch.chosen_T], temperature)
     if not entropy_gradient:
         entropy_C = entropy_C.detach()
     if critic is None:
         return Prediction(logp_C, entropy_C)
     value_R = critic.output_of(hidden_RD) if critic.trunk is None else critic(row.ids_R, row.positions_R, row.layout)
-    return Prediction(logp_C, entropy_C, value_R[row.before_C])
+    return Prediction(logp_C, entropy_C, taken(value_R, row.before_C))
+
+
+def taken(values: Tensor, places: Tensor) -> Tensor:
+    """`values[places]`, whose gradients are added up in the same order each time: by plain indexing several threads race to add them."""
+    return values.index_select(0, places)
 
 
 def estimate(model: PreTrainedModel, critic: Critic, batch: Batch) -> tuple[Tensor, Tensor]:

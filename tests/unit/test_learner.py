@@ -15,7 +15,7 @@ from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
 from palestra.batch import pack
 from palestra.learn.learner import Diverged, Learner, _gaps
-from palestra.learn.logprobs import predict
+from palestra.learn.logprobs import predict, taken
 from palestra.learn.schedule import Optim
 from palestra.types import Group, Segment, Stop
 from tests.helpers import trajectory
@@ -66,6 +66,26 @@ def test_openings_in_common_are_computed_once_and_learnt_from_by_all(model):
     for one, other in zip(gradients, expected, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     model.zero_grad()
+
+
+def test_gradients_are_the_same_bit_for_bit_each_time():
+    """Tokens that many episodes have in common get many gradients, which several threads must not race to add up."""
+    chance = torch.Generator().manual_seed(0)
+    places = torch.randint(0, 300, (5000,), generator=chance)
+    weights = torch.randn(5000, 64, generator=chance)
+
+    def gradient():
+        values = torch.ones(3000, 64, requires_grad=True)
+        (taken(values, places) * weights).sum().backward()
+        return values.grad
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first = gradient()
+        assert all(torch.equal(gradient(), first) for _ in range(30))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def some_groups():
