@@ -185,7 +185,7 @@ def make_pool(settings: EnvSettings) -> EnvPool:
         per_worker=settings.per_worker,
         deadline_s=settings.deadline_s,
         boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
-        memory_mb=settings.memory_mb,
+        memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
     )
     return Workers(settings.name, settings.options, limits)
 

@@ -93,7 +93,7 @@ class EnvSettings(Settings):
     per_worker: PositiveInt | None = None
     """Environments in one worker process; what the environment says itself where not set."""
     memory_mb: PositiveInt | None = None
-    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended."""
+    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
 
     urls: tuple[str, ...] = ()
     """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""

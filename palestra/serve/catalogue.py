@@ -23,12 +23,14 @@ class Served:
     options: dict[str, Any] = field(default_factory=dict)
     isolation: str = "inline"
     deadline_s: float = 60.0
+    memory_mb: int = WorkerSettings().memory_mb
+    """Of a worker process."""
 
 
 def pool_of(served: Served) -> EnvPool:
     """All that the server knows of where environments run."""
     if served.isolation == "process":
-        return Workers(served.name, served.options, WorkerSettings(deadline_s=served.deadline_s))
+        return Workers(served.name, served.options, WorkerSettings(deadline_s=served.deadline_s, memory_mb=served.memory_mb))
     return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
 
 
@@ -68,6 +70,18 @@ class Catalogue:
         tasks = splits[split]
         end = offset + min(limit, PAGE_TASKS)
         return TaskPage(tasks[offset:end], len(tasks), end if end < len(tasks) else None)
+
+    def samples(self) -> dict[str, float]:
+        """How the worker processes are doing, for the server's metrics."""
+        found: dict[str, float] = {}
+        for env, pool in self.pools.items():
+            if isinstance(pool, Workers):
+                stats, label = pool.stats(), f'{{env="{env}"}}'
+                found[f"palestra_workers{label}"] = len(stats.workers)
+                found[f"palestra_worker_bytes{label}"] = stats.memory_mb * 2**20
+                found[f"palestra_worker_open_files{label}"] = stats.open_files
+                found[f"palestra_worker_restarts_total{label}"] = stats.restarts
+        return found
 
     async def close(self) -> None:
         for pool in self.pools.values():

@@ -14,6 +14,10 @@ HELP = {
     "palestra_free": ("gauge", "Seats that are free."),
     "palestra_streams": ("gauge", "Open WebSocket connections."),
     "palestra_expired_total": ("counter", "Sessions whose lease ran out."),
+    "palestra_workers": ("gauge", "Worker processes of an environment."),
+    "palestra_worker_bytes": ("gauge", "Memory that the worker processes of an environment hold, with their children."),
+    "palestra_worker_open_files": ("gauge", "Files that they have open."),
+    "palestra_worker_restarts_total": ("counter", "Workers that were replaced."),
 }
 
 

@@ -204,6 +204,7 @@ class Server:
             "palestra_free": table.free,
             "palestra_streams": len(self.streams),
             "palestra_expired_total": table.expired_total,
+            **self.catalogue.samples(),
         }
         if self.peers is not None and not self.guard.is_peer(request):
             for other in await self.peers.samples():

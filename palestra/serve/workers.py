@@ -25,6 +25,8 @@ TIDY_EVERY_S = 0.5
 """For what they print and what they hold."""
 MADE_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
 """So many processes and environments of a pool are started at a time: a hundred together would all miss their deadline."""
+IDLE_S = 600.0
+"""A worker that nobody has used for so long ends, unless it is one of the first, of which there is one for each core."""
 FAR_TOO_LARGE = 1.5
 """A worker that holds so many times its `memory_mb` is not waited for."""
 
@@ -46,8 +48,8 @@ class WorkerSettings:
     """Seconds that any one call may take."""
     boot_s: float = 60.0
     """Seconds that a process may take to start, and an environment to be made."""
-    memory_mb: int | None = None
-    """A process that holds more gets no new sessions, and ends with its last one."""
+    memory_mb: int = 4096
+    """A process that holds more, with its children, gets no new sessions, and ends with its last one."""
     open_files: int = 4096
     """At most so many in one process."""
 
@@ -96,6 +98,8 @@ class _Worker:
     """Environments that wait for their next episode."""
     made: int = 0
     is_draining: bool = False
+    used: float = field(default_factory=time.monotonic)
+    """When its last session was closed."""
 
 
 class Workers:
@@ -154,6 +158,7 @@ class Workers:
     def free(self, worker: _Worker) -> None:
         """Somebody has left a seat."""
         worker.taken -= 1
+        worker.used = time.monotonic()
         if worker.is_draining and worker.taken == 0:
             worker.process.end("the worker was replaced, as it held too much memory")
 
@@ -200,8 +205,14 @@ class Workers:
             self._tidied = time.monotonic()
             for process in self._workers:
                 process.trim_log()
-            if self.settings.memory_mb is not None:
-                self._bound_memory(self.settings.memory_mb)
+            self._bound_memory(self.settings.memory_mb)
+            self._end_idle()
+
+    def _end_idle(self) -> None:
+        unused = [w for w in self._workers.values() if w.taken == 0 and time.monotonic() - w.used > IDLE_S]
+        for worker in unused[: max(0, len(self._workers) - (os.cpu_count() or 1))]:
+            del self._workers[worker.process]  # it is not to be replaced
+            worker.process.end("nobody used the worker any more")
 
     def _bound_memory(self, most: int) -> None:
         for process, worker in list(self._workers.items()):

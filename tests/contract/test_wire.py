@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 import socket
 import time
 
@@ -130,6 +131,17 @@ def test_health_metrics_and_the_document_of_the_routes(tally):
     assert (set(body["properties"]), body["required"]) == ({"action", "key"}, ["action"])
     names = {ref.rsplit("/", 1)[1] for ref in _references(document)}
     assert names <= set(document["components"]["schemas"])
+
+
+def test_workers_are_observed():
+    with running("tests.helpers:Echo", isolation="process") as server:
+        server.open("echo", "train-0")
+        text = server.raw("GET", "/metrics")[2].decode()
+        found = dict(re.findall(r'^palestra_worker(\w+){env="echo"} (\S+)$', text, re.MULTILINE))
+        assert found.keys() == {"s", "_bytes", "_open_files", "_restarts_total"}
+        assert float(found["_bytes"]) > 1e7
+        assert (float(found["s"]), float(found["_restarts_total"])) == (1, 0)
+        assert float(found["_open_files"]) >= 3
 
 
 def _references(node):

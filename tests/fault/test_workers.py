@@ -15,6 +15,7 @@ from palestra.agents.formats import Plain
 from palestra.agents.render import Renderer
 from palestra.engines.scripted import Scripted, expert
 from palestra.rollout import Arena, Episode, Place, play_all
+from palestra.serve import workers
 from palestra.serve.handle import EnvFault, EnvTimeout, NoSeat
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Stop, Task
@@ -300,6 +301,26 @@ def test_a_worker_that_is_far_too_large_is_killed():
         assert pool.stats().restarts == 1
 
     with_pool(scenario, memory_mb=150)
+
+
+def test_workers_that_nobody_uses_any_more_end_but_for_one_per_core(monkeypatch):
+    monkeypatch.setattr(workers, "IDLE_S", 0.5)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+
+    async def scenario(pool):
+        opened = await seats(pool, 3)
+        pids = {worker.pid for worker in pool.stats().workers}
+        assert len(pids) == 3
+        await opened[0].close()
+        await opened[1].close()
+        await eventually(lambda: sum(map(is_running, pids)) == 1)
+        assert await said(opened[2], "count") == "1"  # the one that is in use is left alone
+        assert pool.stats().restarts == 0
+        await opened[2].close()
+        await asyncio.sleep(1.5)
+        assert len(pool.stats().workers) == 1
+
+    with_pool(scenario, workers=3, per_worker=1)
 
 
 def test_open_files_are_bounded_and_counted():
