@@ -1,6 +1,8 @@
 """Steps per second of SciWorld against the package's own environment: the same tasks, the same actions, one after the other.
 
-python benchmarks/sciworld.py [--tasks 6] [--rounds 3] [--json FILE]
+The package lists the valid actions at every step, whoever reads them. Ours does where it is asked, so it is measured both ways.
+
+python benchmarks/sciworld.py [--tasks 6] [--warm-up 4] [--rounds 5] [--json FILE]
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -19,11 +22,12 @@ from palestra.envs.sciworld_java import find_java
 from palestra.types import Task
 
 KINDS = ("power-component", "find-plant", "use-thermometer", "boil", "chemistry-mix", "lifespan-longest-lived", "grow-plant", "melt")
+Scripts = dict[Task, list[str]]
 
 
-def scripts(env: SciWorld, count: int) -> dict[Task, list[str]]:
+def scripts(env: SciWorld, count: int) -> Scripts:
     """For each task, the actions that solve it."""
-    chosen: dict[Task, list[str]] = {}
+    chosen: Scripts = {}
     for kind in KINDS[:count]:
         task = Task("sciworld", "train", f"{kind}/1", kind)
         env.reset(task)
@@ -34,54 +38,81 @@ def scripts(env: SciWorld, count: int) -> dict[Task, list[str]]:
     return chosen
 
 
-def ours(env: SciWorld, played: dict[Task, list[str]]) -> tuple[float, list[int]]:
-    """Seconds in `step`, and the final scores."""
+def ours(env: SciWorld, played: Scripts, *, with_actions: bool) -> tuple[float, list[int]]:
+    """Seconds in `step`, with `actions` where a policy asks for them, and the final scores."""
     seconds, scores = 0.0, []
     for task, actions in played.items():
         env.reset(task)
         began = time.perf_counter()
-        steps = [env.step(action) for action in actions]
+        for action in actions:
+            step = env.step(action)
+            if with_actions:
+                env.actions()
         seconds += time.perf_counter() - began
-        scores.append(steps[-1].info["score"])
+        scores.append(step.info["score"])
     return seconds, scores
 
 
-def theirs(env: ScienceWorldEnv, played: dict[Task, list[str]]) -> tuple[float, list[int]]:
+def theirs(env: ScienceWorldEnv, played: Scripts) -> tuple[float, list[int]]:
+    """Seconds in `step`, and the final scores."""
     seconds, scores = 0.0, []
     for task, actions in played.items():
         kind, variation = task.id.split("/")
         env.load(kind, int(variation))
         env.reset()
         began = time.perf_counter()
-        steps = [env.step(action) for action in actions]
+        for action in actions:
+            _, _, _, info = env.step(action)
         seconds += time.perf_counter() - began
-        scores.append(steps[-1][3]["score"])
+        scores.append(info["score"])
     return seconds, scores
 
 
+def measured(ways: dict[str, Callable[[], tuple[float, list[int]]]], rounds: int, steps: int) -> list[dict[str, float]]:
+    """Steps per second of each way, round for round. They take turns, so that a busy machine slows all of them."""
+    rows = []
+    for _ in range(rounds):
+        played = {name: play() for name, play in ways.items()}
+        scores = [scores for _, scores in played.values()]
+        if any(scores[0] != other for other in scores):
+            raise SystemExit(f"the scores differ: {scores}")
+        rows.append({name: steps / seconds for name, (seconds, _) in played.items()})
+    return rows
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=3, help="measured, after one that is not")
+    parser.add_argument("--warm-up", type=int, default=4, help="rounds that are played before, so that both Java processes have compiled")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
     os.environ["PATH"] = os.pathsep.join((str(Path(find_java()).parent), os.environ.get("PATH", "")))  # the package looks nowhere else
     sciworld, package = SciWorld(max_moves=1000), ScienceWorldEnv(envStepLimit=1000)
     played = scripts(sciworld, known.tasks)
     steps = sum(map(len, played.values()))
-    rows = []
-    for number in range(known.rounds + 1):  # in turn, so that a busy machine slows both
-        fast, scores = ours(sciworld, played)
-        slow, their_scores = theirs(package, played)
-        if scores != their_scores:
-            raise SystemExit(f"the scores differ: {scores} and {their_scores}")
-        if number:
-            rows.append({"ours_steps_per_s": steps / fast, "package_steps_per_s": steps / slow, "ratio": slow / fast})
-            print(f"round {number}: {steps / fast:7.1f} steps/s, the package's own {steps / slow:6.1f}: {slow / fast:.1f} times as many")
+    ways: dict[str, Callable[[], tuple[float, list[int]]]] = {
+        "step": lambda: ours(sciworld, played, with_actions=False),
+        "step_and_actions": lambda: ours(sciworld, played, with_actions=True),
+        "package": lambda: theirs(package, played),
+    }
+    measured({name: ways[name] for name in ("step_and_actions", "package")}, known.warm_up, steps)
+    print(f"{len(played)} tasks, {steps} steps a round; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"warm-up of the Java processes: {known.warm_up * steps} steps each, ours with actions() as the package has them")
+    rows = measured(ways, known.rounds, steps)
     sciworld.close()
     package.close()
-    result = {"steps": steps, "rounds": rows, "ratio": median(row["ratio"] for row in rows)}
-    print(f"median: {result['ratio']:.1f} times as many")
+    for number, row in enumerate(rows, 1):
+        rates = ", ".join(f"{name} {rate:.1f}" for name, rate in row.items())
+        print(f"round {number}, steps/s: {rates}; {row['step'] / row['package']:.1f} times as many")
+    result = {
+        "steps": steps,
+        "warm_up_steps": known.warm_up * steps,
+        "rounds": rows,
+        "ratio": median(row["step"] / row["package"] for row in rows),
+        "ratio_with_actions": median(row["step_and_actions"] / row["package"] for row in rows),
+    }
+    print(f"median: {result['ratio']:.1f} times the package's own steps/s, {result['ratio_with_actions']:.1f} times with actions()")
     if known.json is not None:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
 

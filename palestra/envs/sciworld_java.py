@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +27,10 @@ JAVA_OPTIONS = (
 )
 SCRAMBLER = 0x5DEECE66D
 """What `java.util.Random.setSeed` combines a seed with, as its documentation says."""
+ABOUT_THE_GAME = ("help", "objects", "task")
+"""Answered without the game."""
+NO_ANSWER = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents."
+"""What the simulator says where an action has no text of its own."""
 
 
 class SimulatorError(Exception):
@@ -45,6 +49,9 @@ class Outcome:
     """Ticks of the simulator's clock: waiting takes many, looking around and misunderstood actions take none."""
 
 
+BEGINNING = Outcome("", score=0, is_completed=False, moves=0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Globals:
     """What the simulator keeps for the whole process although it belongs to one game."""
@@ -60,6 +67,11 @@ class Simulator:
     def __init__(self, java: _Java) -> None:
         self._java = java
         self._globals: _Globals | None = None
+        self._last = BEGINNING
+        self._game: Any = None
+        """This and what follows: the Java objects that live as long as a game. To ask for one takes a call, to let go of it another."""
+        self._parser: Any = None
+        self._inventory: Any = None
         with java.turn_of(self):
             self._server = java.new_server()
 
@@ -74,11 +86,15 @@ class Simulator:
 
     def step(self, action: str) -> Outcome:
         with self._java.turn_of(self):
-            observation = self._server.step(action)
-            outcome = Outcome(observation, round(100 * self._server.getScore()), self._server.getCompleted(), self._server.getNumMoves())
-            if outcome.score < 0 and self._server.agentInterface().get().isInErrorState():  # else scored as the agent's failure
+            if action in ABOUT_THE_GAME:
+                return replace(self._last, observation=self._server.step(action))
+            # The server's own `step` looks around, takes stock and lists all names as well, for a history that nobody reads.
+            observation, score, is_completed = str(self._game.step(action))[1:-1].rsplit(",", 2)
+            moves = self._game.getCurIterations()
+            self._last = Outcome(observation or NO_ANSWER, round(100 * float(score)), is_completed == "true", moves)
+            if self._last.score < 0 and self._game.isInErrorState():  # else scored as the agent's failure
                 raise SimulatorError(f"the simulator failed: {observation}")
-            return outcome
+            return self._last
 
     def actions(self) -> list[str]:
         """What can be done now, without what the simulator lists and then refuses: things in closed containers.
@@ -107,13 +123,16 @@ class Simulator:
     def _load(self, name: str, variation: int, simplifications: str, *, with_gold: bool) -> str:
         if error := self._server.load(name, variation, simplifications, with_gold):
             raise SimulatorError(f"{name}/{variation} cannot be loaded: {error}")
+        self._last = BEGINNING
+        self._game = self._server.agentInterface().get()
+        self._parser = self._game.inputParser()
+        self._inventory = self._game.agent().getInventoryContainer()
         return str(self._server.getTaskDescription())
 
     def _objects_within_reach(self) -> set[int]:
         """Ids of what the simulator's parser knows by a name of its own, in the room and in the inventory."""
-        interface = self._server.agentInterface().get()
-        places = (interface.getAgentVisibleObjects(True)._2(), self._server.agent().get().getInventoryContainer())
-        names = [interface.inputParser().getAllUniqueReferentsLUT(place, True, False) for place in places]
+        places = (self._game.getAgentVisibleObjects(True)._2(), self._inventory)
+        names = [self._parser.getAllUniqueReferentsLUT(place, True, False) for place in places]
         return {int(object_id) for known in names for object_id in known.keySet().mkString(" ").split()}
 
     def keep_globals(self) -> None:
@@ -237,11 +256,14 @@ def find_java() -> str:
 
 
 def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
-    """The process, its port, and the token that it wants to hear there."""
+    """The process, its port, and the token that it wants to hear there.
+
+    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it.
+    """
     gateway = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     classes = os.pathsep.join((find_jar_path(), JAR_PATH))
     process = subprocess.Popen(  # noqa: S603
-        [find_java(), f"-Xmx{heap_mb}m", *JAVA_OPTIONS, "-classpath", classes, *gateway],
+        [find_java(), f"-Xmx{heap_mb}m", f"-Xmn{heap_mb // 4}m", *JAVA_OPTIONS, "-classpath", classes, *gateway],
         cwd=BASEPATH,  # the simulator reads a table from here
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -214,6 +214,36 @@ def test_long_texts_are_cut(env):
     assert all(len(env.step(action).observation) <= LONGEST_OBSERVATION + 4 for action in ("objects", "help"))
 
 
+def test_the_game_answers_as_the_server_around_it_does(env):
+    """A step leaves out what the server does besides; texts, points and the clock must not tell."""
+    kind, variation = QUICK[2].split("/")
+    solution = sciworld_gold.gold_path(kind, int(variation), "", env.heap_mb).actions
+    ours, theirs = borrow_simulator(env.heap_mb), borrow_simulator(env.heap_mb)
+    for simulator in (ours, theirs):
+        simulator.load(kind, int(variation), "")
+    server = theirs._server
+    for action in (
+        "help",
+        "objects",
+        "look around",
+        "nonsense",
+        "",
+        "wait",
+        "0",
+        *solution[:4],
+        "task",
+        "reset task",
+        *solution[4:],
+        "task",
+    ):
+        outcome = ours.step(action)
+        with theirs._java.turn_of(theirs):
+            expected = (server.step(action), round(100 * server.getScore()), server.getCompleted(), server.getNumMoves())
+        assert (outcome.observation, outcome.score, outcome.is_completed, outcome.moves) == expected, action
+    for simulator in (ours, theirs):
+        simulator.give_back()
+
+
 def test_a_question_is_answered_with_a_number(env):
     env.reset(task("boil/1"))
     question = env.step("look at cup")
@@ -429,6 +459,8 @@ def test_the_benchmark_runs(tmp_path):
         sys.executable,
         str(root / "benchmarks" / "sciworld.py"),
         "--tasks",
+        "1",
+        "--warm-up",
         "1",
         "--rounds",
         "1",
