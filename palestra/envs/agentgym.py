@@ -155,10 +155,14 @@ class Server:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
             raise ValueError(f"agentgym: url is {url!r}; it must be such as http://127.0.0.1:8000")
         self.url, self.timeout_s = url.rstrip("/"), timeout_s
-        self._address = (parts.hostname, parts.port)
+        self._address = (parts.hostname, port)
         self._folder = parts.path.rstrip("/")
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
 

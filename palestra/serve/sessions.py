@@ -48,8 +48,8 @@ REMEMBERED = 2000
 class Session:
     """One client's environment. Its calls run one at a time, in the order in which they came."""
 
-    def __init__(self, number: int, env: str, caller: str, handle: EnvHandle) -> None:
-        self.number, self.env, self.caller, self.handle = number, env, caller, handle
+    def __init__(self, number: int, env: str, caller: str, key: str | None, handle: EnvHandle) -> None:
+        self.number, self.env, self.caller, self.key, self.handle = number, env, caller, key, handle
         self.secret = secrets.token_urlsafe(16)
         self.holds_seat = True
         self.expires = 0.0
@@ -83,6 +83,8 @@ class Sessions:
         self.accepts_new = True
         self.expired_total = 0
         self._sessions: dict[int, Session] = {}
+        self._keyed: dict[tuple[str, str, str | None], asyncio.Task[Opened]] = {}
+        """What was answered, or is going to be, to those who opened a session with a key: by caller, environment and key."""
         self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._seats = 0
         self._opened = 0
@@ -97,7 +99,7 @@ class Sessions:
     async def answer(self, call: AnyCall, caller: str) -> Any:
         """The result of a call, or a `WireError`."""
         if isinstance(call, Open):
-            return await self.open(call.env, caller)
+            return await self.open(call.env, caller, call.key)
         session = self._find(call, caller)
         if session.calls >= WAITING_CALLS:
             raise WireError("busy", f"{WAITING_CALLS} calls of this session are waiting already")
@@ -109,7 +111,19 @@ class Sessions:
             session.calls -= 1
             session.expires = self.clock() + self.lease_s
 
-    async def open(self, env: str, caller: str) -> Opened:
+    async def open(self, env: str, caller: str, key: str | None = None) -> Opened:
+        if key is None:
+            return await self._open(env, caller, None)
+        opening = self._keyed.get((caller, env, key))
+        if opening is None:
+            opening = self._keyed[caller, env, key] = asyncio.create_task(self._open(env, caller, key))
+        try:
+            return await asyncio.shield(opening)
+        except Exception:
+            self._keyed.pop((caller, env, key), None)
+            raise
+
+    async def _open(self, env: str, caller: str, key: str | None) -> Opened:
         if not self.accepts_new:
             raise WireError("stopping", "this server is being stopped")
         if env not in self.pools:
@@ -127,7 +141,7 @@ class Sessions:
         finally:
             if handle is None:
                 self._seats -= 1
-        session = Session(self._opened, env, caller, handle)
+        session = Session(self._opened, env, caller, key, handle)
         self._opened += 1
         session.expires = self.clock() + self.lease_s
         self._sessions[session.number] = session
@@ -152,7 +166,7 @@ class Sessions:
         if session.number not in self._sessions:  # closed while this call was waiting
             raise WireError("not_found", "there is no such session")
         if isinstance(call, Close):
-            del self._sessions[session.number]
+            self._forget(session)
             await self._let_go(session)
             return Done()
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
@@ -228,12 +242,16 @@ class Sessions:
             self._seats -= 1
             await session.handle.close()
 
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.number]
+        self._keyed.pop((session.caller, session.env, session.key), None)
+
     async def sweep(self) -> None:
         """Close the sessions whose lease has run out; one whose call is being answered lives."""
         now = self.clock()
         late = [session for session in self._sessions.values() if session.expires < now and not session.calls]
         for session in late:
-            del self._sessions[session.number]
+            self._forget(session)
             self._expired[session.number] = (session.secret, session.caller)
             while len(self._expired) > REMEMBERED:
                 self._expired.popitem(last=False)
@@ -244,7 +262,7 @@ class Sessions:
             log.info("expired", extra={"fields": {"sessions": len(late)}})
 
     async def close(self) -> None:
-        sessions, self._sessions = list(self._sessions.values()), {}
+        sessions, self._sessions, self._keyed = list(self._sessions.values()), {}, {}
         for session in sessions:
             await self._let_go(session)
 

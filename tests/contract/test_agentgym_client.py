@@ -139,6 +139,7 @@ def test_their_lists_of_tasks(tmp_path):
     [
         ({"env": "textcraf"}, "did you mean 'textcraft'"),
         ({"url": "127.0.0.1:8000"}, "must be such as http://127.0.0.1:8000"),
+        ({"url": "http://127.0.0.1:80000"}, "url is 'http://127.0.0.1:80000'; it must be such as"),
         ({"train": -1}, "train is -1; it must be at least 0"),
         ({"timeout_s": 0}, "timeout_s is 0; it must be more than 0"),
         ({"train": "nowhere.json"}, "cannot be read: No such file"),
