@@ -36,6 +36,9 @@ CONNECT_S = 5.0
 ANSWER_S = 120.0
 PATIENCE_S = 15.0
 
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Without the proxies that the machine may have for the web: the stream goes without them too."""
+
 
 class Unreachable(Exception):
     """No environment server answers at an address."""
@@ -106,7 +109,7 @@ class Http:
 def _exchange(request: urllib.request.Request, timeout_s: float) -> tuple[int, bytes]:
     """The status and the body of the answer, whole, whether it is a refusal or not."""
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
+        with _opener.open(request, timeout=timeout_s) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as refusal:
         with refusal:

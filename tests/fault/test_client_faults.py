@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import urllib.request
 from contextlib import contextmanager
 
 import pytest
@@ -279,6 +280,12 @@ def test_half_an_answer_is_none(said):
 
     with through(Breaks(0, 0.0)) as address, pytest.raises(Unreachable, match="no environment server answers"):
         Http(address, "").ask("GET", "/v1/envs", dict, timeout_s=5.0)
+
+
+def test_proxies_are_not_for_environment_servers(tally, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    assert Http(tally.address, "").ask("GET", "/v1/envs", dict)["envs"] == ["tally"]
 
 
 def test_a_step_before_any_reset_says_so(tally):

@@ -57,7 +57,7 @@ def test_no_step_is_lost_or_repeated_over_a_bad_line():
 
     with running(TALLY) as server:
         proxy, played = asyncio.run(scenario(server.port))
-        assert min(proxy.resets, proxy.unavailable) > 2
+        assert proxy.resets + proxy.unavailable > 5
         for number, twice in enumerate(played):
             for observations in twice:
                 assert_right(observations, [f"{number}-{action}" for action in actions])
@@ -79,7 +79,7 @@ def test_plain_requests_are_as_safe():
         assert env.reset(task) == "0 train-0"
         actions = [str(n) for n in range(150)]
         assert_right([env.step(action).observation for action in actions], actions)
-        assert min(proxy.resets, proxy.unavailable) > 2
+        assert proxy.resets + proxy.unavailable > 5
         env.close()
     loop.call_soon_threadsafe(loop.stop)
 
