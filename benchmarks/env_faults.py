@@ -29,8 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the environments that misbehave are those of the tests
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the environments that misbehave are those of the tests
 
 from palestra.agents.agent import Persona
 from palestra.agents.formats import Plain
@@ -47,6 +46,7 @@ from palestra.types import Sampling, Task
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
 
+ROOT = Path(__file__).parents[1]
 HANGS = {"sleeps": "sleep 600", "computes": "backtrack", "is deaf": "ignore_signals"}
 """What an environment may do, and the action that makes `Obedient` do it."""
 BUSY = "another program computes"
