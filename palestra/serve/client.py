@@ -204,13 +204,19 @@ class RemoteHandle:
             except SessionGone:
                 self._give_up_seat()
         began = time.monotonic()
-        seat = await self._servers.open(self._timeout_s)
-        self._seat, self._key = seat, 0
+        await self._open_seat()
         self.seconds += time.monotonic() - began
-        if self._is_closed:  # meanwhile
-            await self._close_seat()
-        self._check_open()
         return await self._reset(task)
+
+    async def _open_seat(self) -> None:
+        self._servers.join()  # the handle may be closed meanwhile, and it must be possible to give the seat back
+        try:
+            self._seat, self._key = await self._servers.open(self._timeout_s), 0
+            if self._is_closed:
+                await self._close_seat()
+        finally:
+            await self._servers.leave()
+        self._check_open()
 
     async def _reset(self, task: Task) -> str:
         self._key += 1

@@ -97,6 +97,21 @@ def test_a_handle_that_is_closed_opens_nothing(tally):
     assert len(tally.server.sessions) == 0
 
 
+def test_a_handle_that_is_closed_while_it_opens_a_session_keeps_none():
+    with running(OBEDIENT, isolation="process", options={"start_s": 1.0}) as server:
+
+        async def scenario():
+            handle = RemoteHandle(Servers([server.url("obedient")]), 5.0)
+            resetting = asyncio.create_task(handle.reset(OBEDIENT_TASK))
+            await asyncio.sleep(0.3)
+            await handle.close()
+            with pytest.raises(EnvFault, match="the handle was closed"):
+                await resetting
+            return len(server.server.sessions), len(asyncio.all_tasks())
+
+        assert asyncio.run(scenario()) == (0, 1)
+
+
 # connections
 
 
