@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -124,6 +125,18 @@ def test_a_server_that_cannot_close_is_left_alone():
         env = AgentGym(url, "babyai")
         env.reset(env.tasks("train")[0])
         env.close()
+
+
+def test_a_server_that_hangs_is_not_waited_for_to_close(monkeypatch):
+    monkeypatch.setattr("palestra.envs.agentgym.CLOSE_S", 0.3, raising=False)
+    stand_in = StandIn("babyai")
+    with running(stand_in.app) as url:
+        env = AgentGym(url, "babyai")
+        env.reset(env.tasks("train")[0])
+        stand_in.fault = "hang at close"
+        began = time.monotonic()
+        env.close()
+        assert time.monotonic() - began < 5
 
 
 def test_their_lists_of_tasks(tmp_path):
