@@ -56,7 +56,7 @@ class StandIn:
         self.closed: list[int] = []
         self.paths: list[str] = []
         self.fault = ""
-        """error | 500 | hang | nonsense | no fields | number as text: for all that is not /create."""
+        """error | 500 | hang | nonsense | no fields | number as text: for /reset and /step. hang at close: for /close."""
         self.app = web.Application()
         for path in ("/create", "/reset", "/step", *(["/close"] if can_close else [])):
             self.app.router.add_post(path, self.answer)
@@ -66,6 +66,8 @@ class StandIn:
         body = await request.json() if request.can_read_body else {}
         if self.fault and request.path in ("/reset", "/step"):
             return await self.fail()
+        if self.fault == "hang at close":
+            await asyncio.sleep(20)
         try:
             return web.json_response(getattr(self, request.path[1:])(body))
         except Exception as error:

@@ -16,6 +16,8 @@ from palestra.registry import nearest
 from palestra.types import Step, Task
 
 ANSWER_BYTES = 8 * 1024 * 1024
+CLOSE_S = 5.0
+"""How long a server may take to let go of a session. One that hangs has cost `timeout_s` already."""
 
 INSTRUCTIONS = {
     "textcraft": """\
@@ -116,7 +118,7 @@ class AgentGym(Environment):
         session, self._session = self._session, None
         if session is not None:
             try:
-                self.server.post("/close", {self.dialect.session: session})
+                self.server.post("/close", {self.dialect.session: session}, most_s=CLOSE_S)
             except ServerError:
                 return
 
@@ -155,16 +157,20 @@ class Server:
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
             raise ValueError(f"agentgym: url is {url!r}; it must be such as http://127.0.0.1:8000")
         self.url, self.timeout_s = url.rstrip("/"), timeout_s
-        self._address = (parts.hostname, parts.port)
+        self._address = (parts.hostname, port)
         self._folder = parts.path.rstrip("/")
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
+    def post(self, path: str, body: dict[str, Any], *, most_s: float = math.inf) -> Any:
         """The decoded answer. An error is one whatever its status: these servers tell most of them with 200."""
-        connection = self._kind(*self._address, timeout=self.timeout_s)
+        connection = self._kind(*self._address, timeout=min(self.timeout_s, most_s))
         try:
             connection.request("POST", self._folder + path, json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()

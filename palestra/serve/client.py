@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -34,7 +35,10 @@ from palestra.types import Step, Task
 SEAT_WAIT_S = 600.0
 """How long an episode waits while all servers are full."""
 OTHERS_S = 5.0
-"""How long one server of several may be silent before the next is asked for a seat."""
+"""How long one server of several may be away before the next is asked for a seat."""
+ASK_AGAIN_S = 10.0
+"""A server that was full or away is asked again after so long, though others have seats."""
+CLOSE_S = 5.0
 UNKNOWN_SEATS = 1 << 30
 
 
@@ -51,7 +55,16 @@ class Seats:
         self.connection = Connection(self.address, headers={"Authorization": f"Bearer {token}"} if token else {})
         self.keeper = Keeper(Http(self.address, token))
         self.free = UNKNOWN_SEATS
+        """As far as is known; 0 where it did not give one."""
         self.asked = 0
+        """Seats that were asked for and not given yet."""
+        self.asked_at = 0.0
+
+    @property
+    def room(self) -> int:
+        """Seats to be had. A server that gave none is asked again after a while, by one episode and not by all: it may be in vain."""
+        is_unknown = self.free == 0 and time.monotonic() - self.asked_at > ASK_AGAIN_S
+        return (UNKNOWN_SEATS if is_unknown else self.free) - self.asked
 
 
 class Seat(NamedTuple):
@@ -80,9 +93,9 @@ class Servers:
         until, delay = time.monotonic() + SEAT_WAIT_S, 0.1
         while True:
             refusals: list[Exception] = []
-            for server in sorted(self.servers, key=lambda server: server.asked - server.free):
+            for server in sorted(self.servers, key=lambda server: -server.room):
                 try:
-                    return await self._ask(server, timeout_s if len(self.servers) == 1 else OTHERS_S)
+                    return await self._ask(server, timeout_s)
                 except (WireError, EnvFault) as error:
                     refusals.append(error)
             is_full = any(isinstance(error, WireError) and error.code in ("busy", "stopping") for error in refusals)
@@ -92,9 +105,11 @@ class Servers:
             delay = min(2 * delay, 2.0)
 
     async def _ask(self, server: Seats, timeout_s: float) -> Seat:
-        server.asked += 1
+        server.asked, server.asked_at = server.asked + 1, time.monotonic()
+        call = Open(env=server.env, key=secrets.token_urlsafe(12))
+        away_s = OTHERS_S if len(self.servers) > 1 else None
         try:
-            opened: Opened = await server.connection.call(Open(env=server.env), Opened, timeout_s=timeout_s)
+            opened: Opened = await server.connection.call(call, Opened, timeout_s=timeout_s, away_s=away_s)
         except (WireError, EnvFault):
             server.free = 0
             raise
@@ -161,8 +176,7 @@ class RemotePool:
         return handle
 
     async def close(self) -> None:
-        for handle in list(self._handles):
-            await handle.close()
+        await asyncio.gather(*(handle.close() for handle in list(self._handles)))
 
 
 class RemoteHandle:
@@ -183,16 +197,26 @@ class RemoteHandle:
         return self.deadline_s + PATIENCE_S
 
     async def reset(self, task: Task) -> str:
+        self._check_open()
         if self._seat is not None:
             try:
                 return await self._reset(task)
             except SessionGone:
                 self._give_up_seat()
         began = time.monotonic()
-        self._seat = await self._servers.open(self._timeout_s)
-        self._key = 0
+        await self._open_seat()
         self.seconds += time.monotonic() - began
         return await self._reset(task)
+
+    async def _open_seat(self) -> None:
+        self._servers.join()  # the handle may be closed meanwhile, and it must be possible to give the seat back
+        try:
+            self._seat, self._key = await self._servers.open(self._timeout_s), 0
+            if self._is_closed:
+                await self._close_seat()
+        finally:
+            await self._servers.leave()
+        self._check_open()
 
     async def _reset(self, task: Task) -> str:
         self._key += 1
@@ -218,16 +242,27 @@ class RemoteHandle:
             return
         self._is_closed = True
         try:
-            if self._seat is not None:
-                seat = self._give_up_seat()
-                await seat.server.connection.call(Close(session=seat.session), Any, timeout_s=OTHERS_S)
-        except (WireError, EnvFault):
-            pass  # its lease ends it
+            await self._close_seat()
         finally:
             await self._servers.leave()
 
+    async def _close_seat(self) -> None:
+        if self._seat is None:
+            return
+        seat = self._give_up_seat()
+        try:
+            await seat.server.connection.call(Close(session=seat.session), Any, timeout_s=CLOSE_S)
+            seat.server.free += 1
+        except (WireError, EnvFault):
+            return  # its lease ends it
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EnvFault("the handle was closed")
+
     @property
     def _session(self) -> str:
+        self._check_open()
         if self._seat is None:
             raise EnvFault("the session was not reset")
         return self._seat.session

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 30.0
 """How long a server may be gone before the calls to it end as faults."""
 HEARTBEAT_S = 20.0
+HANDSHAKE_S = 10.0
 FINAL = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
 """Refusals of the connection that will not pass."""
 
@@ -41,10 +42,13 @@ class Connection:
         self._unsent: list[msgspec.Raw] = []
         self._something = asyncio.Event()
         self._last_id = 0
-        self._heard = False
+        self._is_up = self._heard = False
 
-    async def call(self, call: AnyCall, kind: Any, *, timeout_s: float) -> Any:
-        """The result. Raises WireError for a refusal, EnvTimeout without an answer, EnvFault where the server stays away."""
+    async def call(self, call: AnyCall, kind: Any, *, timeout_s: float, away_s: float | None = None) -> Any:
+        """The result. Raises WireError for a refusal, EnvTimeout without an answer, EnvFault where the server stays away.
+
+        `away_s`: how long it may, where that is less than the connection's own patience.
+        """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a run may go through several event loops, one after the other
             self._loop, self._runner, self._waiting, self._unsent, self._something = loop, None, {}, [], asyncio.Event()
@@ -55,6 +59,8 @@ class Connection:
         self._waiting[call.id] = (encoded, future)
         self._unsent.append(encoded)
         self._something.set()
+        if away_s is not None:
+            loop.call_later(away_s, self._give_up_unless_up, future)
         if self._runner is None or self._runner.done():
             self._runner = loop.create_task(self._run())
         try:
@@ -81,24 +87,25 @@ class Connection:
         return encoded
 
     async def close(self) -> None:
-        if self._runner is not None and self._loop is asyncio.get_running_loop():
-            self._runner.cancel()
-            await asyncio.wait([self._runner])
-        self._runner = None
+        runner, self._runner = self._runner, None  # now: a call that comes while this one is being closed needs another
+        if runner is not None and self._loop is asyncio.get_running_loop():
+            self._give_up(f"the connection to {self.address} was closed")
+            runner.cancel()
+            await asyncio.wait([runner])
 
     async def _run(self) -> None:
         """Connect, and again while anybody waits for an answer."""
         loop = asyncio.get_running_loop()
         connector = aiohttp.UnixConnector(self._unix_path) if self._unix_path else None
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=HANDSHAKE_S)
         async with aiohttp.ClientSession(headers=self._headers, connector=connector, timeout=timeout) as http:
             gone_since, delay = loop.time(), 0.02
             while True:
-                self._heard = False
+                self._heard, began = False, loop.time()
                 trouble = await self._connect(http)
                 if isinstance(trouble, Error):
                     break
-                if self._heard:
+                if self._heard or loop.time() - began > HEARTBEAT_S:  # it was there, if only to answer heartbeats
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
                     break
@@ -109,6 +116,10 @@ class Connection:
                 delay = min(2 * delay, 1.0)
             self._runner = None  # now, not when all is closed: a call that comes meanwhile needs another
             self._give_up(trouble)
+
+    def _give_up_unless_up(self, future: asyncio.Future[RawAnswer]) -> None:
+        if not self._is_up and not future.done():
+            future.set_exception(EnvFault(f"{self.address} cannot be reached"))
 
     def _give_up(self, trouble: Error | str) -> None:
         """Whoever waits is told, each by an exception of its own: a refusal, or a fault."""
@@ -132,7 +143,7 @@ class Connection:
             return str(error) or type(error).__name__
 
     async def _talk(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._unsent = [encoded for encoded, _ in self._waiting.values()]
+        self._is_up, self._unsent = True, [encoded for encoded, _ in self._waiting.values()]
         self._something.set()
         writer = asyncio.create_task(self._write(socket))
         try:
@@ -140,6 +151,7 @@ class Connection:
                 if message.type is aiohttp.WSMsgType.BINARY:
                     self._take(message.data)
         finally:
+            self._is_up = False
             writer.cancel()
 
     def _take(self, frame: bytes) -> None:

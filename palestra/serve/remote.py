@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from functools import lru_cache
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -33,6 +35,9 @@ from palestra.types import Step, Task
 CONNECT_S = 5.0
 ANSWER_S = 120.0
 PATIENCE_S = 15.0
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Without the proxies that the machine may have for the web: the stream goes without them too."""
 
 
 class Unreachable(Exception):
@@ -78,13 +83,12 @@ class Http:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         request = urllib.request.Request(self.address + path, data, headers, method=method)  # noqa: S310  http or https by `is_url`
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as response:  # noqa: S310
-                content = response.read()
-        except urllib.error.HTTPError as error:
-            raise self._refusal(error.code, error.read()) from None
-        except (OSError, ValueError) as error:
+            status, content = _exchange(request, timeout_s)
+        except (OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Unreachable(f"no environment server answers at {self.address}: {reason}") from error
+        if status >= 400:
+            raise self._refusal(status, content)
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.DecodeError as error:
@@ -100,6 +104,16 @@ class Http:
         if error.code not in STATUS or error.code == "stopping":
             return Unreachable(f"{self.address}: {error.message}")
         return WireError(error.code, error.message)
+
+
+def _exchange(request: urllib.request.Request, timeout_s: float) -> tuple[int, bytes]:
+    """The status and the body of the answer, whole, whether it is a refusal or not."""
+    try:
+        with _opener.open(request, timeout=timeout_s) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read()
 
 
 @lru_cache
@@ -155,7 +169,8 @@ class RemoteEnvironment(Environment):
                 if error.code == "bad_request":
                     raise
             self.close()
-        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, {"env": self.name}, patience_s=PATIENCE_S)
+        body = {"env": self.name, "key": secrets.token_urlsafe(12)}
+        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, body, patience_s=PATIENCE_S)
         self._session, self._key = opened.session, 0
         return self._reset(task)
 
@@ -186,4 +201,6 @@ class RemoteEnvironment(Environment):
                 return  # its lease ends it
 
     def _call(self, name: str, kind: Any, body: Any = None) -> Any:
+        if not self._session:
+            raise RuntimeError(f"{self.name}: call reset(task) before this")
         return self._http.ask("POST", f"/v1/sessions/{self._session}/{name}", kind, body, patience_s=PATIENCE_S)

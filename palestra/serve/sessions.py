@@ -48,8 +48,8 @@ REMEMBERED = 2000
 class Session:
     """One client's environment. Its calls run one at a time, in the order in which they came."""
 
-    def __init__(self, number: int, env: str, caller: str, handle: EnvHandle, lease_s: float) -> None:
-        self.number, self.env, self.caller, self.handle, self.lease_s = number, env, caller, handle, lease_s
+    def __init__(self, number: int, call: Open, caller: str, handle: EnvHandle, lease_s: float) -> None:
+        self.number, self.env, self.caller, self.key, self.handle, self.lease_s = number, call.env, caller, call.key, handle, lease_s
         self.secret = secrets.token_urlsafe(16)
         self.holds_seat = True
         self.expires = 0.0
@@ -83,6 +83,8 @@ class Sessions:
         self.accepts_new = True
         self.expired_total = 0
         self._sessions: dict[int, Session] = {}
+        self._keyed: dict[tuple[str, str, str | None], asyncio.Task[Opened]] = {}
+        """What was answered, or is going to be, to those who opened a session with a key: by caller, environment and key."""
         self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._seats = 0
         self._opened = 0
@@ -97,7 +99,7 @@ class Sessions:
     async def answer(self, call: AnyCall, caller: str) -> Any:
         """The result of a call, or a `WireError`."""
         if isinstance(call, Open):
-            return await self.open(call.env, caller, call.lease_s or self.lease_s)
+            return await self.open(call, caller)
         session = self._find(call, caller)
         if session.calls >= WAITING_CALLS:
             raise WireError("busy", f"{WAITING_CALLS} calls of this session are waiting already")
@@ -109,13 +111,27 @@ class Sessions:
             session.calls -= 1
             session.expires = self.clock() + session.lease_s
 
-    async def open(self, env: str, caller: str, lease_s: float) -> Opened:
+    async def open(self, call: Open, caller: str) -> Opened:
+        if call.key is None:
+            return await self._open(call, caller)
+        place = (caller, call.env, call.key)
+        opening = self._keyed.get(place)
+        if opening is None:
+            opening = self._keyed[place] = asyncio.create_task(self._open(call, caller))
+        try:
+            return await asyncio.shield(opening)
+        except Exception:
+            self._keyed.pop(place, None)
+            raise
+
+    async def _open(self, call: Open, caller: str) -> Opened:
+        env, lease_s = call.env, call.lease_s or self.lease_s
         if not self.accepts_new:
             raise WireError("stopping", "this server is being stopped")
         if env not in self.pools:
             raise WireError("not_found", f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}")
         handle = await self._seated(env)
-        session = Session(self._opened, env, caller, handle, lease_s)
+        session = Session(self._opened, call, caller, handle, lease_s)
         self._opened += 1
         session.expires = self.clock() + lease_s
         self._sessions[session.number] = session
@@ -157,7 +173,7 @@ class Sessions:
         if session.number not in self._sessions:  # closed while this call was waiting
             raise WireError("not_found", "there is no such session")
         if isinstance(call, Close):
-            del self._sessions[session.number]
+            self._forget(session)
             await self._let_go(session)
             return Done()
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
@@ -238,12 +254,16 @@ class Sessions:
             self._seats -= 1
             await session.handle.close()
 
+    def _forget(self, session: Session) -> None:
+        del self._sessions[session.number]
+        self._keyed.pop((session.caller, session.env, session.key), None)
+
     async def sweep(self) -> None:
         """Close the sessions whose lease has run out; one whose call is being answered lives."""
         now = self.clock()
         late = [session for session in self._sessions.values() if session.expires < now and not session.calls]
         for session in late:
-            del self._sessions[session.number]
+            self._forget(session)
             self._expired[session.number] = (session.secret, session.caller)
             while len(self._expired) > REMEMBERED:
                 self._expired.popitem(last=False)
@@ -254,7 +274,7 @@ class Sessions:
             log.info("expired", extra={"fields": {"sessions": len(late)}})
 
     async def close(self) -> None:
-        sessions, self._sessions = list(self._sessions.values()), {}
+        sessions, self._sessions, self._keyed = list(self._sessions.values()), {}, {}
         for session in sessions:
             await self._let_go(session)
 

@@ -69,7 +69,11 @@ class Call(Struct, tag_field="call", tag=str.lower, forbid_unknown_fields=True, 
 
 
 class Open(Call):
+    """The same key again gives the same session, while it lives: a client that lost the answer gets it back."""
+
     env: str
+    key: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    """Random: whoever knows it has the session."""
     lease_s: Annotated[float, Meta(gt=0, le=LONGEST_LEASE_S)] | None = None
     """Where not set: the server's own. For clients that cannot renew while their model learns."""
 

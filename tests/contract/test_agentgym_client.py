@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -126,6 +127,18 @@ def test_a_server_that_cannot_close_is_left_alone():
         env.close()
 
 
+def test_a_server_that_hangs_is_not_waited_for_to_close(monkeypatch):
+    monkeypatch.setattr("palestra.envs.agentgym.CLOSE_S", 0.3, raising=False)
+    stand_in = StandIn("babyai")
+    with running(stand_in.app) as url:
+        env = AgentGym(url, "babyai")
+        env.reset(env.tasks("train")[0])
+        stand_in.fault = "hang at close"
+        began = time.monotonic()
+        env.close()
+        assert time.monotonic() - began < 5
+
+
 def test_their_lists_of_tasks(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps([{"item_id": f"babyai_{number}"} for number in (7, 40, 7)]))
     env = AgentGym(env="babyai", train=str(tmp_path / "train.json"), test=3)
@@ -139,6 +152,7 @@ def test_their_lists_of_tasks(tmp_path):
     [
         ({"env": "textcraf"}, "did you mean 'textcraft'"),
         ({"url": "127.0.0.1:8000"}, "must be such as http://127.0.0.1:8000"),
+        ({"url": "http://127.0.0.1:80000"}, "url is 'http://127.0.0.1:80000'; it must be such as"),
         ({"train": -1}, "train is -1; it must be at least 0"),
         ({"timeout_s": 0}, "timeout_s is 0; it must be more than 0"),
         ({"train": "nowhere.json"}, "cannot be read: No such file"),

@@ -164,6 +164,32 @@ def test_a_repeated_key_gives_the_stored_answer_and_does_not_act_again(tally):
     assert tally.ask("POST", f"{path}/step", {"action": "b", "key": 3})[1]["observation"] == "2 b"
 
 
+def test_a_session_that_is_opened_twice_with_one_key_is_one_session():
+    with running(TALLY, ECHO, capacity=3, tokens=("anna", "ben")) as server:
+
+        def opened(caller="anna", **body):
+            return server.ask("POST", "/v1/sessions", body, Authorization=f"Bearer {caller}")[1].get("session")
+
+        mine = opened(env="tally", key="k")
+        assert opened(env="tally", key="k") == mine
+        others = [opened("ben", env="tally", key="k"), opened(env="echo", key="k")]
+        assert len({mine, *others}) == 3
+        assert opened(env="tally", key="l") is None  # full
+        server.ask("DELETE", f"/v1/sessions/{mine}", Authorization="Bearer anna")
+        again = opened(env="tally", key="l")
+        assert again is not None
+        assert again not in (mine, *others)
+        assert opened(env="tally", key="k") is None  # its session is gone, and so is what was known of it
+        assert len(server.server.sessions) == 3
+
+
+def test_a_session_that_is_being_opened_is_not_opened_again():
+    with running("tests.fault.environments:Obedient", isolation="process", options={"start_s": 0.5}) as server:
+        calls = [{"call": "open", "id": number, "env": "obedient", "key": "k"} for number in (1, 2)]
+        assert len({answer["result"]["session"] for answer in exchanged(server, calls)}) == 1
+        assert len(server.server.sessions) == 1
+
+
 @pytest.mark.parametrize(
     ("call", "body"),
     [

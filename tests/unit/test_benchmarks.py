@@ -58,6 +58,21 @@ def test_no_step_is_lost_or_mixed_up_between_many_sessions(tmp_path):
     assert len(printed.splitlines()) == 3
 
 
+def test_what_breaks_is_accounted_for(tmp_path):
+    printed = run("env_faults.py", "--small", "--json", tmp_path / "faults.json")
+    results = json.loads((tmp_path / "faults.json").read_text())
+    for name, episodes in (("killed_workers", 40), ("killed_server", 60)):
+        counts = results[name]
+        assert counts["ok"] + counts["retried"] + counts["faulted"] == counts["episodes"] == episodes
+        assert counts["retried"] + counts["faulted"] == counts["hit"] > 0
+        assert (counts["scored_faults"], counts["unsolved"], counts["kinds"]) == (0, 0, ["env_fault"])
+    assert results["killed_workers"]["kills"] >= 2
+    assert set(results["hanging"]["late_s_max"]) == {"sleeps", "computes", "is deaf"}
+    assert [(row["transport"], row["lost_or_repeated"]) for row in results["bad_line"]] == [("stream", 0), ("http", 0)]
+    assert sum(row["resets"] + row["unavailable"] for row in results["bad_line"]) > 0
+    assert len(printed.splitlines()) == 7
+
+
 WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 
