@@ -249,6 +249,8 @@ class SaveSettings(Settings):
     """Training steps between checkpoints; the last step always has one."""
     keep: PositiveInt = 2
     """Checkpoints that are kept, the newest ones."""
+    learnt: bool = True
+    """Keep what training made of each token: advantage, the learner's log-prob and entropy (`learnt/` in the run folder)."""
 
 
 class Config(Settings):

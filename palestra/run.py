@@ -16,6 +16,7 @@ from palestra import config as configs
 from palestra.carry import Begun
 from palestra.config import Config, ConfigError
 from palestra.horizon import Progress
+from palestra.learnt import LearntEpisode
 from palestra.types import Trajectory
 
 FORMAT = 1
@@ -113,6 +114,12 @@ class Run:
         path.parent.mkdir(exist_ok=True)
         _replace(path, b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
 
+    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
+        """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
+        path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
@@ -123,8 +130,8 @@ class Run:
         """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
         rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
         _replace(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        for path in (self.folder / "trajectories").glob("step-*.jsonl"):
-            if int(path.stem[5:]) > step:
+        for path in self.folder.glob("*/step-*.jsonl"):
+            if path.parent.name in ("trajectories", "learnt") and int(path.stem[5:]) > step:
                 path.unlink()
 
 
