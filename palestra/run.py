@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,6 +41,13 @@ class State:
         return Progress(self.step, self.success.get(env, ()))
 
 
+class Watcher(Protocol):
+    """Is told what goes into a run folder. It must neither raise nor take its time."""
+
+    def row(self, row: dict[str, Any]) -> None: ...
+    def result(self, name: str, result: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class Run:
     """A folder on disk and the configuration in it."""
@@ -49,6 +56,7 @@ class Run:
     config: Config
     seconds: dict[str, float] = field(default_factory=dict)
     """What `timed` has measured since the last `log`."""
+    watchers: list[Watcher] = field(default_factory=list)
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
@@ -97,6 +105,8 @@ class Run:
         self.seconds.clear()
         with (self.folder / "metrics.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+        for watcher in self.watchers:
+            watcher.row(row)
         return row
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -124,6 +134,8 @@ class Run:
         path = self.folder / "eval" / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        for watcher in self.watchers:
+            watcher.result(name, result)
         return path
 
     def rewind(self, step: int) -> None:

@@ -17,6 +17,7 @@ from palestra.experience import experience_of, horizon_of
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
 from palestra.run import Run, State, state_from_dict, state_to_dict
+from palestra.track import tracked
 from palestra.types import Group
 from palestra.warm_start import warm_start
 
@@ -156,11 +157,12 @@ def run_training(run: Run, display: Display) -> dict[str, Any]:
     parts = assemble(run.config)
     try:
         state = resume(run, parts)
-        if state is None:
-            state = begin(run, parts, display)
-        else:
-            display.note(f"resumed after step {state.step}")
-        state = train(run, parts, state, display)
-        return measure(run, parts, state, "final", run.config.eval.tasks, display)
+        with tracked(run, since=-1 if state is None else state.step):
+            if state is None:
+                state = begin(run, parts, display)
+            else:
+                display.note(f"resumed after step {state.step}")
+            state = train(run, parts, state, display)
+            return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:
         parts.close()
