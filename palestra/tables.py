@@ -19,7 +19,7 @@ class Table:
 
 def markdown_text(text: str) -> str:
     """On one line, and with nothing in it that Markdown or HTML would take for its own."""
-    for mark, harmless in {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "`": "&#96;", "[": "&#91;", "*": "&#42;"}.items():
+    for mark, harmless in {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "`": "&#96;", "](": "]&#40;"}.items():
         text = text.replace(mark, harmless)
     return " ".join(text.split())
 
