@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra import cli_env
+from palestra import cli_env, cli_report
 from palestra.printing import as_json, fail, print_json, print_result
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(run=_eval, takes_settings=True)
     _add_replay(commands)
     _add_doctor(commands)
+    cli_report.add(commands)
 
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
     actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)

@@ -24,7 +24,7 @@ def plot_run(run: Run) -> Path | None:
     figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
     envs = sorted({name.split("/")[1] for row in played for name in row if name.startswith("env/")})
     if not envs:
-        _draw_stages(axes, played)
+        draw_stages(axes, played)
         _draw_evals(axes, rows, "eval", "held-out tasks, full horizon (95%)", "tab:red")
     if not played:
         _draw_loss(axes, rows)
@@ -50,7 +50,7 @@ def _draw_success(axes: Any, rows: list[dict[str, Any]], name: str, label: str, 
         return
     steps, values = [row["step"] for row in rows], [row[name] for row in rows]
     axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-    axes.plot(steps, _smoothed(values), color=colour, label=label)
+    axes.plot(steps, smoothed(values), color=colour, label=label)
 
 
 def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
@@ -61,12 +61,16 @@ def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
     beside.set_ylabel("loss (grey)")
 
 
-def _draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
-    """A band for each horizon, with its turns written on top."""
+def draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
+    """A band for each horizon, with its turns written on top where there is room."""
+    length = steps[-1]["step"] - steps[0]["step"] + 1 if steps else 0
     for number, (horizon, members) in enumerate(groupby(steps, key=lambda row: row["horizon"])):
         stretch = [row["step"] for row in members]
         axes.axvspan(stretch[0] - 0.5, stretch[-1] + 0.5, color="tab:orange", alpha=0.06 + 0.06 * (number % 2), linewidth=0)
-        axes.text((stretch[0] + stretch[-1]) / 2, 0.985, f"{horizon} turns", ha="center", va="top", fontsize=9, color="saddlebrown")
+        if len(stretch) >= length / 10:
+            place = ((stretch[0] + stretch[-1]) / 2, 0.97)
+            style = {"ha": "center", "va": "top", "fontsize": 9, "color": "saddlebrown"}
+            axes.text(*place, f"{horizon:g} turns", transform=axes.get_xaxis_transform(), **style)
 
 
 def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, colour: str) -> None:
@@ -84,7 +88,7 @@ def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, co
             axes.annotate(text, place, xytext=(8, 4 if value < 0.05 else -4), **style)
 
 
-def _smoothed(values: list[float], share: float = 0.8) -> list[float]:
+def smoothed(values: list[float], share: float = 0.8) -> list[float]:
     smooth: list[float] = []
     for value in values:
         smooth.append(share * smooth[-1] + (1 - share) * value if smooth else value)

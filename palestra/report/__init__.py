@@ -1,0 +1,1 @@
+"""Reports: what runs came to, for people, as one page without scripts, as Markdown, as pictures and as numbers."""

@@ -1,0 +1,128 @@
+"""Runs side by side: those that differ only in the seed are one group, and groups are compared with intervals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from palestra.report.read import Record
+from palestra.tables import scores
+
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
+"""Student's t of a two-sided interval of 95%, for 1 to 16 degrees of freedom."""
+Z = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    runs: int
+    """1: the interval is over the tasks of one run; more: over runs."""
+    variance: float = 0.0
+    """Of the mean, over runs."""
+
+    def within(self, low: float, high: float) -> Estimate:
+        return Estimate(self.mean, max(self.low, low), min(self.high, high), self.runs, self.variance)
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs whose configurations differ in nothing but the seed."""
+
+    name: str
+    runs: list[Record]
+
+    def finals(self) -> dict[tuple[str, str], Estimate]:
+        """Held-out success of the last evaluation, by environment and category ("" for all tasks)."""
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for run in self.runs:
+            for env, _, category, score in scores(run.last_eval) if run.last_eval else ():
+                found.setdefault((env, category), []).append(score)
+        return {place: _of_scores(own) for place, own in found.items()}
+
+
+def _of_scores(found: list[dict[str, Any]]) -> Estimate:
+    if len(found) == 1:
+        low, high = found[0]["success_interval"]
+        return Estimate(found[0]["success"], low, high, 1)
+    return over_runs([score["success"] for score in found]).within(0.0, 1.0)
+
+
+def student(freedom: float) -> float:
+    """The quantile for a 95% interval; between whole degrees of freedom the lower one, which is the wider."""
+    if freedom < 1:
+        return math.inf
+    if freedom <= len(T_95):
+        return T_95[int(freedom) - 1]
+    n, z = freedom, Z  # Cornish and Fisher's expansion: right to 1e-3 from here on
+    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+
+
+def over_runs(values: Sequence[float]) -> Estimate:
+    """Mean and t-interval; without an interval (infinite) where there is only one."""
+    n = len(values)
+    mean = sum(values) / n
+    variance = sum((value - mean) ** 2 for value in values) / (n - 1) / n if n > 1 else math.inf
+    half = student(n - 1) * math.sqrt(variance) if n > 1 else math.inf
+    return Estimate(mean, mean - half, mean + half, n, variance)
+
+
+def difference(one: Estimate, other: Estimate) -> Estimate:
+    """`one` less `other`: Welch's interval over runs, where both have several; else from the two intervals (Newcombe's method 10)."""
+    gap = one.mean - other.mean
+    if one.runs > 1 and other.runs > 1:
+        variance = one.variance + other.variance
+        if variance == 0:
+            return Estimate(gap, gap, gap, min(one.runs, other.runs))
+        freedom = variance**2 / (one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1))
+        half = student(freedom) * math.sqrt(variance)
+        return Estimate(gap, gap - half, gap + half, min(one.runs, other.runs), variance)
+    low = gap - math.hypot(one.mean - one.low, other.high - other.mean)
+    high = gap + math.hypot(one.high - one.mean, other.mean - other.low)
+    return Estimate(gap, low, high, 1)
+
+
+def groups_of(runs: list[Record]) -> list[RunGroup]:
+    """In the order in which they are first seen, each with a name of its own."""
+    alike: dict[str, list[Record]] = {}
+    for run in runs:
+        alike.setdefault(repr(_identity(run)), []).append(run)
+    groups: list[RunGroup] = []
+    for members in alike.values():
+        name = _common_name([run.name for run in members])
+        taken = sum(re.fullmatch(rf"{re.escape(name)}( \(\d+\))?", group.name) is not None for group in groups)
+        groups.append(RunGroup(f"{name} ({taken + 1})" if taken else name, members))
+    return groups
+
+
+def differing(groups: list[RunGroup]) -> list[tuple[str, list[str]]]:
+    """The settings in which groups differ, with each group's value."""
+    trees = [dict(_identity(group.runs[0])) for group in groups]
+    names = sorted({name for tree in trees for name in tree})
+    rows = [(name, [str(tree.get(name, "-")) for tree in trees]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def _identity(run: Record) -> list[tuple[str, Any]]:
+    """All settings but the seed, and whom it was reported to."""
+    return sorted(_flat({name: value for name, value in run.config.items() if name not in ("seed", "track")}))
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _common_name(names: list[str]) -> str:
+    """What the folders of a group are called, without the seed or the time at the end."""
+    return names[0] if len(names) == 1 else re.sub(r"([-_. ]*(seed)?[-_. ]*\d+)+$", "", names[0]) or names[0]
