@@ -22,12 +22,19 @@ def add_view(commands: Any) -> None:
     view.add_argument("--token-env", metavar="VAR", help=f"the variable with the tokens (default: {TOKEN_VARIABLE})")
     view.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a further name that this server is called by")
     view.add_argument("--no-open", action="store_true", help="only print the address")
+    view.add_argument("--bundle", type=Path, metavar="OUT", help="write the page and its data into this folder, to be hosted anywhere")
+    view.add_argument("--episodes", type=int, metavar="N", help="with --bundle: the newest N of training and of evaluations of a run")
     view.set_defaults(run=run_view, takes_settings=False)
 
 
 def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     folders = run_folders(known.runs)
-    _serve(known, folders)
+    if known.episodes is not None and (known.bundle is None or known.episodes < 1):
+        fail(f"--episodes {known.episodes}: " + ("expected a positive number" if known.bundle else "means something only with --bundle"))
+    if known.bundle is None:
+        _serve(known, folders)
+    else:
+        _bundle(known, folders)
 
 
 def run_folders(paths: list[Path]) -> list[Path]:
@@ -46,6 +53,7 @@ def run_folders(paths: list[Path]) -> list[Path]:
 def _serve(known: argparse.Namespace, folders: list[Path]) -> None:
     import asyncio
     import os
+    import threading
     import webbrowser
 
     from palestra.view.answers import Answers
@@ -62,9 +70,24 @@ def _serve(known: argparse.Namespace, folders: list[Path]) -> None:
         url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
         print(f"{len(folders)} run{'s' if len(folders) > 1 else ''} at {url}" + (f"?token=${variable}" if tokens else ""), flush=True)
         if not known.no_open:
-            webbrowser.open(url + (f"?token={tokens[0]}" if tokens else ""))
+            address = url + (f"?token={tokens[0]}" if tokens else "")
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:
         asyncio.run(serve(app, known.host, known.port, ready))
     except OSError as error:
         fail(f"--port {known.port}: {error.strerror or error}")
+
+
+def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:
+    from palestra.view.answers import Answers
+    from palestra.view.bundle import BundleError, write_bundle
+
+    def written(folder: Path, episodes: int) -> None:
+        print(f"{folder}: {episodes:,} episodes", flush=True)
+
+    try:
+        write_bundle(Answers(folders, live=False), known.bundle, episodes=known.episodes, on_run=written)
+    except BundleError as error:
+        fail(str(error))
+    print(f"look at it by: python -m http.server --bind 127.0.0.1 --directory {known.bundle}")

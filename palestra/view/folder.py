@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ class RunFolder:
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
             "steps": tree.get("steps") if isinstance(tree.get("steps"), int) else None,
             "done": max((row["step"] for row in rows), default=0),
-            "is_over": any(row.get("phase") == "final" for row in rows),
+            "is_over": is_over(rows),
         }
 
     def about(self) -> dict[str, Any]:
@@ -175,6 +176,11 @@ def read_tail(path: Path) -> str:
     return "\n".join(text.splitlines()[-LOG_LINES:])
 
 
+def is_over(rows: list[dict[str, Any]]) -> bool:
+    """Whether the final evaluation was made."""
+    return any(row.get("phase") == "final" for row in reversed(rows))
+
+
 def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Stretches of training steps with the same stage and horizon."""
     played = [row for row in rows if "horizon" in row]
@@ -204,10 +210,10 @@ def without_time(name: str) -> str:
 
 def group_names(folders: list[RunFolder]) -> list[str]:
     """One for each run: runs whose configurations differ in nothing but the seed have the same."""
-    members: dict[bytes, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for number, folder in enumerate(folders):
         _, tree, _ = folder.config()
-        key = repr(sorted((name, repr(value)) for name, value in tree.items() if name != "seed")).encode() if tree else str(number).encode()
+        key = json.dumps(tree | {"seed": 0}, sort_keys=True, default=str) if tree else str(number)
         members.setdefault(key, []).append(number)
     names = [""] * len(folders)
     taken: dict[str, int] = {}
