@@ -75,8 +75,8 @@ def _serve(known: argparse.Namespace, folders: list[Path]) -> None:
 
     try:
         asyncio.run(serve(app, known.host, known.port, ready))
-    except OSError as error:
-        fail(f"--port {known.port}: {error.strerror or error}")
+    except (OSError, OverflowError) as error:
+        fail(f"--host {known.host} --port {known.port}: {error}")
 
 
 def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:

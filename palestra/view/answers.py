@@ -28,8 +28,6 @@ class ViewedRun:
         self.folder = RunFolder(folder)
         self.index = Index(folder)
         self.tokens = TokenTexts(folder)
-        self.objective: tuple[str, dict[str, Any]] | None = None
-        """And the text of the configuration that it is of."""
 
 
 class Answers:
@@ -39,6 +37,8 @@ class Answers:
         self._runs = {str(number): ViewedRun(folder) for number, folder in enumerate(folders)}
         self.live, self.can_play = live, can_play
         self._explaining = threading.Lock()
+        self._objectives: dict[str, dict[str, Any]] = {}
+        """By the configuration's text."""
 
     @property
     def ids(self) -> list[str]:
@@ -86,9 +86,9 @@ class Answers:
         run = self._run(id)
         text, _, _ = run.folder.config()
         with self._explaining:  # one process at a time
-            if run.objective is None or run.objective[0] != text:
-                run.objective = text, _explained(run.folder.path / "config.toml")
-            return run.objective[1]
+            if text not in self._objectives:
+                self._objectives[text] = _explained(run.folder.path / "config.toml")
+            return self._objectives[text]
 
     def episodes(self, id: str, first: int = 0) -> dict[str, Any]:
         return self.index(id).columns(first)

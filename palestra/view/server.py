@@ -128,7 +128,10 @@ class Site:
         """Nobody gets in past the door, and whatever goes wrong leaves as one line."""
         try:
             self.door.check(request)
-            return await handler(request)
+            response = await handler(request)
+            if not response.prepared:
+                self.door.remember(request, response)
+            return response
         except WireError as error:
             return _error({"unauthorized": 401, "forbidden": 403}.get(error.code, 400), error.message)
         except NotThere as error:
@@ -143,8 +146,6 @@ class Site:
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
-        if response.status == 200:
-            self.door.remember(request, response)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         return web.FileResponse(self.page / (request.path.lstrip("/") or "index.html"))
