@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 
 import pytest
@@ -18,6 +20,7 @@ from palestra.run import read_trajectories
 from palestra.types import Stop
 from palestra.view import index as indexing
 from palestra.view import server as serving
+from tests.e2e.test_training import trained
 from tests.unit.test_view_index import DAMAGED
 from tests.viewed import HOSTILE, episode, trained_copy, viewing, write_learnt, write_lines
 
@@ -295,6 +298,36 @@ def test_a_page_hears_that_the_server_is_there(tmp_path, monkeypatch):
         events = Events(viewer.port)
         while not str(events.next()).startswith(":"):
             pass
+
+
+def test_training_is_followed_from_its_first_step_to_its_end(tmp_path):
+    with viewing(tmp_path) as viewer:
+        assert answer(viewer, "/api/runs.json")["runs"] == []
+        events = Events(viewer.port)
+        training = threading.Thread(target=trained, args=(tmp_path / "run",), kwargs={"steps": 4})
+        training.start()
+        events.until(run="0")
+        complete(viewer)
+        events.until(is_over=True)
+        training.join(60)
+        lines = {path.stem: path.read_bytes().count(b"\n") for path in (tmp_path / "run" / "trajectories").iterdir()}
+        while (columns := complete(viewer))["total"] != sum(lines.values()):
+            events.next()
+        assert Counter(columns["files"][file] for file in columns["rows"]["file"]) == lines
+        assert not any(columns["rows"]["damaged"])
+        assert len(lines) == 6
+        assert answer(viewer, "/api/runs/0/run.json")["damaged"] == []
+
+
+def test_a_run_that_begins_while_its_folder_is_viewed_appears(tmp_path):
+    make_run(tmp_path / "runs" / "b")
+    with viewing(tmp_path / "runs") as viewer:
+        events = Events(viewer.port)
+        events.until(run="0")
+        make_run(tmp_path / "runs" / "a", seed=1)
+        events.until(run="1", rows=0, rewound=False)
+        assert [(run["id"], run["name"]) for run in answer(viewer, "/api/runs.json")["runs"]] == [("0", "b"), ("1", "a")]
+        assert complete(viewer, 1)["total"] == 3
 
 
 def test_a_run_that_is_deleted_takes_no_other_with_it(tmp_path):
