@@ -31,6 +31,7 @@ THREADS = 16
 """Answers in the making; an objective takes seconds, and others must not wait for it."""
 EVENTS_WAITING = 1000
 """A page that lets more pile up is not there any more."""
+THE_END = b""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -122,6 +123,7 @@ class Site:
             app.router.add_get(f"/{file.relative_to(self.page).as_posix()}", self._file)
         app.on_response_prepare.append(self._add_headers)
         app.cleanup_ctx.append(self._watching)
+        app.on_shutdown.append(self._end_events)
 
     @web.middleware
     async def outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -175,6 +177,9 @@ class Site:
             if listener.qsize() < EVENTS_WAITING:
                 listener.put_nowait(event)
 
+    async def _end_events(self, app: web.Application) -> None:
+        self._tell(THE_END)
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -183,14 +188,16 @@ class Site:
         try:
             for id, state in self.last.items():
                 await response.write(_event(id, state, rewound=False))
-            while True:
+            event = b": welcome\n\n"
+            while event != THE_END:
+                await response.write(event)
                 try:
                     event = await asyncio.wait_for(listener.get(), HEARTBEAT_S)
                 except TimeoutError:
                     event = b": still here\n\n"
-                await response.write(event)
         finally:
             self.listeners.discard(listener)
+        return response
 
 
 def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:

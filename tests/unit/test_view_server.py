@@ -253,8 +253,10 @@ class Events:
 
     def next(self):
         lines = []
-        while (line := self.response.readline().decode().rstrip("\n")) or not lines:
-            lines.append(line)
+        while (line := self.response.readline()) != b"\n":
+            if not line:
+                raise EOFError
+            lines.append(line.decode().rstrip("\n"))
         if lines[0].startswith(":"):
             return lines[0]
         assert lines[0] == "event: change"
@@ -296,7 +298,7 @@ def test_a_page_hears_that_the_server_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.1)
     with viewing(make_run(tmp_path / "run")) as viewer:
         events = Events(viewer.port)
-        while not str(events.next()).startswith(":"):
+        while events.next() != ": still here":
             pass
 
 
@@ -371,8 +373,9 @@ def test_the_command_serves_all_runs_of_a_folder_until_it_is_interrupted(tmp_pat
         runs = json.loads(connection.getresponse().read())["runs"]
         assert [(run["name"], run["group"], run["seed"]) for run in runs] == [(f"guess-{n}", "guess", n) for n in range(3)]
         events = Events(port)
-        events.next()
         child.send_signal(signal.SIGINT)
+        with pytest.raises(EOFError):
+            events.until(run="no such run")
         assert child.wait(20) == 130
         assert child.stderr.read() == ""
         with command(tmp_path, "--host", "0.0.0.0", "--port", 0, PALESTRA_VIEW_TOKEN="secret") as other:
