@@ -17,7 +17,8 @@ from aiohttp import web
 
 from palestra.serve.guard import Guard
 from palestra.serve.wire import WireError
-from palestra.view.answers import Answers
+from palestra.view.answers import Answers, Pulse
+from palestra.view.folder import printable
 from palestra.view.index import NotThere
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ HEADERS = {
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -101,7 +103,7 @@ class Site:
     def __init__(self, answers: Answers, door: Door, page: Path) -> None:
         self.answers, self.door, self.page = answers, door, page
         self.listeners: set[asyncio.Queue[bytes]] = set()
-        self.last: dict[str, tuple[int, int, bool, int]] = {}
+        self.last: dict[str, Pulse] = {}
 
     def add_routes(self, app: web.Application) -> None:
         run = "/api/runs/{run}"
@@ -167,7 +169,7 @@ class Site:
                 before, self.last = self.last, now
                 for id in now:
                     if now[id] != before.get(id):
-                        self._tell(_event(id, now[id], rewound=id in before and _is_rewound(before[id], now[id])))
+                        self._tell(_event(id, now[id], rewound=id in before and now[id].is_rewound_from(before[id])))
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)
@@ -186,8 +188,8 @@ class Site:
         listener: asyncio.Queue[bytes] = asyncio.Queue()
         self.listeners.add(listener)
         try:
-            for id, state in self.last.items():
-                await response.write(_event(id, state, rewound=False))
+            for id, pulse in self.last.items():
+                await response.write(_event(id, pulse, rewound=False))
             event = b": welcome\n\n"
             while event != THE_END:
                 await response.write(event)
@@ -200,13 +202,8 @@ class Site:
         return response
 
 
-def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:
-    return now[3] != before[3] or now[1] < before[1]
-
-
-def _event(id: str, state: tuple[int, int, bool, int], *, rewound: bool) -> bytes:
-    rows, steps, is_over, generation = state
-    data = {"run": id, "rows": rows, "steps": steps, "is_over": is_over, "rewound": rewound, "generation": generation}
+def _event(id: str, pulse: Pulse, *, rewound: bool) -> bytes:
+    data = {"run": id, **pulse._asdict(), "rewound": rewound}
     return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
@@ -219,7 +216,7 @@ def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
 
 
 def _error(status: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": message}), status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode({"error": printable(message)}), status=status, content_type="application/json")
 
 
 def _episode(request: web.Request) -> tuple[str, str, int]:

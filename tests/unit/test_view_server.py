@@ -151,6 +151,8 @@ def test_hostile_text_comes_back_as_it_is_and_never_as_a_page(tmp_path):
         ("/api/runs/0/scenes/..%2Fsecret/0.json", 404),
         ("/api/runs/0/episodes/%00/0.json", 404),
         ("/api/runs/0/episodes/*/0.json", 404),
+        ("/api/runs/0/episodes/%FF%ED%A0%80/0.json", 404),
+        ("/api/runs/%ED%A0%80/run.json", 404),
         ("/..%2f..%2fserver.py", 404),
         ("/../server.py", 404),
         ("/api/nothing.json", 404),
@@ -300,6 +302,18 @@ def test_a_page_hears_that_the_server_is_there(tmp_path, monkeypatch):
         events = Events(viewer.port)
         while events.next() != ": still here":
             pass
+
+
+def test_names_that_are_no_text_hide_nothing(tmp_path):
+    folder = make_run(tmp_path / os.fsdecode(b"r\xffn"))
+    write_lines(folder, os.fsdecode(b"step-\xff"), episode("z"))
+    (folder / "eval").mkdir()
+    (folder / "eval" / os.fsdecode(b"\xff.json")).write_text("{}")
+    with viewing(folder) as viewer:
+        (run,) = answer(viewer, "/api/runs.json")["runs"]
+        assert run["name"] == run["group"] == "r?n"
+        assert answer(viewer, "/api/runs/0/run.json")["evals"] == [{"file": "eval/?.json"}]
+        assert complete(viewer)["rows"]["id"] == ["a", "b", "c"]
 
 
 def test_training_is_followed_from_its_first_step_to_its_end(tmp_path):
