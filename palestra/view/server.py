@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from palestra.serve.guard import Guard
-from palestra.serve.wire import WireError
+from palestra.serve.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse
 from palestra.view.folder import printable
 from palestra.view.index import NotThere
@@ -137,13 +137,11 @@ class Site:
                 self.door.remember(request, response)
             return response
         except WireError as error:
-            return _error({"unauthorized": 401, "forbidden": 403}.get(error.code, 400), error.message)
+            return _error(STATUS.get(error.code, 400), error.message)
         except NotThere as error:
             return _error(404, str(error))
         except web.HTTPException as error:
             return _error(error.status, error.reason)
-        except ConnectionResetError:
-            raise
         except Exception:
             log.exception("%s failed", request.path)
             return _error(500, "the server failed; its log says how")
@@ -188,18 +186,20 @@ class Site:
         listener: asyncio.Queue[bytes] = asyncio.Queue()
         self.listeners.add(listener)
         try:
-            for id, pulse in self.last.items():
-                await response.write(_event(id, pulse, rewound=False))
-            event = b": welcome\n\n"
-            while event != THE_END:
-                await response.write(event)
-                try:
-                    event = await asyncio.wait_for(listener.get(), HEARTBEAT_S)
-                except TimeoutError:
-                    event = b": still here\n\n"
+            with suppress(ConnectionResetError):  # the page was closed
+                for id, pulse in self.last.items():
+                    await response.write(_event(id, pulse, rewound=False))
+                while (event := await self._next_event(listener)) != THE_END:
+                    await response.write(event)
         finally:
             self.listeners.discard(listener)
         return response
+
+    async def _next_event(self, listener: asyncio.Queue[bytes]) -> bytes:
+        try:
+            return await asyncio.wait_for(listener.get(), HEARTBEAT_S)
+        except TimeoutError:
+            return b": still here\n\n"
 
 
 def _event(id: str, pulse: Pulse, *, rewound: bool) -> bytes:

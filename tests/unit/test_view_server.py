@@ -304,6 +304,17 @@ def test_a_page_hears_that_the_server_is_there(tmp_path, monkeypatch):
             pass
 
 
+def test_a_page_that_is_closed_leaves_nothing_in_the_log(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(serving, "HEARTBEAT_S", 0.02)
+    with viewing(make_run(tmp_path / "run")) as viewer:
+        events = Events(viewer.port)
+        events.next()
+        events.response.close()
+        events.connection.close()
+        time.sleep(0.5)
+    assert not caplog.records
+
+
 def test_names_that_are_no_text_hide_nothing(tmp_path):
     folder = make_run(tmp_path / os.fsdecode(b"r\xffn"))
     write_lines(folder, os.fsdecode(b"step-\xff"), episode("z"))
