@@ -21,7 +21,7 @@ LAYERS = {
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8,
-    "train": 8, "doctor": 8,
+    "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
     "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
 
@@ -75,6 +75,7 @@ LIGHT = [
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
     *("palestra.envs.agentgym", "palestra.serve.agentgym"),
+    *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle"),
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 
