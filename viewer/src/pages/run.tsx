@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { asPath } from "../data/api";
 import { useEpisodes, useJson, useRun } from "../data/hooks";
 import type { Damage, Run } from "../data/types";
-import { categoryPanel, curvesOf } from "../lib/curves";
+import { categoryPanel, curvesOf, trainingRows } from "../lib/curves";
 import { plural } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { useSummary } from "../parts/app-context";
@@ -70,7 +70,8 @@ function Curves({ run }: { run: Run }) {
   const byCategory = useMemo(() => categoryPanel(steps, episodes, run.evals), [steps, episodes, run.evals]);
   if (steps.length === 0) return <Empty>No step has been finished yet. Curves appear here as soon as there is one.</Empty>;
   const all = byCategory ? [...panels.slice(0, 1), byCategory, ...panels.slice(1)] : panels;
-  const open = (step: number, file: string | null) => go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: "train" }));
+  const trained = new Set(trainingRows(run.rows).map((row) => row.step));
+  const open = (step: number, file: string | null) => go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: trained.has(step) ? "train" : "eval" }));
   return (
     <section aria-labelledby="curves">
       <div class="section-head">

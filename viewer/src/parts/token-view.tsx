@@ -1,23 +1,30 @@
 /** Each token of an episode, coloured by what is known of it; the numbers of one on hover and on keyboard focus. */
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { MEASURES, type Measure, type Scale, scaleOf } from "../lib/colours";
 import { number } from "../lib/format";
 import { type ShownToken, valueOf, valuesOf } from "../lib/tokens";
 
 interface Props {
   tokens: ShownToken[];
+  /** The current one, which is scrolled to. */
+  turn: number;
   measure: Measure;
   hasLearnt: boolean;
   onMeasure: (measure: Measure) => void;
 }
 
-export function TokenView({ tokens, measure, hasLearnt, onMeasure }: Props) {
+export function TokenView({ tokens, turn, measure, hasLearnt, onMeasure }: Props) {
   const [at, setAt] = useState(0);
   const list = useRef<HTMLDivElement>(null);
   const scale = useMemo(() => scaleOf(measure, valuesOf(tokens, measure)), [tokens, measure]);
   const current = Math.min(at, tokens.length - 1);
 
+  useEffect(() => {
+    const box = list.current;
+    const mark = box?.querySelector<HTMLElement>(`[data-turn="${turn}"]`);
+    if (box && mark) box.scrollTop = mark.offsetTop - box.offsetTop - 4;
+  }, [turn]);
   const focusOn = (index: number) => {
     const target = Math.max(0, Math.min(tokens.length - 1, index));
     setAt(target);
@@ -79,7 +86,7 @@ interface TokenProps {
 function Token({ token, index, isCurrent, background, startsTurn }: TokenProps) {
   return (
     <>
-      {startsTurn && <span class="token-turn">{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
+      {startsTurn && <span class="token-turn" data-turn={token.turn ?? "end"}>{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
       <span class={`token${token.isChosen ? " is-chosen" : ""}${isCurrent ? " is-current" : ""}`} data-at={index} role="button" tabIndex={isCurrent ? 0 : -1} style={{ background }}>
         {shownText(token.text)}
       </span>
