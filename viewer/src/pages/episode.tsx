@@ -10,6 +10,7 @@ import { listQuery, rowAt } from "../lib/episodes";
 import { linkTo } from "../lib/route";
 import { tokensOf } from "../lib/tokens";
 import { useRuns } from "../parts/app-context";
+import { Block } from "../parts/block";
 import { Conversation } from "../parts/conversation";
 import { EpisodeHead } from "../parts/episode-head";
 import { Icon } from "../parts/icon";
@@ -43,7 +44,7 @@ function Damaged({ episode, file, line }: { episode: DamagedEpisode; file: strin
     <>
       <h1>{file}, line {line + 1}</h1>
       <div class="notice is-error" role="alert"><strong>This line cannot be read as an episode.</strong> {episode.damaged}</div>
-      <pre class="block">{episode.text}</pre>
+      <Block label="The line as it is stored" text={episode.text} />
     </>
   );
 }

@@ -8,6 +8,7 @@ import { categoryPanel, curvesOf, trainingRows } from "../lib/curves";
 import { plural } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { useSummary } from "../parts/app-context";
+import { Block } from "../parts/block";
 import { Chart } from "../parts/chart";
 import { FinalTable } from "../parts/final-table";
 import { useHoveredStep } from "../parts/hovered-step";
@@ -107,7 +108,7 @@ function Objective({ id }: { id: string }) {
   return (
     <section aria-labelledby="objective">
       <h2 id="objective">What is optimised</h2>
-      <WhenReady loaded={loaded} what="the objective">{({ lines }) => <pre class="block">{lines.join("\n")}</pre>}</WhenReady>
+      <WhenReady loaded={loaded} what="the objective">{({ lines }) => <Block label="Text of the objective" text={lines.join("\n")} />}</WhenReady>
     </section>
   );
 }
@@ -116,7 +117,7 @@ function Details({ summary, text }: { summary: string; text: string }) {
   return (
     <details>
       <summary>{summary}</summary>
-      {text.trim() === "" ? <Empty>There is none.</Empty> : <pre class="block">{text}</pre>}
+      {text.trim() === "" ? <Empty>There is none.</Empty> : <Block label={summary} text={text} />}
     </details>
   );
 }
