@@ -1,0 +1,165 @@
+"""What an environment looked like in a stored episode: its actions are played again, in a worker process and up to a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra.envs import envs
+from palestra.registry import UnknownName
+from palestra.retrace import Check, CheckedTurn, retrace
+from palestra.serve.handle import EnvFault
+from palestra.serve.workers import Seat, Workers, WorkerSettings
+from palestra.types import Step, Task, Trajectory
+
+REPLAY_S = 60.0
+"""For all turns of an episode."""
+MOST_TURNS = 1000
+AT_ONCE = 4
+"""So many episodes are played at a time."""
+MOST_POOLS = 4
+"""So many kinds of environments are kept for the next episode; each holds a few processes."""
+NOT_PLAYED = ("agentgym",)
+"""Registered, but it would call a server that the run folder names."""
+
+
+class NoScenes(Exception):
+    """One line: why there are none."""
+
+
+class Scenes:
+    """Environments that wait to play stored episodes again. Belongs to the event loop that first uses it, until it is closed."""
+
+    def __init__(self, *, deadline_s: float = REPLAY_S) -> None:
+        self.deadline_s = deadline_s
+        self._pools: dict[bytes, Workers] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, folder: Path, trajectory: dict[str, Any]) -> dict[str, Any]:
+        """`{"scenes": [...]}`, one before each turn and one after the last, or `{"scenes": None, "why": ...}`.
+
+        `folder` is a run's, which may be anybody's: environments are only made by a name that is registered here.
+        """
+        try:
+            recorded = _read(trajectory)
+            name, options = await asyncio.to_thread(_environment, folder, recorded.task.env)
+            async with self._gate, asyncio.timeout(self.deadline_s):
+                return {"scenes": await _played(await self._pool(name, options), recorded)}
+        except TimeoutError:
+            return {"scenes": None, "why": f"playing it again took longer than {self.deadline_s:g} s"}
+        except EnvFault as fault:
+            return {"scenes": None, "why": f"the environment broke: {fault}"}
+        except NoScenes as reason:
+            return {"scenes": None, "why": str(reason)}
+
+    async def _pool(self, name: str, options: dict[str, Any]) -> Workers:
+        """The environments of this kind; those that were not asked for longest make room."""
+        key = msgspec.json.encode([name, options], order="deterministic")
+        pool = self._pools.pop(key, None) or Workers(name, options, WorkerSettings(deadline_s=self.deadline_s))
+        self._pools[key] = pool
+        idle = [old for old, other in self._pools.items() if other is not pool and not other.stats().sessions]
+        for old in idle[: max(len(self._pools) - MOST_POOLS, 0)]:
+            await self._pools.pop(old).close()
+        return pool
+
+    async def close(self) -> None:
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.close()
+
+
+def scenes(folder: Path, trajectory: dict[str, Any]) -> dict[str, Any]:
+    """`Scenes.of` for one episode, with an event loop of its own."""
+
+    async def one() -> dict[str, Any]:
+        player = Scenes()
+        try:
+            return await player.of(folder, trajectory)
+        finally:
+            await player.close()
+
+    return asyncio.run(one())
+
+
+def _read(trajectory: dict[str, Any]) -> Trajectory:
+    try:
+        recorded = msgspec.convert(trajectory, Trajectory)
+    except msgspec.ValidationError as error:
+        raise NoScenes(f"the episode cannot be read: {error}") from error
+    if len(recorded.turns) > MOST_TURNS:
+        raise NoScenes(f"the episode has {len(recorded.turns)} turns; up to {MOST_TURNS} are played again")
+    if not recorded.turns and recorded.stop.is_fault:
+        raise NoScenes("the environment broke before the episode began")
+    return recorded
+
+
+def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
+    """What the run calls `label`, from its configuration: the name and the options of an environment that is registered here.
+
+    Read without `palestra.config`, which would import all of torch.
+    """
+    try:
+        config = tomllib.loads((folder / "config.toml").read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise NoScenes(f"config.toml cannot be read: {error}") from error
+    try:
+        return _chosen(config, label)
+    except UnknownName as error:
+        raise NoScenes(str(error)) from error
+
+
+def _chosen(config: dict[str, Any], label: str) -> tuple[str, dict[str, Any]]:
+    members = [member for member in config.get("mixture") or [config.get("env")] if isinstance(member, dict)]
+    for member in members:
+        name, options = member.get("name"), member.get("options", {})
+        if not isinstance(name, str) or not isinstance(options, dict):
+            continue
+        if name not in envs or name in NOT_PLAYED:
+            if label in (member.get("label"), name) or len(members) == 1:
+                raise NoScenes(f"only environments that are installed here under a name are played again, not {name[:100]!r}")
+        elif label == (member.get("label") or envs[name].name):
+            return name, options
+    raise NoScenes(f"the run has no environment called {label[:100]!r}")
+
+
+async def _played(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
+    """The scene before each turn and after the last one. A reply that was no action never reached the environment: nothing changed."""
+    seat = await pool.open()
+    try:
+        watched, own = _Watched(seat), replace(recorded.task, env=envs[pool.name].name)
+        checked: list[CheckedTurn] = []
+        await retrace(watched, own, recorded, len(recorded.turns), checked)
+    finally:
+        await seat.close()
+    if differing := Check(recorded, checked).differing:
+        raise NoScenes(f"turn {differing[0]} is answered differently by this version")
+    if None in watched.scenes:
+        raise NoScenes(f"{pool.name} has no scenes")
+    changes = iter(watched.scenes)
+    shown = [next(changes)]
+    for turn in recorded.turns:
+        shown.append(shown[-1] if turn.action is None else next(changes))
+    return [scene for scene in shown if scene is not None]
+
+
+class _Watched:
+    """Notes the scene after each answer."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.scenes: list[dict[str, Any] | None] = []
+        self._seat = seat
+
+    async def reset(self, task: Task) -> str:
+        observation = await self._seat.reset(task)
+        self.scenes.append(await self._seat.scene())
+        return observation
+
+    async def step(self, action: str) -> Step:
+        step = await self._seat.step(action)
+        self.scenes.append(await self._seat.scene())
+        return step
