@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra import cli_env
+from palestra import cli_env, cli_view
 from palestra.printing import as_json, fail, print_json, print_result
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
     evaluate.set_defaults(run=_eval, takes_settings=True)
     _add_replay(commands)
+    cli_view.add_view(commands)
     _add_doctor(commands)
 
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)

@@ -1,0 +1,156 @@
+"""What the viewer knows of its runs, as the JSON that the page asks for. The server and a bundle give the same answers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra.types import Trajectory
+from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, readable_lines
+from palestra.view.index import Index, NotThere, read_line
+from palestra.view.tokens import TokenTexts
+
+DAMAGED_CHARACTERS = 2000
+EXPLAIN_LIMIT_S = 120
+
+
+class ViewedRun:
+    """A run and all that is kept in memory of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = RunFolder(folder)
+        self.index = Index(folder)
+        self.tokens = TokenTexts(folder)
+        self.objectives: dict[str, dict[str, Any]] = {}
+        """By the configuration's text."""
+
+
+class Answers:
+    """To every question of the page. Each may read files: ask in a thread."""
+
+    def __init__(self, folders: Sequence[Path], *, live: bool = True, can_play: bool = False) -> None:
+        self._runs = {str(number): ViewedRun(folder) for number, folder in enumerate(folders)}
+        self.live, self.can_play = live, can_play
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._runs)
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.index.stop()
+
+    def _run(self, id: str) -> ViewedRun:
+        if id not in self._runs:
+            raise NotThere(f"run {id}: there is no such run")
+        return self._runs[id]
+
+    def index(self, id: str) -> Index:
+        """Reading the episodes begins when they are first asked for: of many runs only some are looked into."""
+        index = self._run(id).index
+        index.start()
+        return index
+
+    def runs(self) -> dict[str, Any]:
+        groups = group_names([run.folder for run in self._runs.values()])
+        runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(self._runs.items(), groups, strict=True)]
+        return {"version": version("palestra"), "live": self.live, "can_play": self.can_play, "runs": runs}
+
+    def run(self, id: str) -> dict[str, Any]:
+        return {"id": id, **self._run(id).folder.about()}
+
+    def pulse(self) -> dict[str, tuple[int, int, bool, int]]:
+        """What a change shows in: of each run its episodes, metrics rows, whether it is over, and the index's generation."""
+        return {id: self._pulse(run) for id, run in self._runs.items()}
+
+    def _pulse(self, run: ViewedRun) -> tuple[int, int, bool, int]:
+        rows, _ = run.folder.metrics()
+        return run.index.total, len(rows), run.folder.summary()["is_over"], run.index.generation
+
+    def objective(self, id: str) -> dict[str, Any]:
+        """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
+        run = self._run(id)
+        text, _, _ = run.folder.config()
+        if text not in run.objectives:
+            run.objectives[text] = _explained(run.folder.path / "config.toml")
+        return run.objectives[text]
+
+    def episodes(self, id: str, first: int = 0) -> dict[str, Any]:
+        return self.index(id).columns(first)
+
+    def search(self, id: str, query: str) -> dict[str, Any]:
+        return {"rows": self.index(id).search(query)}
+
+    def texts(self, id: str) -> dict[str, Any]:
+        return {"texts": self.index(id).texts()}
+
+    def episode(self, id: str, file: str, number: int) -> dict[str, Any]:
+        index = self.index(id)
+        line = index.line(file, number)
+        trajectory = read_trajectory(line)
+        if isinstance(trajectory, str):
+            return {"damaged": trajectory, "text": line.decode(errors="replace")[:DAMAGED_CHARACTERS]}
+        return {
+            "trajectory": msgspec.json.decode(line),
+            "learnt": read_learnt(index.learnt_path(file), trajectory),
+            "tokens": self._run(id).tokens.of([segment.ids for segment in trajectory.segments]),
+            "group": index.others_of_task(file, number),
+            "scenes": None,
+        }
+
+    def scenes(self, id: str, file: str, number: int) -> dict[str, Any]:
+        """The state of the environment before each turn and after the last."""
+        trajectory = read_trajectory(self.index(id).line(file, number))
+        if isinstance(trajectory, str):
+            return {"scenes": None, "why": trajectory}
+        return {"scenes": None, "why": "this version shows no scenes"}
+
+
+def read_trajectory(line: bytes) -> Trajectory | str:
+    """An episode with all its fields, or what is wrong with the line."""
+    episode = read_line(line)
+    if isinstance(episode, str):
+        return episode
+    try:
+        msgspec.json.decode(line)  # also what we know no field for
+        return msgspec.json.decode(line, type=Trajectory)
+    except DAMAGE as error:
+        return explain_damage(error)
+
+
+class _Learnt(msgspec.Struct):
+    id: str
+    advantage: list[float | None]
+    logp: list[float | None]
+    entropy: list[float | None]
+
+
+def read_learnt(path: Path, trajectory: Trajectory) -> dict[str, Any] | None:
+    """What a step made of the episode's chosen tokens; None where it did not learn from it, or the lists do not fit it."""
+    if trajectory.is_baseline or trajectory.stop.is_fault:
+        return None
+    for learnt in readable_lines(path, _decoder):
+        if learnt.id == trajectory.id:
+            values = {"advantage": learnt.advantage, "logp": learnt.logp, "entropy": learnt.entropy}
+            return values if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values()) else None
+    return None
+
+
+_decoder = msgspec.json.Decoder(_Learnt)
+
+
+def _explained(config: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "palestra.cli", "explain", str(config)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=EXPLAIN_LIMIT_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return {"lines": [], "why": f"no answer within {EXPLAIN_LIMIT_S} s"}
+    if done.returncode:
+        return {"lines": [], "why": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed"}
+    return {"lines": done.stdout.splitlines()}

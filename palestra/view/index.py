@@ -1,0 +1,375 @@
+"""The episodes of a run as columns, with their texts for searching; kept up with a folder in which training may go on."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from palestra.types import Stop
+from palestra.view.folder import DAMAGE, Signature, explain_damage, readable_lines, signature
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+POLL_S = 1.0
+WAIT_S = 60.0
+PART_LINES = 2000
+"""So many are read before they are shown."""
+SEPARATOR = b"\xff"
+"""Between texts: in UTF-8 it cannot occur, so nothing that is searched for reaches over it."""
+
+FAULTS = frozenset(stop.value for stop in Stop if stop.is_fault)
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Task(msgspec.Struct):
+    env: str
+    split: str
+    id: str
+    category: str = ""
+
+
+class _Turn(msgspec.Struct):
+    observation: str
+    reply: str
+    span: tuple[Count, Count]
+    invalid: bool = False
+
+
+class _Episode(msgspec.Struct):
+    """What the columns need of a line; the rest of it is passed over unread."""
+
+    format: int
+    id: str
+    task: _Task
+    turns: list[_Turn]
+    stop: str
+    reward: float | None
+    success: bool | None
+    step: Count = 0
+    stage: Count = 0
+    is_baseline: bool = False
+    attempt: Count = 0
+    final_observation: str = ""
+    fault: str = ""
+
+    @property
+    def may_be_learnt_from(self) -> bool:
+        return not self.is_baseline and self.stop not in FAULTS
+
+    @property
+    def text(self) -> str:
+        """All that is searched."""
+        said = (text for turn in self.turns for text in (turn.observation, turn.reply))
+        return "\n".join([self.task.id, *said, self.final_observation, self.fault])
+
+
+class _Learnt(msgspec.Struct):
+    id: str
+    advantage: list[float | None]
+
+
+_episodes = msgspec.json.Decoder(_Episode)
+_learnt = msgspec.json.Decoder(_Learnt)
+
+NUMBERS = ("step", "stage", "env", "split", "category", "success", "stop", "turns", "tokens", "invalid", "attempt", "baseline", "damaged")
+COLUMNS = ("file", "line", "id", "task", "reward", "advantage", *NUMBERS)
+NOTHING = float("nan")
+"""In a column of figures; JSON says null."""
+
+
+@dataclass(slots=True)
+class Part:
+    """Consecutive lines of one file. Filled once, then only read."""
+
+    file: str
+    first_line: int
+    starts: array[int]
+    """Where each line begins in the file, and where the last one ends."""
+    ids: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    rewards: array[float] = field(default_factory=lambda: array("d"))
+    advantages: array[float] = field(default_factory=lambda: array("d"))
+    numbers: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in NUMBERS})
+    text: bytes = b""
+    """Of all lines, in lower case, each closed by a separator."""
+    text_starts: array[int] = field(default_factory=lambda: array("q", [0]))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def columns(self, file: int, skip: int) -> dict[str, list[Any]]:
+        count = len(self) - skip
+        columns: dict[str, list[Any]] = {
+            "file": [file] * count,
+            "line": list(range(self.first_line + skip, self.first_line + len(self))),
+            "id": self.ids[skip:],
+            "task": self.tasks[skip:],
+            "reward": self.rewards[skip:].tolist(),
+            "advantage": self.advantages[skip:].tolist(),
+        }
+        return columns | {name: numbers[skip:].tolist() for name, numbers in self.numbers.items()}
+
+    def search(self, wanted: bytes) -> Iterator[int]:
+        if not wanted:
+            yield from range(len(self))
+            return
+        place = self.text.find(wanted)
+        while place >= 0:
+            row = bisect_right(self.text_starts, place) - 1
+            yield row
+            place = self.text.find(wanted, self.text_starts[row + 1])
+
+    def task_keys(self) -> Iterator[tuple[str, int, int] | None]:
+        """What episodes of the same task have in common; None for a damaged line."""
+        columns = zip(self.tasks, self.numbers["env"], self.numbers["split"], self.numbers["damaged"], strict=True)
+        yield from (None if damaged else (task, env, split) for task, env, split, damaged in columns)
+
+
+class NotThere(LookupError):
+    """What was asked for does not exist; one line."""
+
+
+class Index:
+    """What is known of the episodes of one run. One thread reads files; any thread may ask."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.generation = 0
+        """Counts how often rows were taken back, so that row numbers changed their meaning."""
+        self.is_complete = False
+        self._parts: list[Part] = []
+        self._read_as: dict[str, tuple[Signature, Signature]] = {}
+        """How each file that is in the parts looked when it was read."""
+        self._texts: dict[str, int] = {"": 0}
+        self._lock = threading.Lock()
+        self._reader: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    # reading
+
+    def start(self) -> None:
+        """Begin to read, and follow what is written from now on."""
+        with self._lock:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._follow, daemon=True, name=f"index {self.folder.name}")
+                self._reader.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _follow(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.refresh()
+            except Exception:
+                log.exception("%s: reading episodes failed; trying again", self.folder)
+            self._stopped.wait(POLL_S)
+
+    def refresh(self) -> None:
+        """Read files that are new, forget those that are gone, and read those anew that were replaced."""
+        found = self._found()
+        stale = {name for name, before in self._read_as.items() if found.get(name) != before}
+        if stale:
+            with self._lock:
+                self._parts = [part for part in self._parts if part.file not in stale]
+                self.generation += 1
+            for name in stale:
+                del self._read_as[name]
+        new = sorted(found.keys() - self._read_as.keys(), key=_when)
+        self.is_complete = self.is_complete and not new
+        for name in new:
+            self._read_as[name] = found[name]
+            for part in self._read(name):
+                with self._lock:
+                    self._parts.append(part)
+            if self._stopped.is_set():
+                return
+        self.is_complete = True
+
+    def _found(self) -> dict[str, tuple[Signature, Signature]]:
+        paths = (self.folder / "trajectories").glob("*.jsonl")
+        return {path.stem: (signature(path), signature(self.learnt_path(path.stem))) for path in paths}
+
+    def path(self, file: str) -> Path:
+        return self.folder / "trajectories" / f"{file}.jsonl"
+
+    def learnt_path(self, file: str) -> Path:
+        return self.folder / "learnt" / f"{file}.jsonl"
+
+    def _read(self, name: str) -> Iterator[Part]:
+        advantages = self._advantages(name)
+        part, texts = Part(name, 0, array("q", [0])), bytearray()
+        try:
+            with self.path(name).open("rb") as file:
+                for line in file:
+                    self._add(part, texts, line, advantages)
+                    if len(part) == PART_LINES:
+                        part.text = bytes(texts)
+                        yield part
+                        part, texts = Part(name, part.first_line + PART_LINES, array("q", [part.starts[-1]])), bytearray()
+        except FileNotFoundError:  # rewound in this very moment
+            return
+        except OSError:
+            self._add(part, texts, b"", advantages)
+        if len(part):
+            part.text = bytes(texts)
+            yield part
+
+    def _advantages(self, name: str) -> dict[str, float]:
+        """The mean advantage of each episode that this file's step learnt from."""
+        means: dict[str, float] = {}
+        for learnt in readable_lines(self.learnt_path(name), _learnt):
+            values = [value for value in learnt.advantage if value is not None]
+            if values:
+                means[learnt.id] = sum(values) / len(values)
+        return means
+
+    def _add(self, part: Part, texts: bytearray, line: bytes, advantages: dict[str, float]) -> None:
+        part.starts.append(part.starts[-1] + len(line))
+        episode = read_line(line)
+        if isinstance(episode, str):
+            id, task, reward, advantage, text = "", "", NOTHING, NOTHING, ""
+            numbers: dict[str, int] = dict.fromkeys(NUMBERS, 0) | {"success": -1, "damaged": 1}
+        else:
+            id, task, text = episode.id, episode.task.id, episode.text
+            reward = NOTHING if episode.reward is None else round(episode.reward, 6)
+            advantage = advantages.get(id, NOTHING) if episode.may_be_learnt_from else NOTHING
+            numbers = self._numbers(episode)
+        numbers["step"] = numbers["step"] if (step := _step_of(part.file)) is None else step
+        part.ids.append(id)
+        part.tasks.append(task)
+        part.rewards.append(reward)
+        part.advantages.append(advantage)
+        for name, number in numbers.items():
+            part.numbers[name].append(number)
+        texts += text.lower().encode() + SEPARATOR
+        part.text_starts.append(len(texts))
+
+    def _numbers(self, episode: _Episode) -> dict[str, int]:
+        task, turns = episode.task, episode.turns
+        return {
+            "step": episode.step,
+            "stage": episode.stage,
+            "env": self._number_of(task.env),
+            "split": self._number_of(task.split),
+            "category": self._number_of(task.category),
+            "success": -1 if episode.success is None else int(episode.success),
+            "stop": self._number_of(episode.stop),
+            "turns": len(turns),
+            "tokens": sum(turn.span[1] - turn.span[0] for turn in turns),
+            "invalid": sum(turn.invalid for turn in turns),
+            "attempt": episode.attempt,
+            "baseline": int(episode.is_baseline),
+            "damaged": 0,
+        }
+
+    def _number_of(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
+
+    # asking
+
+    @property
+    def total(self) -> int:
+        return sum(map(len, self._snapshot()))
+
+    def _snapshot(self) -> list[Part]:
+        with self._lock:
+            return list(self._parts)
+
+    def columns(self, first: int = 0) -> dict[str, Any]:
+        """All rows from number `first` on, as `episodes.json` has them."""
+        is_complete = self.is_complete  # asked before the parts: it must not promise more than they have
+        with self._lock:
+            parts, generation = list(self._parts), self.generation
+        files = {name: number for number, name in enumerate(dict.fromkeys(part.file for part in parts))}
+        rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        total = 0
+        for part in parts:
+            skip = max(first - total, 0)
+            total += len(part)
+            if skip < len(part):
+                for name, values in part.columns(files[part.file], skip).items():
+                    rows[name] += values
+        about = {"from": first, "total": total, "is_complete": is_complete, "generation": generation}
+        return about | {"files": list(files), "texts": list(self._texts), "rows": rows}
+
+    def search(self, query: str) -> list[int]:
+        """The rows whose texts contain `query`, whatever the case."""
+        wanted = query.lower().encode(errors="replace")
+        rows: list[int] = []
+        first = 0
+        for part in self._snapshot():
+            rows += (first + row for row in part.search(wanted))
+            first += len(part)
+        return rows
+
+    def texts(self) -> list[str]:
+        """What `search` looks at, one string for each row."""
+        return [text.decode() for part in self._snapshot() for text in part.text.split(SEPARATOR)[:-1]]
+
+    def line(self, file: str, number: int) -> bytes:
+        """A line as it stands in its file. Raises `NotThere`."""
+        part = self._part_of(file, number)
+        row = number - part.first_line
+        if signature(self.path(file)) != self._read_as[file][0]:
+            raise NotThere(f"{file}: the file has changed; ask again")
+        try:
+            with self.path(file).open("rb") as source:
+                source.seek(part.starts[row])
+                return source.read(part.starts[row + 1] - part.starts[row])
+        except OSError:
+            return b""
+
+    def _part_of(self, file: str, number: int) -> Part:
+        """Waits for the file to be read where it is not yet: the page may be opened on any episode."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            is_last_try = self.is_complete or time.monotonic() > until
+            for part in self._snapshot():
+                if part.file == file and 0 <= number - part.first_line < len(part):
+                    return part
+            if is_last_try:
+                raise NotThere(f"{file}, line {number}: there is no such episode")
+            time.sleep(0.02)
+
+    def others_of_task(self, file: str, number: int) -> list[tuple[str, int]]:
+        """The other episodes of the same task in the same file."""
+        parts = [part for part in self._snapshot() if part.file == file]
+        keys = {part.first_line + row: key for part in parts for row, key in enumerate(part.task_keys())}
+        return [(file, line) for line, key in keys.items() if key == keys.get(number) and line != number]
+
+
+def read_line(line: bytes) -> _Episode | str:
+    """An episode, or what is wrong with the line."""
+    if not line.endswith(b"\n"):
+        return "the line is incomplete" if line else "the file cannot be read"
+    try:
+        episode = _episodes.decode(line)
+    except DAMAGE as error:
+        return explain_damage(error)
+    if episode.format != FORMAT:
+        return f"trajectory format {episode.format}; this version reads format {FORMAT}"
+    return episode
+
+
+def _step_of(file: str) -> int | None:
+    """The training step that a file belongs to. An episode that was carried stands in that of the step that learnt from it."""
+    match = re.match(r"(?:eval-)?step-(\d{1,9})(?:-|$)", file)
+    return int(match[1]) if match else None
+
+
+def _when(file: str) -> tuple[int, bool, str]:
+    """Sorts files by when they were written: a step's evaluation follows its training."""
+    step = _step_of(file)
+    return (2**31 if step is None else step, file.startswith("eval-"), file)

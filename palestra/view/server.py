@@ -1,0 +1,234 @@
+"""The viewer's server: the page, its data, and word of changes. It reads; only playing lets anybody do anything."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from palestra.serve.guard import Guard
+from palestra.serve.wire import WireError
+from palestra.view.answers import Answers
+from palestra.view.index import NotThere
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PAGE = Path(__file__).parent / "page"
+POLL_S = 1.0
+HEARTBEAT_S = 15.0
+EVENTS_WAITING = 1000
+"""A page that lets more pile up is not there any more."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def make_app(
+    answers: Answers,
+    *,
+    tokens: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
+    play: Callable[[web.Application], None] | None = None,
+    page: Path = PAGE,
+) -> web.Application:
+    """`hosts`: names that the server may be called by, besides the machine's own. `play`: adds its routes under /api/play/."""
+    site = Site(answers, Door(tokens, hosts), page)
+    app = web.Application(middlewares=[site.outermost])
+    site.add_routes(app)
+    if play is not None:
+        play(app)
+    return app
+
+
+class Door:
+    """Lets in who knows a token, by header, by cookie, or once by the address; and no web page from elsewhere."""
+
+    def __init__(self, tokens: tuple[str, ...], hosts: tuple[str, ...]) -> None:
+        self.tokens = tokens
+        self.guard = Guard(hosts=hosts)
+        self.cookie = f"palestra-{hashlib.sha256(' '.join(tokens).encode()).hexdigest()[:8]}"
+        """Its own for each server: cookies do not know ports."""
+
+    def check(self, request: web.Request) -> None:
+        self.guard.admit(request)
+        if request.path.startswith("/api/play/") and request.method == "POST":
+            if request.headers.get("X-Palestra") != "1" or request.content_type != "application/json":
+                raise WireError("forbidden", "play is asked with JSON and the header X-Palestra: 1")
+        elif request.method not in ("GET", "HEAD"):
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
+        given = (
+            request.headers.get("Authorization", "").removeprefix("Bearer "),
+            request.cookies.get(self.cookie, ""),
+            request.query.get("token", ""),
+        )
+        if self.tokens and not any(self.knows(text) for text in given):
+            raise WireError("unauthorized", "open the page with ?token=TOKEN once")
+
+    def knows(self, given: str) -> bool:
+        return any(hmac.compare_digest(given.encode(errors="replace"), token.encode()) for token in self.tokens)
+
+    def remember(self, request: web.Request, response: web.StreamResponse) -> None:
+        """A browser that brought the token in the address has it in a cookie from now on.
+
+        The answer is no redirect: to one that follows a link from elsewhere a browser would not send a strict cookie.
+        """
+        given = request.query.get("token", "")
+        if self.knows(given):
+            response.set_cookie(self.cookie, given, httponly=True, samesite="Strict", path="/")
+
+
+class Site:
+    """The routes."""
+
+    def __init__(self, answers: Answers, door: Door, page: Path) -> None:
+        self.answers, self.door, self.page = answers, door, page
+        self.listeners: set[asyncio.Queue[bytes]] = set()
+        self.last: dict[str, tuple[int, int, bool, int]] = {}
+
+    def add_routes(self, app: web.Application) -> None:
+        run = "/api/runs/{run}"
+        routes: dict[str, Callable[[web.Request], dict[str, Any]]] = {
+            "/api/runs.json": lambda r: self.answers.runs(),
+            f"{run}/run.json": lambda r: self.answers.run(r.match_info["run"]),
+            f"{run}/objective.json": lambda r: self.answers.objective(r.match_info["run"]),
+            f"{run}/episodes.json": lambda r: self.answers.episodes(r.match_info["run"], _number(r.query.get("from", "0"))),
+            f"{run}/search.json": lambda r: self.answers.search(r.match_info["run"], r.query.get("q", "")),
+            f"{run}/texts.json": lambda r: self.answers.texts(r.match_info["run"]),
+            f"{run}/episodes/{{file}}/{{line}}.json": lambda r: self.answers.episode(*_episode(r)),
+            f"{run}/scenes/{{file}}/{{line}}.json": lambda r: self.answers.scenes(*_episode(r)),
+        }
+        for path, answer in routes.items():
+            app.router.add_get(path, _json(answer))
+        app.router.add_get("/api/events", self._events)
+        app.router.add_get("/", self._file)
+        for file in self.page.iterdir():
+            app.router.add_get(f"/{file.name}", self._file)
+        app.on_response_prepare.append(self._add_headers)
+        app.cleanup_ctx.append(self._watching)
+
+    @web.middleware
+    async def outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Nobody gets in past the door, and whatever goes wrong leaves as one line."""
+        try:
+            self.door.check(request)
+            return await handler(request)
+        except WireError as error:
+            return _error({"unauthorized": 401, "forbidden": 403}.get(error.code, 400), error.message)
+        except NotThere as error:
+            return _error(404, str(error))
+        except web.HTTPException as error:
+            return _error(error.status, error.reason)
+        except ConnectionResetError:
+            raise
+        except Exception:
+            log.exception("%s failed", request.path)
+            return _error(500, "the server failed; its log says how")
+
+    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(HEADERS)
+        if response.status == 200:
+            self.door.remember(request, response)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(self.page / (request.path.lstrip("/") or "index.html"))
+
+    # changes
+
+    async def _watching(self, app: web.Application) -> Any:
+        watch = asyncio.create_task(self._watch())
+        yield
+        watch.cancel()
+        self.answers.close()
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                now = await asyncio.to_thread(self.answers.pulse)
+                for id in now:
+                    if id in self.last and now[id] != self.last[id]:
+                        self._tell(_event(id, now[id], rewound=_is_rewound(self.last[id], now[id])))
+                self.last = now
+            except Exception:
+                log.exception("looking for changes failed; trying again")
+            await asyncio.sleep(POLL_S)
+
+    def _tell(self, event: bytes) -> None:
+        for listener in list(self.listeners):
+            if listener.qsize() < EVENTS_WAITING:
+                listener.put_nowait(event)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        listener: asyncio.Queue[bytes] = asyncio.Queue()
+        self.listeners.add(listener)
+        try:
+            for id, state in self.last.items():
+                await response.write(_event(id, state, rewound=False))
+            while True:
+                try:
+                    event = await asyncio.wait_for(listener.get(), HEARTBEAT_S)
+                except TimeoutError:
+                    event = b": still here\n\n"
+                await response.write(event)
+        finally:
+            self.listeners.discard(listener)
+
+
+def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:
+    return now[3] != before[3] or now[1] < before[1]
+
+
+def _event(id: str, state: tuple[int, int, bool, int], *, rewound: bool) -> bytes:
+    rows, steps, is_over, generation = state
+    data = {"run": id, "rows": rows, "steps": steps, "is_over": is_over, "rewound": rewound, "generation": generation}
+    return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        body = await asyncio.to_thread(lambda: msgspec.json.encode(answer(request)))
+        return web.Response(body=body, content_type="application/json")
+
+    return handle
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.Response(body=msgspec.json.encode({"error": message}), status=status, content_type="application/json")
+
+
+def _episode(request: web.Request) -> tuple[str, str, int]:
+    return request.match_info["run"], request.match_info["file"], _number(request.match_info["line"])
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise web.HTTPBadRequest(reason=f"expected a number, got {text[:40]!r}")
+    return int(text)
+
+
+async def serve(app: web.Application, host: str, port: int, on_ready: Callable[[int], None]) -> None:
+    """Until it is interrupted. `on_ready` gets the port. Raises OSError where it cannot listen."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        on_ready(runner.addresses[0][1])
+        await asyncio.Event().wait()
+    finally:
+        with suppress(asyncio.CancelledError):
+            await runner.cleanup()
