@@ -14,6 +14,7 @@ import msgspec
 from palestra.types import Trajectory
 from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, readable_lines
 from palestra.view.index import Index, NotThere, read_line
+from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
 
 DAMAGED_CHARACTERS = 2000
@@ -36,6 +37,7 @@ class Answers:
 
     def __init__(self, folders: Sequence[Path], *, live: bool = True, can_play: bool = False) -> None:
         self._runs = {str(number): ViewedRun(folder) for number, folder in enumerate(folders)}
+        self._scenes = Scenes()
         self.live, self.can_play = live, can_play
 
     @property
@@ -45,6 +47,7 @@ class Answers:
     def close(self) -> None:
         for run in self._runs.values():
             run.index.stop()
+        self._scenes.close()
 
     def _run(self, id: str) -> ViewedRun:
         if id not in self._runs:
@@ -109,7 +112,7 @@ class Answers:
         trajectory = read_trajectory(self.index(id).line(file, number))
         if isinstance(trajectory, str):
             return {"scenes": None, "why": trajectory}
-        return {"scenes": None, "why": "this version shows no scenes"}
+        return self._scenes.of(self._run(id).folder.path, trajectory)
 
 
 def read_trajectory(line: bytes) -> Trajectory | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -33,29 +34,47 @@ class NoScenes(Exception):
 
 
 class Scenes:
-    """Environments that wait to play stored episodes again. Belongs to the event loop that first uses it, until it is closed."""
+    """Environments that wait to play stored episodes again, on an event loop of their own: it is asked from any thread."""
 
     def __init__(self, *, deadline_s: float = REPLAY_S) -> None:
         self.deadline_s = deadline_s
         self._pools: dict[bytes, Workers] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="scenes", daemon=True)
+        self._thread.start()
 
-    async def of(self, folder: Path, trajectory: dict[str, Any]) -> dict[str, Any]:
+    def of(self, folder: Path, recorded: Trajectory) -> dict[str, Any]:
         """`{"scenes": [...]}`, one before each turn and one after the last, or `{"scenes": None, "why": ...}`.
 
         `folder` is a run's, which may be anybody's: environments are only made by a name that is registered here.
         """
         try:
-            recorded = _read(trajectory)
-            name, options = await asyncio.to_thread(_environment, folder, recorded.task.env)
-            async with self._gate, asyncio.timeout(self.deadline_s):
-                return {"scenes": await _played(await self._pool(name, options), recorded)}
+            return {"scenes": asyncio.run_coroutine_threadsafe(self._played(folder, recorded), self._loop).result()}
         except TimeoutError:
-            return {"scenes": None, "why": f"playing it again took longer than {self.deadline_s:g} s"}
+            why = f"playing it again took longer than {self.deadline_s:g} s"
         except EnvFault as fault:
-            return {"scenes": None, "why": f"the environment broke: {fault}"}
+            why = f"the environment broke: {fault}"
         except NoScenes as reason:
-            return {"scenes": None, "why": str(reason)}
+            why = str(reason)
+        return {"scenes": None, "why": why}
+
+    def close(self) -> None:
+        """May be called twice."""
+        if not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _played(self, folder: Path, recorded: Trajectory) -> list[dict[str, Any]]:
+        if len(recorded.turns) > MOST_TURNS:
+            raise NoScenes(f"the episode has {len(recorded.turns)} turns; up to {MOST_TURNS} are played again")
+        if not recorded.turns and recorded.stop.is_fault:
+            raise NoScenes("the environment broke before the episode began")
+        name, options = _environment(folder, recorded.task.env)
+        async with self._gate, asyncio.timeout(self.deadline_s):
+            return await _play(await self._pool(name, options), recorded)
 
     async def _pool(self, name: str, options: dict[str, Any]) -> Workers:
         """The environments of this kind; those that were not asked for longest make room."""
@@ -67,35 +86,13 @@ class Scenes:
             await self._pools.pop(old).close()
         return pool
 
-    async def close(self) -> None:
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for pool in self._pools.values():
             await pool.close()
-
-
-def scenes(folder: Path, trajectory: dict[str, Any]) -> dict[str, Any]:
-    """`Scenes.of` for one episode, with an event loop of its own."""
-
-    async def one() -> dict[str, Any]:
-        player = Scenes()
-        try:
-            return await player.of(folder, trajectory)
-        finally:
-            await player.close()
-
-    return asyncio.run(one())
-
-
-def _read(trajectory: dict[str, Any]) -> Trajectory:
-    try:
-        recorded = msgspec.convert(trajectory, Trajectory)
-    except msgspec.ValidationError as error:
-        raise NoScenes(f"the episode cannot be read: {error}") from error
-    if len(recorded.turns) > MOST_TURNS:
-        raise NoScenes(f"the episode has {len(recorded.turns)} turns; up to {MOST_TURNS} are played again")
-    if not recorded.turns and recorded.stop.is_fault:
-        raise NoScenes("the environment broke before the episode began")
-    return recorded
 
 
 def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
@@ -127,7 +124,7 @@ def _chosen(config: dict[str, Any], label: str) -> tuple[str, dict[str, Any]]:
     raise NoScenes(f"the run has no environment called {label[:100]!r}")
 
 
-async def _played(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
+async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
     """The scene before each turn and after the last one. A reply that was no action never reached the environment: nothing changed."""
     seat = await pool.open()
     try:
