@@ -19,7 +19,7 @@ LAYERS = {
     "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5,
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
-    "view": 7, "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
+    "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8,
     "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
     "cli": 9, "__init__": 9, "__main__": 10,
