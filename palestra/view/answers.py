@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import palestra
 from palestra.types import Trajectory
-from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, readable_lines
+from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
@@ -28,8 +29,8 @@ class ViewedRun:
         self.folder = RunFolder(folder)
         self.index = Index(folder)
         self.tokens = TokenTexts(folder)
-        self.objectives: dict[str, dict[str, Any]] = {}
-        """By the configuration's text."""
+        self.objective: tuple[str, dict[str, Any]] | None = None
+        """And the text of the configuration that it is of."""
 
 
 class Answers:
@@ -39,6 +40,7 @@ class Answers:
         self._runs = {str(number): ViewedRun(folder) for number, folder in enumerate(folders)}
         self._scenes = Scenes()
         self.live, self.can_play = live, can_play
+        self._explaining = threading.Lock()
 
     @property
     def ids(self) -> list[str]:
@@ -57,13 +59,19 @@ class Answers:
     def index(self, id: str) -> Index:
         """Reading the episodes begins when they are first asked for: of many runs only some are looked into."""
         index = self._run(id).index
-        index.start()
+        if self.live:
+            index.start()
+        elif not index.is_complete:
+            index.refresh()
         return index
+
+    def folder(self, id: str) -> Path:
+        return self._run(id).folder.path
 
     def runs(self) -> dict[str, Any]:
         groups = group_names([run.folder for run in self._runs.values()])
         runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(self._runs.items(), groups, strict=True)]
-        return {"version": version("palestra"), "live": self.live, "can_play": self.can_play, "runs": runs}
+        return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
 
     def run(self, id: str) -> dict[str, Any]:
         return {"id": id, **self._run(id).folder.about()}
@@ -74,21 +82,23 @@ class Answers:
 
     def _pulse(self, run: ViewedRun) -> tuple[int, int, bool, int]:
         rows, _ = run.folder.metrics()
-        return run.index.total, len(rows), run.folder.summary()["is_over"], run.index.generation
+        return run.index.total, len(rows), is_over(rows), run.index.generation
 
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
         run = self._run(id)
         text, _, _ = run.folder.config()
-        if text not in run.objectives:
-            run.objectives[text] = _explained(run.folder.path / "config.toml")
-        return run.objectives[text]
+        with self._explaining:  # one process at a time
+            if run.objective is None or run.objective[0] != text:
+                run.objective = text, _explained(run.folder.path / "config.toml")
+            return run.objective[1]
 
     def episodes(self, id: str, first: int = 0) -> dict[str, Any]:
         return self.index(id).columns(first)
 
     def search(self, id: str, query: str) -> dict[str, Any]:
-        return {"rows": self.index(id).search(query)}
+        index = self.index(id)
+        return {"rows": index.search(query), "is_complete": index.is_complete}
 
     def texts(self, id: str) -> dict[str, Any]:
         return {"texts": self.index(id).texts()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -87,11 +88,11 @@ class RunFolder:
             "name": self.path.name,
             "folder": str(self.path),
             "algo": _named(tree.get("algo"), "name"),
-            "envs": _environments(tree),
+            "envs": [env.label or env.name for env in environments(tree)],
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
             "steps": tree.get("steps") if isinstance(tree.get("steps"), int) else None,
             "done": max((row["step"] for row in rows), default=0),
-            "is_over": any(row.get("phase") == "final" for row in rows),
+            "is_over": is_over(rows),
         }
 
     def about(self) -> dict[str, Any]:
@@ -175,6 +176,11 @@ def read_tail(path: Path) -> str:
     return "\n".join(text.splitlines()[-LOG_LINES:])
 
 
+def is_over(rows: list[dict[str, Any]]) -> bool:
+    """Whether the final evaluation was made."""
+    return any(row.get("phase") == "final" for row in reversed(rows))
+
+
 def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Stretches of training steps with the same stage and horizon."""
     played = [row for row in rows if "horizon" in row]
@@ -190,11 +196,25 @@ def _named(table: Any, key: str) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _environments(tree: dict[str, Any]) -> list[str]:
-    """Of the mixture by their labels, else the one."""
+class RunEnvironment(NamedTuple):
+    """As a configuration names it."""
+
+    label: str
+    """Empty where it has none of its own."""
+    name: str
+    options: dict[str, Any]
+
+
+def environments(tree: dict[str, Any]) -> list[RunEnvironment]:
+    """Those of the mixture, else the one."""
     mixture = tree.get("mixture")
     members = mixture if isinstance(mixture, list) and mixture else [tree.get("env")]
-    return [_named(member, "label") or _named(member, "name") for member in members if isinstance(member, dict)]
+    return [RunEnvironment(_named(m, "label"), _named(m, "name"), _options(m)) for m in members if isinstance(m, dict)]
+
+
+def _options(member: dict[str, Any]) -> dict[str, Any]:
+    options = member.get("options")
+    return options if isinstance(options, dict) else {}
 
 
 def without_time(name: str) -> str:
@@ -204,10 +224,10 @@ def without_time(name: str) -> str:
 
 def group_names(folders: list[RunFolder]) -> list[str]:
     """One for each run: runs whose configurations differ in nothing but the seed have the same."""
-    members: dict[bytes, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for number, folder in enumerate(folders):
         _, tree, _ = folder.config()
-        key = repr(sorted((name, repr(value)) for name, value in tree.items() if name != "seed")).encode() if tree else str(number).encode()
+        key = json.dumps(tree | {"seed": 0}, sort_keys=True, default=str) if tree else str(number)
         members.setdefault(key, []).append(number)
     names = [""] * len(folders)
     taken: dict[str, int] = {}

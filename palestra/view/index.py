@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 POLL_S = 1.0
 WAIT_S = 60.0
+UNPACKED_TEXT_BYTES = 200_000_000
 PART_LINES = 2000
 """So many are read before they are shown."""
 SEPARATOR = b"\xff"
@@ -93,6 +95,8 @@ class Part:
     """Consecutive lines of one file. Filled once, then only read."""
 
     file: str
+    read_as: Signature
+    """How the file looked then."""
     first_line: int
     starts: array[int]
     """Where each line begins in the file, and where the last one ends."""
@@ -101,12 +105,21 @@ class Part:
     rewards: array[float] = field(default_factory=lambda: array("d"))
     advantages: array[float] = field(default_factory=lambda: array("d"))
     numbers: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in NUMBERS})
-    text: bytes = b""
-    """Of all lines, in lower case, each closed by a separator."""
+    kept_text: bytes = b""
+    is_packed: bool = False
     text_starts: array[int] = field(default_factory=lambda: array("q", [0]))
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def text(self) -> bytes:
+        """Of all lines, in lower case, each closed by a separator."""
+        return zlib.decompress(self.kept_text) if self.is_packed else self.kept_text
+
+    def close(self, text: bytes, *, pack: bool) -> Part:
+        self.is_packed, self.kept_text = pack, zlib.compress(text, level=1) if pack else text
+        return self
 
     def columns(self, file: int, skip: int) -> dict[str, list[Any]]:
         count = len(self) - skip
@@ -124,11 +137,12 @@ class Part:
         if not wanted:
             yield from range(len(self))
             return
-        place = self.text.find(wanted)
+        text = self.text
+        place = text.find(wanted)
         while place >= 0:
             row = bisect_right(self.text_starts, place) - 1
             yield row
-            place = self.text.find(wanted, self.text_starts[row + 1])
+            place = text.find(wanted, self.text_starts[row + 1])
 
     def task_keys(self) -> Iterator[tuple[str, int, int] | None]:
         """What episodes of the same task have in common; None for a damaged line."""
@@ -152,6 +166,7 @@ class Index:
         self._read_as: dict[str, tuple[Signature, Signature]] = {}
         """How each file that is in the parts looked when it was read."""
         self._texts: dict[str, int] = {"": 0}
+        self._text_bytes = 0
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -190,7 +205,7 @@ class Index:
         self.is_complete = self.is_complete and not new
         for name in new:
             self._read_as[name] = found[name]
-            for part in self._read(name):
+            for part in self._read(name, found[name][0]):
                 with self._lock:
                     self._parts.append(part)
             if self._stopped.is_set():
@@ -198,8 +213,10 @@ class Index:
         self.is_complete = True
 
     def _found(self) -> dict[str, tuple[Signature, Signature]]:
-        paths = (self.folder / "trajectories").glob("*.jsonl")
-        return {path.stem: (signature(path), signature(self.learnt_path(path.stem))) for path in paths}
+        return {name: (signature(self.path(name)), signature(self.learnt_path(name))) for name in self._names()}
+
+    def _names(self) -> set[str]:
+        return {path.stem for path in (self.folder / "trajectories").glob("*.jsonl")}
 
     def path(self, file: str) -> Path:
         return self.folder / "trajectories" / f"{file}.jsonl"
@@ -207,24 +224,27 @@ class Index:
     def learnt_path(self, file: str) -> Path:
         return self.folder / "learnt" / f"{file}.jsonl"
 
-    def _read(self, name: str) -> Iterator[Part]:
+    def _read(self, name: str, read_as: Signature) -> Iterator[Part]:
         advantages = self._advantages(name)
-        part, texts = Part(name, 0, array("q", [0])), bytearray()
+        part, texts = Part(name, read_as, 0, array("q", [0])), bytearray()
         try:
             with self.path(name).open("rb") as file:
                 for line in file:
                     self._add(part, texts, line, advantages)
                     if len(part) == PART_LINES:
-                        part.text = bytes(texts)
-                        yield part
-                        part, texts = Part(name, part.first_line + PART_LINES, array("q", [part.starts[-1]])), bytearray()
+                        yield self._close(part, texts)
+                        part, texts = Part(name, read_as, part.first_line + PART_LINES, part.starts[-1:]), bytearray()
         except FileNotFoundError:  # rewound in this very moment
             return
         except OSError:
             self._add(part, texts, b"", advantages)
         if len(part):
-            part.text = bytes(texts)
-            yield part
+            yield self._close(part, texts)
+
+    def _close(self, part: Part, texts: bytearray) -> Part:
+        """Texts are packed once there are many: searching takes longer then, and memory a fraction."""
+        self._text_bytes += len(texts)
+        return part.close(bytes(texts), pack=self._text_bytes > UNPACKED_TEXT_BYTES)
 
     def _advantages(self, name: str) -> dict[str, float]:
         """The mean advantage of each episode that this file's step learnt from."""
@@ -322,7 +342,7 @@ class Index:
         """A line as it stands in its file. Raises `NotThere`."""
         part = self._part_of(file, number)
         row = number - part.first_line
-        if signature(self.path(file)) != self._read_as[file][0]:
+        if signature(self.path(file)) != part.read_as:
             raise NotThere(f"{file}: the file has changed; ask again")
         try:
             with self.path(file).open("rb") as source:
@@ -339,7 +359,7 @@ class Index:
             for part in self._snapshot():
                 if part.file == file and 0 <= number - part.first_line < len(part):
                     return part
-            if is_last_try:
+            if is_last_try or file not in self._names():
                 raise NotThere(f"{file}, line {number}: there is no such episode")
             time.sleep(0.02)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from palestra.retrace import Check, CheckedTurn, retrace
 from palestra.serve.handle import EnvFault
 from palestra.serve.workers import Seat, Workers, WorkerSettings
 from palestra.types import Step, Task, Trajectory
+from palestra.view.folder import RunFolder, environments
 
 REPLAY_S = 60.0
 """For all turns of an episode."""
@@ -96,32 +96,24 @@ class Scenes:
 
 
 def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
-    """What the run calls `label`, from its configuration: the name and the options of an environment that is registered here.
+    """What the run calls `label`: the name and the options of an environment that is registered here."""
+    _, config, damages = RunFolder(folder).config()
+    if damages:
+        raise NoScenes(f"config.toml cannot be read: {damages[0]['why']}")
+    for own in environments(config):
+        if own.name not in envs or own.name in NOT_PLAYED:
+            if label in (own.label, own.name) or not own.label:
+                raise NoScenes(f"only environments that are installed here under a name are played again, not {own.name[:100]!r}")
+        elif label == (own.label or _class_name(own.name)):
+            return own.name, own.options
+    raise NoScenes(f"the run has no environment called {label[:100]!r}")
 
-    Read without `palestra.config`, which would import all of torch.
-    """
+
+def _class_name(name: str) -> str:
     try:
-        config = tomllib.loads((folder / "config.toml").read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise NoScenes(f"config.toml cannot be read: {error}") from error
-    try:
-        return _chosen(config, label)
+        return envs[name].name
     except UnknownName as error:
         raise NoScenes(str(error)) from error
-
-
-def _chosen(config: dict[str, Any], label: str) -> tuple[str, dict[str, Any]]:
-    members = [member for member in config.get("mixture") or [config.get("env")] if isinstance(member, dict)]
-    for member in members:
-        name, options = member.get("name"), member.get("options", {})
-        if not isinstance(name, str) or not isinstance(options, dict):
-            continue
-        if name not in envs or name in NOT_PLAYED:
-            if label in (member.get("label"), name) or len(members) == 1:
-                raise NoScenes(f"only environments that are installed here under a name are played again, not {name[:100]!r}")
-        elif label == (member.get("label") or envs[name].name):
-            return name, options
-    raise NoScenes(f"the run has no environment called {label[:100]!r}")
 
 
 async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from palestra.serve.guard import Guard
-from palestra.serve.wire import WireError
+from palestra.serve.wire import STATUS, WireError
 from palestra.view.answers import Answers
 from palestra.view.index import NotThere
 
@@ -26,6 +27,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PAGE = Path(__file__).parent / "page"
 POLL_S = 1.0
 HEARTBEAT_S = 15.0
+THREADS = 16
+"""Answers in the making; an objective takes seconds, and others must not wait for it."""
 EVENTS_WAITING = 1000
 """A page that lets more pile up is not there any more."""
 HEADERS = {
@@ -113,7 +116,7 @@ class Site:
         }
         for path, answer in routes.items():
             app.router.add_get(path, _json(answer))
-        app.router.add_get("/api/events", self._events)
+        app.router.add_get("/api/events", self._events, allow_head=False)
         app.router.add_get("/", self._file)
         for file in self.page.iterdir():
             app.router.add_get(f"/{file.name}", self._file)
@@ -127,7 +130,7 @@ class Site:
             self.door.check(request)
             return await handler(request)
         except WireError as error:
-            return _error({"unauthorized": 401, "forbidden": 403}.get(error.code, 400), error.message)
+            return _error(STATUS.get(error.code, 400), error.message)
         except NotThere as error:
             return _error(404, str(error))
         except web.HTTPException as error:
@@ -223,6 +226,7 @@ def _number(text: str) -> int:
 
 async def serve(app: web.Application, host: str, port: int, on_ready: Callable[[int], None]) -> None:
     """Until it is interrupted. `on_ready` gets the port. Raises OSError where it cannot listen."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:

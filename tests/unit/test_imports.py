@@ -74,7 +74,8 @@ LIGHT = [
     ),
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
-    *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.view.scenes"),
+    *("palestra.envs.agentgym", "palestra.serve.agentgym"),
+    *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle", "palestra.view.scenes", "palestra.view.play"),
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 
