@@ -124,8 +124,14 @@ class Games:
             game.asked += 1
             try:
                 said = await self.agent.reply(served.name, served.options, game.past, game.observation, seed=seed)
-            except (CannotReply, ValueError, OSError, RuntimeError) as error:
-                raise WireError("internal", f"the agent cannot reply: {error}") from error
+            except CannotReply as error:
+                raise WireError("out_of_order", f"the agent cannot reply: {error}") from error
+            except (
+                ValueError,
+                OSError,
+                RuntimeError,
+            ) as error:  # its checkpoint or its configuration cannot be loaded, or its engine failed
+                raise WireError("internal", f"the agent cannot be asked: {error}") from error
             game.proposed = said
             return {"reply": said.reply, "action": said.action, "tokens": said.tokens, "logprobs": said.logprobs}
 
