@@ -1,0 +1,177 @@
+/** What uPlot is told: series, axes, bands of stages, points of evaluations. */
+
+import uPlot from "uplot";
+import type { Stage } from "../data/types";
+import type { Panel, Point, Series } from "../lib/curves";
+import { number, seconds, share } from "../lib/format";
+import { type Values, smoothed } from "../lib/statistics";
+import { setHoveredStep } from "./hovered-step";
+import { themeColour } from "./theme";
+
+interface Wanted {
+  panel: Panel;
+  steps: number[];
+  stages: Stage[];
+  smoothing: number;
+  width: number;
+  height: number;
+  onPick: (step: number, file: string | null) => void;
+}
+
+/** Series as drawn: of each one of the panel first its band, then the raw values where they are smoothed, then the line. */
+interface Drawn {
+  values: Values;
+  options: uPlot.Series;
+}
+
+export function plotData(panel: Panel, steps: number[], smoothing: number): uPlot.AlignedData {
+  return [steps, ...drawnSeries(panel, smoothing).map(({ values }) => values)] as uPlot.AlignedData;
+}
+
+function drawnSeries(panel: Panel, smoothing: number): Drawn[] {
+  if (panel.isStacked) return stacked(panel.series, smoothing);
+  return panel.series.flatMap((series) => {
+    const stroke = () => themeColour(series.colour);
+    const line = { stroke, width: 1.75, points: { show: series.values.length < 3 }, spanGaps: true, ...(series.isDashed ? { dash: [5, 4] } : {}) };
+    const edge = { stroke: "transparent", width: 0, points: { show: false } };
+    const band = series.low && series.high ? [{ values: smoothed(series.high, smoothing), options: edge }, { values: smoothed(series.low, smoothing), options: edge }] : [];
+    const isSmoothed = smoothing > 0 && !series.isDashed;
+    const raw = isSmoothed && band.length === 0 ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }] : [];
+    return [...band, ...raw, { values: isSmoothed ? smoothed(series.values, smoothing) : series.values, options: line }];
+  });
+}
+
+/** Sums from the first on, drawn from the largest down, so that each covers what is below it. */
+function stacked(series: Series[], smoothing: number): Drawn[] {
+  const sums: Values[] = [];
+  for (const { values } of series) {
+    const below = sums.at(-1);
+    sums.push(smoothed(values, smoothing).map((value, index) => (value ?? 0) + (below?.[index] ?? 0)));
+  }
+  return series
+    .map(({ colour }, index): Drawn => {
+      const fill = () => themeColour(colour, 0.85);
+      return { values: sums[index]!, options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false } } };
+    })
+    .reverse();
+}
+
+function bandsOf(panel: Panel, smoothing: number): uPlot.Band[] {
+  let next = 1;
+  return panel.series.flatMap((series) => {
+    const first = next;
+    const hasBand = series.low !== undefined && series.high !== undefined;
+    next += (hasBand ? 2 : 0) + (smoothing > 0 && !series.isDashed && !hasBand ? 1 : 0) + 1;
+    return hasBand ? [{ series: [first, first + 1] as [number, number], fill: themeColour(series.colour, 0.18) }] : [];
+  });
+}
+
+export function optionsOf({ panel, steps, stages, smoothing, width, height, onPick }: Wanted): uPlot.Options {
+  const format = panel.unit === "share" ? share : panel.unit === "seconds" ? seconds : (value: number) => number(value);
+  const ink = () => themeColour("muted");
+  const grid = { stroke: () => themeColour("grid"), width: 1 };
+  const axis = { stroke: ink, grid, ticks: { show: false }, font: "11px system-ui, sans-serif", gap: 4 };
+  return {
+    width,
+    height,
+    padding: [8, 10, 0, 0],
+    legend: { show: false },
+    cursor: { sync: { key: "steps", setSeries: false }, y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    scales: { x: { time: false, range: () => stepRange(steps, panel.points) }, y: { range: (_plot, low, high) => valueRange(panel, low, high) } },
+    axes: [
+      { ...axis, size: 22, space: 60, values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? number(tick) : "")) },
+      { ...axis, size: 52, space: 28, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
+    ],
+    series: [{}, ...(panel.isStacked ? stacked(panel.series, smoothing) : drawnSeries(panel, smoothing)).map(({ options }) => options)],
+    bands: bandsOf(panel, smoothing),
+    hooks: {
+      drawClear: [(plot) => drawStages(plot, stages)],
+      draw: [(plot) => drawPoints(plot, panel.points)],
+      setCursor: [(plot) => setHoveredStep(plot.cursor.idx == null || plot.cursor.left! < 0 ? null : (steps[plot.cursor.idx] ?? null))],
+      ready: [(plot) => plot.over.addEventListener("click", () => pickAt(plot, steps, panel.points, onPick))],
+    },
+  };
+}
+
+function stepRange(steps: number[], points: Point[]): [number, number] {
+  const all = [...steps.slice(0, 1), ...steps.slice(-1), ...points.map((point) => point.step)];
+  const low = Math.min(...all);
+  const high = Math.max(...all);
+  const margin = Math.max((high - low) * 0.015, 0.5);
+  return [low - margin, high + margin];
+}
+
+/** Shares from 0 to 1 where they fill that; else what there is, with the intervals of the points, and a little air. */
+function valueRange(panel: Panel, low: number, high: number): [number, number] {
+  if (panel.isStacked) return [0, 1];
+  const ends = panel.points.flatMap((point) => [point.value, point.low ?? point.value, point.high ?? point.value]);
+  const given = [low, high].filter((value) => value !== null && Number.isFinite(value));
+  const bottom = Math.min(...given, ...ends);
+  const top = Math.max(...given, ...ends);
+  if (!Number.isFinite(bottom) || !Number.isFinite(top)) return [0, 1];
+  if (panel.unit === "share" && top > 0.5) return [Math.min(0, bottom), Math.max(1, top)];
+  const air = (top - bottom) * 0.08 || Math.abs(top) * 0.1 || 1;
+  return [bottom >= 0 && bottom - air < top * 0.35 ? 0 : bottom - air, top + air];
+}
+
+/** A band for each horizon, with its turns written on top where there is room. */
+function drawStages(plot: uPlot, stages: Stage[]): void {
+  const { ctx, bbox } = plot;
+  if (stages.length < 2) return;
+  ctx.save();
+  ctx.font = `${10 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = "center";
+  ctx.textBaseline = "top";
+  stages.forEach(({ first_step, last_step, horizon }, number) => {
+    const left = Math.max(plot.valToPos(first_step - 0.5, "x", true), bbox.left);
+    const right = Math.min(plot.valToPos(last_step + 0.5, "x", true), bbox.left + bbox.width);
+    ctx.fillStyle = themeColour(number % 2 === 0 ? "band" : "band-other");
+    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    const label = `${horizon} turns`;
+    if (ctx.measureText(label).width + 6 > right - left) return;
+    ctx.fillStyle = themeColour("band-ink");
+    ctx.fillText(label, (left + right) / 2, bbox.top + 3 * devicePixelRatio);
+  });
+  ctx.restore();
+}
+
+function drawPoints(plot: uPlot, points: Point[]): void {
+  const { ctx } = plot;
+  const scale = devicePixelRatio;
+  ctx.save();
+  ctx.lineWidth = 1.5 * scale;
+  for (const { step, value, low, high, colour } of points) {
+    const x = plot.valToPos(step, "x", true);
+    ctx.strokeStyle = ctx.fillStyle = themeColour(colour);
+    if (low !== null && high !== null) {
+      const [top, bottom] = [plot.valToPos(high, "y", true), plot.valToPos(low, "y", true)];
+      ctx.beginPath();
+      for (const end of [top, bottom]) {
+        ctx.moveTo(x - 3 * scale, end);
+        ctx.lineTo(x + 3 * scale, end);
+      }
+      ctx.moveTo(x, top);
+      ctx.lineTo(x, bottom);
+      ctx.stroke();
+    }
+    ctx.beginPath();
+    ctx.arc(x, plot.valToPos(value, "y", true), 3.5 * scale, 0, 2 * Math.PI);
+    ctx.fill();
+    ctx.strokeStyle = themeColour("surface");
+    ctx.stroke();
+  }
+  ctx.restore();
+}
+
+const NEAR = 9;
+
+/** A click near an evaluation opens its episodes, any other those of the step. */
+function pickAt(plot: uPlot, steps: number[], points: Point[], onPick: Wanted["onPick"]): void {
+  const { left = -1, top = -1, idx } = plot.cursor;
+  const near = points.find(
+    (point) => point.file !== null && Math.hypot(plot.valToPos(point.step, "x") - left, plot.valToPos(point.value, "y") - top) < NEAR,
+  );
+  const step = idx == null ? undefined : steps[idx];
+  if (near !== undefined) onPick(near.step, near.file);
+  else if (step !== undefined) onPick(step, null);
+}

@@ -1,0 +1,122 @@
+/** One panel: curves over the bands of the horizon's stages, evaluations as points. The step under the pointer is shared by all panels. */
+
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import type { Stage } from "../data/types";
+import type { Panel } from "../lib/curves";
+import { number, seconds, share } from "../lib/format";
+import { optionsOf, plotData } from "./chart-options";
+import { setHoveredStep, useHoveredStep } from "./hovered-step";
+import { useTheme } from "./theme";
+
+interface Props {
+  panel: Panel;
+  steps: number[];
+  stages: Stage[];
+  smoothing: number;
+  onPick?: (step: number, file: string | null) => void;
+}
+
+const HEIGHT = 150;
+
+export function Chart({ panel, steps, stages, smoothing, onPick }: Props) {
+  const holder = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const pick = useRef(onPick);
+  pick.current = onPick;
+  const theme = useTheme();
+  const data = useMemo(() => plotData(panel, steps, smoothing), [panel, steps, smoothing]);
+
+  useEffect(() => {
+    const element = holder.current;
+    if (element === null) return;
+    const width = element.clientWidth || 320;
+    const options = optionsOf({ panel, steps, stages, smoothing, width, height: HEIGHT, onPick: (step, file) => pick.current?.(step, file) });
+    const made = new uPlot(options, data, element);
+    plot.current = made;
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [panel, data, stages, theme]);
+
+  return (
+    <figure class="panel">
+      <Heading panel={panel} steps={steps} />
+      <div
+        ref={holder}
+        class="plot"
+        {...sliderRoles(panel, steps, useHoveredStep())}
+        onKeyDown={(event) => moveByKey(event, steps, plot.current, (step) => onPick?.(step, null))}
+        onBlur={() => setHoveredStep(null)}
+      />
+    </figure>
+  );
+}
+
+function sliderRoles(panel: Panel, steps: number[], hovered: number | null) {
+  const step = hovered ?? steps.at(-1) ?? 0;
+  return {
+    role: "slider" as const,
+    tabIndex: 0,
+    "aria-label": `${panel.title}, by step`,
+    "aria-valuemin": steps[0] ?? 0,
+    "aria-valuemax": steps.at(-1) ?? 0,
+    "aria-valuenow": step,
+    "aria-valuetext": `step ${step}: ${readings(panel, steps, hovered).map(({ label, text }) => `${label} ${text}`).join(", ")}`,
+  };
+}
+
+/** The keys of a slider move the cursor; Enter opens the step's episodes. */
+function moveByKey(event: KeyboardEvent, steps: number[], plot: uPlot | null, open: (step: number) => void): void {
+  if (plot === null || steps.length === 0) return;
+  const at = plot.cursor.idx ?? steps.length - 1;
+  const targets: Record<string, number> = {
+    ArrowLeft: at - 1,
+    ArrowRight: at + 1,
+    PageDown: at - 10,
+    PageUp: at + 10,
+    Home: 0,
+    End: steps.length - 1,
+  };
+  if (event.key === "Enter") open(steps[at]!);
+  const target = targets[event.key];
+  if (target === undefined) return;
+  event.preventDefault();
+  const index = Math.max(0, Math.min(steps.length - 1, target));
+  plot.setCursor({ left: plot.valToPos(steps[index]!, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
+}
+
+function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
+  const hovered = useHoveredStep();
+  return (
+    <figcaption>
+      <h3>{panel.title}</h3>
+      <ul class="readings">
+        {readings(panel, steps, hovered).map(({ label, text, colour }) => (
+          <li key={label}>
+            <span class={`swatch colour-${colour}`} aria-hidden="true" />
+            {panel.series.length > 1 && <span class="reading-label">{label}</span>}
+            <span class="reading-value">{text}</span>
+          </li>
+        ))}
+      </ul>
+    </figcaption>
+  );
+}
+
+/** The values at the step under the pointer, else the last ones. */
+function readings(panel: Panel, steps: number[], hovered: number | null): { label: string; text: string; colour: number }[] {
+  const at = hovered === null ? -1 : steps.indexOf(hovered);
+  return panel.series.map(({ label, colour, values }) => {
+    const value = at >= 0 ? values[at] : values.findLast((own) => own !== null);
+    return { label, colour, text: formatted(value ?? null, panel.unit) };
+  });
+}
+
+export function formatted(value: number | null, unit: Panel["unit"]): string {
+  return unit === "share" ? share(value) : unit === "seconds" ? seconds(value) : number(value);
+}

@@ -1,0 +1,142 @@
+/** Each token of an episode, coloured by what is known of it; the numbers of one on hover and on keyboard focus. */
+
+import { useMemo, useRef, useState } from "preact/hooks";
+import { MEASURES, type Measure, type Scale, scaleOf } from "../lib/colours";
+import { number } from "../lib/format";
+import { type ShownToken, valueOf, valuesOf } from "../lib/tokens";
+
+interface Props {
+  tokens: ShownToken[];
+  measure: Measure;
+  hasLearnt: boolean;
+  onMeasure: (measure: Measure) => void;
+}
+
+export function TokenView({ tokens, measure, hasLearnt, onMeasure }: Props) {
+  const [at, setAt] = useState(0);
+  const list = useRef<HTMLDivElement>(null);
+  const scale = useMemo(() => scaleOf(measure, valuesOf(tokens, measure)), [tokens, measure]);
+  const current = Math.min(at, tokens.length - 1);
+
+  const focusOn = (index: number) => {
+    const target = Math.max(0, Math.min(tokens.length - 1, index));
+    setAt(target);
+    list.current?.querySelector<HTMLElement>(`[data-at="${target}"]`)?.focus();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const steps: Record<string, number> = { ArrowLeft: current - 1, ArrowRight: current + 1, ArrowUp: current - 10, ArrowDown: current + 10, Home: 0, End: tokens.length - 1 };
+    const target = steps[event.key];
+    if (target === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    focusOn(target);
+  };
+
+  return (
+    <div class="token-view">
+      <div class="token-controls">
+        <label>
+          Colour{" "}
+          <select value={measure} onChange={(event) => onMeasure(event.currentTarget.value as Measure)}>
+            {MEASURES.map(({ name, label, needsLearnt }) => (
+              <option key={name} value={name} disabled={needsLearnt && !hasLearnt}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+        <Legend measure={measure} scale={scale} />
+      </div>
+      {!hasLearnt && <p class="muted small">Nothing was learnt from this episode, or its values were not kept: ratio, entropy and advantage are unknown.</p>}
+      <TokenNumbers token={tokens[current]} total={tokens.length} />
+      <div ref={list} class="tokens" role="group" aria-label="Tokens; arrow keys go from one to the next" onKeyDown={onKeyDown} onMouseOver={(event) => setAt(pointedAt(event) ?? current)} onFocusIn={(event) => setAt(pointedAt(event) ?? current)}>
+        {tokens.map((token, index) => (
+          <Token key={index} token={token} index={index} isCurrent={index === current} background={backgroundOf(token, measure, scale)} startsTurn={token.turn !== tokens[index - 1]?.turn} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function pointedAt(event: Event): number | null {
+  const element = (event.target as HTMLElement).closest<HTMLElement>("[data-at]");
+  return element === null ? null : Number(element.dataset["at"]);
+}
+
+export function backgroundOf(token: ShownToken, measure: Measure, scale: Scale): string {
+  const value = valueOf(token, measure);
+  return value === null ? "transparent" : scale.colourOf(value);
+}
+
+interface TokenProps {
+  token: ShownToken;
+  index: number;
+  isCurrent: boolean;
+  background: string;
+  startsTurn: boolean;
+}
+
+function Token({ token, index, isCurrent, background, startsTurn }: TokenProps) {
+  return (
+    <>
+      {startsTurn && <span class="token-turn">{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
+      <span class={`token${token.isChosen ? " is-chosen" : ""}${isCurrent ? " is-current" : ""}`} data-at={index} role="button" tabIndex={isCurrent ? 0 : -1} style={{ background }}>
+        {shownText(token.text)}
+      </span>
+      {token.text.endsWith("\n") && <br />}
+    </>
+  );
+}
+
+/** Line breaks are made visible; an empty piece as well. */
+export function shownText(text: string): string {
+  return text === "" ? "∅" : text.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+}
+
+export function Legend({ measure, scale }: { measure: Measure; scale: Scale }) {
+  if (measure === "mask") {
+    return (
+      <span class="legend">
+        <span class="token is-chosen" style={{ background: scale.colourOf(1) }}>chosen</span>
+        <span class="token">shown</span>
+      </span>
+    );
+  }
+  const low = scale.ticks[0]!;
+  const high = scale.ticks.at(-1)!;
+  const isRatio = measure === "ratio";
+  const between = (share: number) => (isRatio ? Math.exp(Math.log(low) + share * Math.log(high / low)) : low + share * (high - low));
+  const stops = Array.from({ length: 9 }, (_, index) => scale.colourOf(between(index / 8)));
+  return (
+    <span class="legend">
+      <span>≤ {number(low)}</span>
+      <span class="legend-bar" style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }} />
+      {scale.ticks.length === 3 && <span class="muted">middle {number(scale.ticks[1])}</span>}
+      <span>≥ {number(high)}</span>
+    </span>
+  );
+}
+
+function TokenNumbers({ token, total }: { token: ShownToken | undefined; total: number }) {
+  if (token === undefined) return <p class="muted">No tokens are stored.</p>;
+  const facts: [string, string][] = [
+    ["token", `${token.index + 1} of ${total}`],
+    ["id", String(token.id)],
+    ["log-prob", number(token.logprob)],
+    ["learner's", number(token.learnerLogprob)],
+    ["ratio", number(token.ratio)],
+    ["entropy", number(token.entropy)],
+    ["advantage", number(token.advantage)],
+    ["weights", token.version === null ? "–" : `step ${token.version}`],
+  ];
+  return (
+    <div class="token-numbers" aria-live="polite">
+      <code class="token-text">{shownText(token.text)}</code>
+      {facts.map(([name, value]) => (
+        <span key={name}>
+          <span class="label">{name}</span> {value}
+        </span>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,20 @@
+/** Keys of a view. They are left alone while something is typed or a list is open. */
+
+import { useEffect, useRef } from "preact/hooks";
+
+export function useKeys(keys: Record<string, () => unknown>): void {
+  const current = useRef(keys);
+  current.current = keys;
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, select, textarea, [role=slider]") !== null) return;
+      const action = current.current[event.key];
+      if (action === undefined) return;
+      event.preventDefault();
+      action();
+    };
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, []);
+}
