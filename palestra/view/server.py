@@ -180,16 +180,20 @@ class Site:
         listener: asyncio.Queue[bytes] = asyncio.Queue()
         self.listeners.add(listener)
         try:
-            for id, state in self.last.items():
-                await response.write(_event(id, state, rewound=False))
-            while True:
-                try:
-                    event = await asyncio.wait_for(listener.get(), HEARTBEAT_S)
-                except TimeoutError:
-                    event = b": still here\n\n"
-                await response.write(event)
+            with suppress(ConnectionResetError):  # the page was closed
+                for id, state in self.last.items():
+                    await response.write(_event(id, state, rewound=False))
+                while True:
+                    await response.write(await self._next_event(listener))
         finally:
             self.listeners.discard(listener)
+        return response
+
+    async def _next_event(self, listener: asyncio.Queue[bytes]) -> bytes:
+        try:
+            return await asyncio.wait_for(listener.get(), HEARTBEAT_S)
+        except TimeoutError:
+            return b": still here\n\n"
 
 
 def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:
