@@ -49,48 +49,47 @@ def run_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.view.folder import RunFolder, environments
     from palestra.view.play import DEADLINE_S, Games, add_play_routes
 
-    folders = run_folders([known.run_folder]) if known.run_folder else []
+    run = known.run_folder
+    if run is not None:
+        _check_runs([run])
+        if not any(run.glob("checkpoints/step-*")):
+            fail(f"{run}: the run has no checkpoint yet")
     if known.env is not None:
         chosen = [(known.env, settings)]
     elif settings:
         fail(f"--{next(iter(settings))}: there is no such flag; options of an environment need its name (see: palestra play --help)")
-    elif not folders:
+    elif run is None:
         fail("play: expected an environment, or --run with a run folder (see: palestra play --help)")
     else:
-        chosen = [(own.name, own.options) for own in environments(RunFolder(folders[0]).config()[1])]
-    if folders and not any(folders[0].glob("checkpoints/step-*")):
-        fail(f"{folders[0]}: the run has no checkpoint yet")
+        chosen = [(own.name, own.options) for own in environments(RunFolder(run).config()[1])]
     try:
-        games = Games([Served(name, options, "process", DEADLINE_S) for name, options in chosen], RunAgent(folders[0]) if folders else None)
+        games = Games([Served(name, options, "process", DEADLINE_S) for name, options in chosen], RunAgent(run) if run else None)
     except ValueError as error:
         fail(str(error))
-    _serve(known, folders, play=lambda app: add_play_routes(app, games))
+    _serve(known, [run] if run else [], play=lambda app: add_play_routes(app, games))
 
 
 def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    folders = run_folders(known.runs)
+    _check_runs(known.runs)
     if known.episodes is not None and (known.bundle is None or known.episodes < 1):
         fail(f"--episodes {known.episodes}: " + ("expected a positive number" if known.bundle else "means something only with --bundle"))
     if known.bundle is None:
-        _serve(known, folders)
+        _serve(known, known.runs)
     else:
-        _bundle(known, folders)
+        _bundle(known)
 
 
-def run_folders(paths: list[Path]) -> list[Path]:
-    """Each path that is a run, and all runs in those that are not; each once."""
-    found: dict[Path, Path] = {}
+def _check_runs(paths: list[Path]) -> None:
+    from palestra.view.folder import runs_in
+
     for path in paths:
         if not path.is_dir():
             fail(f"{path}: there is no such folder")
-        runs = [path] if (path / "config.toml").is_file() else sorted(child.parent for child in path.glob("*/config.toml"))
-        if not runs:
+        if not runs_in(path):
             fail(f"{path}: there is no run in this folder (no config.toml), nor in the folders in it")
-        found |= {run.resolve(): run for run in runs}
-    return list(found.values())
 
 
-def _serve(known: argparse.Namespace, folders: list[Path], *, play: Callable[[Application], None] | None = None) -> None:
+def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Application], None] | None = None) -> None:
     import asyncio
     import os
     import threading
@@ -103,12 +102,14 @@ def _serve(known: argparse.Namespace, folders: list[Path], *, play: Callable[[Ap
     tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
     if not tokens and (known.token_env or not is_loopback(known.host)):
         fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
-    app = make_app(Answers(folders, can_play=play is not None), play=play, tokens=tokens, hosts=(known.host, *known.allow_host))
+    answers = Answers(runs, can_play=play is not None)
+    count = len(answers.ids)
+    app = make_app(answers, play=play, tokens=tokens, hosts=(known.host, *known.allow_host))
 
     def ready(port: int) -> None:
         name = "127.0.0.1" if known.host in EVERYWHERE else known.host
         url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
-        what, place = ("play", "#/play") if play is not None else (f"{len(folders)} run{'s' if len(folders) > 1 else ''}", "")
+        what, place = (f"{count} run{'s' if count > 1 else ''}", "") if play is None else ("play", "#/play")
         print(f"{what} at {url}{f'?token=${variable}' if tokens else ''}{place}", flush=True)
         if not known.no_open:
             address = url + (f"?token={tokens[0]}" if tokens else "") + place
@@ -116,11 +117,11 @@ def _serve(known: argparse.Namespace, folders: list[Path], *, play: Callable[[Ap
 
     try:
         asyncio.run(serve(app, known.host, known.port, ready))
-    except OSError as error:
-        fail(f"--port {known.port}: {error.strerror or error}")
+    except (OSError, OverflowError) as error:
+        fail(f"--host {known.host} --port {known.port}: {error}")
 
 
-def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:
+def _bundle(known: argparse.Namespace) -> None:
     from palestra.view.answers import Answers
     from palestra.view.bundle import BundleError, write_bundle
 
@@ -128,7 +129,7 @@ def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:
         print(f"{folder}: {episodes:,} episodes", flush=True)
 
     try:
-        write_bundle(Answers(folders, live=False), known.bundle, episodes=known.episodes, on_run=written)
+        write_bundle(Answers(known.runs, live=False), known.bundle, episodes=known.episodes, on_run=written)
     except BundleError as error:
         fail(str(error))
     print(f"look at it by: python -m http.server --bind 127.0.0.1 --directory {known.bundle}")

@@ -25,6 +25,11 @@ Damage = dict[str, Any]
 """`file`, `line` (from 1; None where the whole file is meant) and `why`."""
 
 
+def runs_in(path: Path) -> list[Path]:
+    """The folder itself where it is a run's, else the runs' folders in it."""
+    return [path] if (path / "config.toml").is_file() else sorted(config.parent for config in path.glob("*/config.toml"))
+
+
 def signature(path: Path) -> Signature:
     try:
         stat = path.stat()

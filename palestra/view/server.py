@@ -118,8 +118,8 @@ class Site:
             app.router.add_get(path, _json(answer))
         app.router.add_get("/api/events", self._events, allow_head=False)
         app.router.add_get("/", self._file)
-        for file in self.page.iterdir():
-            app.router.add_get(f"/{file.name}", self._file)
+        for file in self.page.rglob("*.*"):
+            app.router.add_get(f"/{file.relative_to(self.page).as_posix()}", self._file)
         app.on_response_prepare.append(self._add_headers)
         app.cleanup_ctx.append(self._watching)
 
@@ -128,7 +128,10 @@ class Site:
         """Nobody gets in past the door, and whatever goes wrong leaves as one line."""
         try:
             self.door.check(request)
-            return await handler(request)
+            response = await handler(request)
+            if not response.prepared:
+                self.door.remember(request, response)
+            return response
         except WireError as error:
             return _error(STATUS.get(error.code, 400), error.message)
         except NotThere as error:
@@ -143,8 +146,6 @@ class Site:
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
-        if response.status == 200:
-            self.door.remember(request, response)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         return web.FileResponse(self.page / (request.path.lstrip("/") or "index.html"))
@@ -161,10 +162,10 @@ class Site:
         while True:
             try:
                 now = await asyncio.to_thread(self.answers.pulse)
+                before, self.last = self.last, now
                 for id in now:
-                    if id in self.last and now[id] != self.last[id]:
-                        self._tell(_event(id, now[id], rewound=_is_rewound(self.last[id], now[id])))
-                self.last = now
+                    if now[id] != before.get(id):
+                        self._tell(_event(id, now[id], rewound=id in before and _is_rewound(before[id], now[id])))
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)

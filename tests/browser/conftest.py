@@ -83,7 +83,9 @@ def visit(chromium):
         visitors = []
 
         def begin(server, place="", *, width=WIDE, scheme="light", **options):
-            context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", **options)
+            context = chromium.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", **options
+            )
             contexts.callback(context.close)
             context.set_default_timeout(20_000)
             visitor = Visitor(context.new_page(), getattr(server, "address", server))

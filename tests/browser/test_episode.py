@@ -66,7 +66,9 @@ def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one)
     tokens = page.get_by_role("group", name="Tokens").locator(".token")
     (segment,) = episode["trajectory"]["segments"]
     expect(tokens).to_have_count(len(segment["ids"]))
-    shown = page.evaluate("[...document.querySelectorAll('.tokens .token')].map((t) => [t.className.includes('is-chosen'), t.style.background])")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('.tokens .token')].map((t) => [t.className.includes('is-chosen'), t.style.background])"
+    )
     assert [chosen for chosen, _ in shown] == [mask == 1 for mask in segment["mask"]]
     advantage = episode["learnt"]["advantage"]
     colours = [colour for chosen, colour in shown if chosen]

@@ -81,7 +81,7 @@ def test_the_runs_and_their_results(server, visit):
     assert [row.get_by_role("rowheader").inner_text() for row in results.all()[1:]] == ["all tasks", "GoToObj", "OpenDoorColor"]
     expect(page.get_by_text("each of 4 steps")).to_be_visible(timeout=60_000)  # another process says it
     page.get_by_text("Settings of the run").click()
-    expect(page.get_by_text('levels = [')).to_be_visible()
+    expect(page.get_by_text("levels = [")).to_be_visible()
 
 
 def test_a_curve_leads_to_its_episodes_by_keyboard(server, visit):

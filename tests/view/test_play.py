@@ -223,4 +223,4 @@ def test_the_command_says_what_is_wrong(capsys, tmp_path):
     (tmp_path / "config.toml").write_text('[env]\nname = "guess"\n')
     assert "the run has no checkpoint yet" in refused(capsys, "--run", str(tmp_path))
     assert "needs a token" in refused(capsys, "guess", "--host", "0.0.0.0")
-    assert "need its name" in refused(capsys, "--size", "3", "--run", str(tmp_path))
+    assert "need its name" in refused(capsys, "--size", "3")
