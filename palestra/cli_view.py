@@ -122,6 +122,8 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
 
 
 def _bundle(known: argparse.Namespace) -> None:
+    from contextlib import closing
+
     from palestra.view.answers import Answers
     from palestra.view.bundle import BundleError, write_bundle
 
@@ -129,7 +131,8 @@ def _bundle(known: argparse.Namespace) -> None:
         print(f"{folder}: {episodes:,} episodes", flush=True)
 
     try:
-        write_bundle(Answers(known.runs, live=False), known.bundle, episodes=known.episodes, on_run=written)
+        with closing(Answers(known.runs, live=False)) as answers:
+            write_bundle(answers, known.bundle, episodes=known.episodes, on_run=written)
     except BundleError as error:
         fail(str(error))
     print(f"look at it by: python -m http.server --bind 127.0.0.1 --directory {known.bundle}")

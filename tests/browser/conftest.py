@@ -62,8 +62,8 @@ class Visitor:
             self.troubles.append(f"left the server: {request.url}")
 
     def go(self, place=""):
-        """To a place after the hash."""
-        self.page.goto(f"{self.address}/{f'#/{place}' if place is not None else ''}")
+        """To a place after the hash; None is the address itself."""
+        self.page.goto(self.address if place is None else f"{self.address}/#/{place}")
         return self.page
 
     def check(self):

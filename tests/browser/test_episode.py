@@ -62,6 +62,7 @@ def test_scenes_follow_the_turn(server, visit, long_one):
 def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one):
     line, episode = long_one
     page = visit(server, f"run/0/episode/{FILE}/{line}").page
+    expect(page.locator(".turn-count")).to_be_visible()
     page.keyboard.press("t")
     tokens = page.get_by_role("group", name="Tokens").locator(".token")
     (segment,) = episode["trajectory"]["segments"]
@@ -75,7 +76,7 @@ def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one)
     blue, vermilion = "rgba(0, 114, 178", "rgba(213, 94, 0"
     assert all(colour.startswith(blue if worth >= 0 else vermilion) for worth, colour in zip(advantage, colours, strict=True))
     assert {colour for chosen, colour in shown if not chosen} == {"transparent"}
-    page.get_by_label("Colour").select_option("logprob")
+    page.get_by_role("combobox", name="Colour").select_option("logprob")
     expect(page).to_have_url(re.compile("tokens=logprob"))
     unlikely = min(range(len(segment["ids"])), key=lambda place: segment["logprobs"][place])
     expect(tokens.nth(unlikely)).to_have_attribute("style", re.compile(r"213, 94, 0"))
@@ -102,7 +103,7 @@ def test_the_neighbours_are_those_of_the_list(server, visit):
 def test_an_episode_that_was_not_learnt_from(server, visit):
     page = visit(server, "run/0/episode/eval-step-000004-final/0?tokens=mask").page
     expect(page.get_by_text("Nothing was learnt from this episode")).to_be_visible()
-    expect(page.get_by_label("Colour").get_by_role("option", name="advantage")).to_be_disabled()
+    expect(page.get_by_role("combobox", name="Colour").get_by_role("option", name="advantage")).to_be_disabled()
 
 
 def test_a_file_to_keep(server, visit, long_one, tmp_path):
