@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,21 @@ class ViewedRun:
         self.folder = RunFolder(folder)
         self.index = Index(folder)
         self.tokens = TokenTexts(folder)
+
+
+class Pulse(NamedTuple):
+    """What a change of a run shows in."""
+
+    rows: int
+    """Of the index."""
+    steps: int
+    """Rows of the metrics."""
+    is_over: bool
+    generation: int
+    """Of the index."""
+
+    def is_rewound_from(self, before: Pulse) -> bool:
+        return self.generation != before.generation or self.steps < before.steps
 
 
 class Answers:
@@ -86,14 +101,14 @@ class Answers:
     def run(self, id: str) -> dict[str, Any]:
         return {"id": id, **self._run(id).folder.about()}
 
-    def pulse(self) -> dict[str, tuple[int, int, bool, int]]:
-        """What a change shows in: of each run its episodes, metrics rows, whether it is over, and the index's generation."""
+    def pulse(self) -> dict[str, Pulse]:
+        """Of each run."""
         self._look_for_runs()
         return {id: self._pulse(run) for id, run in self._runs.items()}
 
-    def _pulse(self, run: ViewedRun) -> tuple[int, int, bool, int]:
+    def _pulse(self, run: ViewedRun) -> Pulse:
         rows, _ = run.folder.metrics()
-        return run.index.total, len(rows), is_over(rows), run.index.generation
+        return Pulse(run.index.total, len(rows), is_over(rows), run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""

@@ -17,7 +17,8 @@ from aiohttp import web
 
 from palestra.serve.guard import Guard
 from palestra.serve.wire import STATUS, WireError
-from palestra.view.answers import Answers
+from palestra.view.answers import Answers, Pulse
+from palestra.view.folder import printable
 from palestra.view.index import NotThere
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,13 @@ THREADS = 16
 """Answers in the making; an objective takes seconds, and others must not wait for it."""
 EVENTS_WAITING = 1000
 """A page that lets more pile up is not there any more."""
+THE_END = b""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -100,7 +103,7 @@ class Site:
     def __init__(self, answers: Answers, door: Door, page: Path) -> None:
         self.answers, self.door, self.page = answers, door, page
         self.listeners: set[asyncio.Queue[bytes]] = set()
-        self.last: dict[str, tuple[int, int, bool, int]] = {}
+        self.last: dict[str, Pulse] = {}
 
     def add_routes(self, app: web.Application) -> None:
         run = "/api/runs/{run}"
@@ -122,6 +125,7 @@ class Site:
             app.router.add_get(f"/{file.relative_to(self.page).as_posix()}", self._file)
         app.on_response_prepare.append(self._add_headers)
         app.cleanup_ctx.append(self._watching)
+        app.on_shutdown.append(self._end_events)
 
     @web.middleware
     async def outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -138,8 +142,6 @@ class Site:
             return _error(404, str(error))
         except web.HTTPException as error:
             return _error(error.status, error.reason)
-        except ConnectionResetError:
-            raise
         except Exception:
             log.exception("%s failed", request.path)
             return _error(500, "the server failed; its log says how")
@@ -165,7 +167,7 @@ class Site:
                 before, self.last = self.last, now
                 for id in now:
                     if now[id] != before.get(id):
-                        self._tell(_event(id, now[id], rewound=id in before and _is_rewound(before[id], now[id])))
+                        self._tell(_event(id, now[id], rewound=id in before and now[id].is_rewound_from(before[id])))
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)
@@ -175,6 +177,9 @@ class Site:
             if listener.qsize() < EVENTS_WAITING:
                 listener.put_nowait(event)
 
+    async def _end_events(self, app: web.Application) -> None:
+        self._tell(THE_END)
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -182,10 +187,10 @@ class Site:
         self.listeners.add(listener)
         try:
             with suppress(ConnectionResetError):  # the page was closed
-                for id, state in self.last.items():
-                    await response.write(_event(id, state, rewound=False))
-                while True:
-                    await response.write(await self._next_event(listener))
+                for id, pulse in self.last.items():
+                    await response.write(_event(id, pulse, rewound=False))
+                while (event := await self._next_event(listener)) != THE_END:
+                    await response.write(event)
         finally:
             self.listeners.discard(listener)
         return response
@@ -197,13 +202,8 @@ class Site:
             return b": still here\n\n"
 
 
-def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:
-    return now[3] != before[3] or now[1] < before[1]
-
-
-def _event(id: str, state: tuple[int, int, bool, int], *, rewound: bool) -> bytes:
-    rows, steps, is_over, generation = state
-    data = {"run": id, "rows": rows, "steps": steps, "is_over": is_over, "rewound": rewound, "generation": generation}
+def _event(id: str, pulse: Pulse, *, rewound: bool) -> bytes:
+    data = {"run": id, **pulse._asdict(), "rewound": rewound}
     return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
@@ -216,7 +216,7 @@ def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
 
 
 def _error(status: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": message}), status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode({"error": printable(message)}), status=status, content_type="application/json")
 
 
 def _episode(request: web.Request) -> tuple[str, str, int]:

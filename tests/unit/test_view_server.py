@@ -151,6 +151,8 @@ def test_hostile_text_comes_back_as_it_is_and_never_as_a_page(tmp_path):
         ("/api/runs/0/scenes/..%2Fsecret/0.json", 404),
         ("/api/runs/0/episodes/%00/0.json", 404),
         ("/api/runs/0/episodes/*/0.json", 404),
+        ("/api/runs/0/episodes/%FF%ED%A0%80/0.json", 404),
+        ("/api/runs/%ED%A0%80/run.json", 404),
         ("/..%2f..%2fserver.py", 404),
         ("/../server.py", 404),
         ("/api/nothing.json", 404),
@@ -253,8 +255,10 @@ class Events:
 
     def next(self):
         lines = []
-        while (line := self.response.readline().decode().rstrip("\n")) or not lines:
-            lines.append(line)
+        while (line := self.response.readline()) != b"\n":
+            if not line:
+                raise EOFError
+            lines.append(line.decode().rstrip("\n"))
         if lines[0].startswith(":"):
             return lines[0]
         assert lines[0] == "event: change"
@@ -296,8 +300,31 @@ def test_a_page_hears_that_the_server_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.1)
     with viewing(make_run(tmp_path / "run")) as viewer:
         events = Events(viewer.port)
-        while not str(events.next()).startswith(":"):
+        while events.next() != ": still here":
             pass
+
+
+def test_a_page_that_is_closed_leaves_nothing_in_the_log(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(serving, "HEARTBEAT_S", 0.02)
+    with viewing(make_run(tmp_path / "run")) as viewer:
+        events = Events(viewer.port)
+        events.next()
+        events.response.close()
+        events.connection.close()
+        time.sleep(0.5)
+    assert not caplog.records
+
+
+def test_names_that_are_no_text_hide_nothing(tmp_path):
+    folder = make_run(tmp_path / os.fsdecode(b"r\xffn"))
+    write_lines(folder, os.fsdecode(b"step-\xff"), episode("z"))
+    (folder / "eval").mkdir()
+    (folder / "eval" / os.fsdecode(b"\xff.json")).write_text("{}")
+    with viewing(folder) as viewer:
+        (run,) = answer(viewer, "/api/runs.json")["runs"]
+        assert run["name"] == run["group"] == "r?n"
+        assert answer(viewer, "/api/runs/0/run.json")["evals"] == [{"file": "eval/?.json"}]
+        assert complete(viewer)["rows"]["id"] == ["a", "b", "c"]
 
 
 def test_training_is_followed_from_its_first_step_to_its_end(tmp_path):
@@ -371,8 +398,9 @@ def test_the_command_serves_all_runs_of_a_folder_until_it_is_interrupted(tmp_pat
         runs = json.loads(connection.getresponse().read())["runs"]
         assert [(run["name"], run["group"], run["seed"]) for run in runs] == [(f"guess-{n}", "guess", n) for n in range(3)]
         events = Events(port)
-        events.next()
         child.send_signal(signal.SIGINT)
+        with pytest.raises(EOFError):
+            events.until(run="no such run")
         assert child.wait(20) == 130
         assert child.stderr.read() == ""
         with command(tmp_path, "--host", "0.0.0.0", "--port", 0, PALESTRA_VIEW_TOKEN="secret") as other:
