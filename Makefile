@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: train test test-slow test-gpu lint types bench learn-all clean
+.PHONY: train test test-slow test-gpu test-viewer lint types bench learn-all viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
@@ -24,6 +24,13 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+
+# The viewer's page needs Node 20 or newer to be built; what is built is committed, so that nobody else does.
+viewer:
+	cd viewer && npm ci && npm run build
+
+test-viewer:
+	cd viewer && npm ci && npm run types && npm test
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py

@@ -22,7 +22,7 @@ export function App() {
   const place = usePlace();
   const loaded = useJson<Runs>("./api/runs.json", useNews(null));
   return (
-    <WhenFrame place={place} runs={loaded.state === "ready" ? loaded.value : null}>
+    <Frame place={place} runs={loaded.state === "ready" ? loaded.value : null}>
       <WhenReady loaded={loaded} what="the list of runs">
         {(runs) => (
           <AppContext.Provider value={runs}>
@@ -30,11 +30,11 @@ export function App() {
           </AppContext.Provider>
         )}
       </WhenReady>
-    </WhenFrame>
+    </Frame>
   );
 }
 
-function WhenFrame({ place, runs, children }: { place: Place; runs: Runs | null; children: preact.ComponentChildren }) {
+function Frame({ place, runs, children }: { place: Place; runs: Runs | null; children: preact.ComponentChildren }) {
   const { route } = place;
   const run = "run" in route ? runs?.runs.find(({ id }) => id === route.run) : undefined;
   useEffect(() => {
@@ -95,12 +95,23 @@ function ThemeButton() {
   );
 }
 
+function NotHere({ children }: { children: preact.ComponentChildren }) {
+  return (
+    <>
+      <h1>Not here</h1>
+      <Empty>
+        {children} <a href={linkTo({ page: "runs" })}>All runs</a>
+      </Empty>
+    </>
+  );
+}
+
 function Content({ place: { route, query }, runs }: { place: Place; runs: Runs }) {
   useEffect(() => {
     setLive(runs.live);
     if (runs.live) listen();
   }, [runs.live]);
-  if ("run" in route && !runs.runs.some(({ id }) => id === route.run)) return <Empty>There is no run {route.run} here.</Empty>;
+  if ("run" in route && !runs.runs.some(({ id }) => id === route.run)) return <NotHere>There is no run {route.run} here.</NotHere>;
   switch (route.page) {
     case "runs":
       return runs.runs.length === 1 && !runs.can_play ? <RunPage id={runs.runs[0]!.id} /> : <RunsPage runs={runs} />;
@@ -117,6 +128,6 @@ function Content({ place: { route, query }, runs }: { place: Place; runs: Runs }
     case "play":
       return <PlayPage />;
     case "unknown":
-      return <Empty>There is no page at {route.path}.</Empty>;
+      return <NotHere>There is no page at {route.path}.</NotHere>;
   }
 }

@@ -26,9 +26,14 @@ async function reach(path: string, options: RequestInit): Promise<Response> {
 }
 
 async function answer<T>(response: Response, path: string): Promise<T> {
-  if (response.ok) return (await response.json()) as T;
   const text = await response.text();
+  if (response.ok) return JSON.parse(withWholeSeeds(text)) as T;
   throw new Failure(`${reasonIn(text) || `${response.status} ${response.statusText}`} (${path})`);
+}
+
+/** Seeds have more digits than a JavaScript number holds, so they stay text. Inside a string the quotes would be escaped. */
+export function withWholeSeeds(text: string): string {
+  return text.replace(/"seed":\s*(\d{16,})/g, '"seed":"$1"');
 }
 
 function reasonIn(text: string): string {

@@ -146,7 +146,8 @@ export interface Trajectory {
   success: boolean | null;
   reward: number;
   horizon: number;
-  seed: number;
+  /** Text where a number could not hold all its digits. */
+  seed: number | string;
   step: number;
   stage: number;
   is_baseline: boolean;
@@ -156,11 +157,11 @@ export interface Trajectory {
   timings: Record<string, number>;
 }
 
-/** Parallel to the chosen tokens of all segments in order. */
+/** Parallel to the chosen tokens of all segments in order; null where nothing was computed. */
 export interface Learnt {
-  advantage: number[];
-  logp: number[];
-  entropy: number[];
+  advantage: (number | null)[];
+  logp: (number | null)[];
+  entropy: (number | null)[];
 }
 
 export interface Episode {

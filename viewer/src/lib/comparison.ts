@@ -52,14 +52,16 @@ function joinedSeries({ label, colour, runs }: Contender, steps: number[], membe
   return { label, colour, values, low: estimates.map((e) => e?.low ?? null), high: estimates.map((e) => e?.high ?? null) };
 }
 
-/** A run's own points keep their intervals; those of several seeds are averaged. */
+/** A run's own points keep their intervals; those of several seeds are averaged. Shares, which come with intervals, stay within 0 and 1. */
 function joinedPoints({ label, colour, runs }: Contender, points: Point[]): Point[] {
   if (runs.length === 1) return points.map((point) => ({ ...point, colour, label: `${label}, ${point.label}`, file: null }));
   const together = new Map<string, Point[]>();
   for (const point of points) together.set(`${point.step} ${point.label}`, [...(together.get(`${point.step} ${point.label}`) ?? []), point]);
   return [...together.values()].map((own) => {
     const { mean, low, high } = overSeeds(own.map((point) => point.value))!;
-    return { step: own[0]!.step, value: mean, low, high, label: `${label}, ${own[0]!.label}`, colour, file: null };
+    const hasInterval = own[0]!.low !== null;
+    const ends = hasInterval ? { low: Math.max(low, 0), high: Math.min(high, 1) } : { low, high };
+    return { step: own[0]!.step, value: mean, ...ends, label: `${label}, ${own[0]!.label}`, colour, file: null };
   });
 }
 
@@ -79,7 +81,10 @@ export function comparedTable(contenders: Contender[]): ComparedRow[] {
 function estimateOf(scores: Score[]): Estimate | null {
   const [only] = scores;
   if (only === undefined) return null;
-  if (scores.length > 1) return overSeeds(scores.map((score) => score.success));
+  if (scores.length > 1) {
+    const estimate = overSeeds(scores.map((score) => score.success))!;
+    return { ...estimate, low: Math.max(estimate.low, 0), high: Math.min(estimate.high, 1) };
+  }
   return { mean: only.success, low: only.success_interval[0], high: only.success_interval[1], size: 1 };
 }
 

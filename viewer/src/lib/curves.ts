@@ -85,9 +85,8 @@ export function episodesFile(evaluation: Evaluation): string {
 }
 
 export function curvesOf(run: Run): Curves {
-  const rows = trainingRows(run.rows);
-  const evaluated = run.evals.map((evaluation) => evaluation.step);
-  const steps = rows.length > 0 ? rows.map((row) => row.step) : [...new Set(evaluated)].sort((a, b) => a - b);
+  const rows = withEvaluated(trainingRows(run.rows), run.evals);
+  const steps = rows.map((row) => row.step);
   const names = numericKeys(rows);
   const panels = RECIPES.flatMap((recipe) => fromRecipe(recipe, rows, names, run.evals));
   panels.splice(1, 0, ...byEnvironment(rows, names, run.evals));
@@ -95,6 +94,13 @@ export function curvesOf(run: Run): Curves {
   const used = new Set([...RECIPES.flatMap((recipe) => recipe.keys.map(([key]) => key)), "step", "stage", ...names.filter((name) => /^(stop|time|env)\//.test(name))]);
   const more = names.filter((name) => !used.has(name)).map((name) => plain(name, name, rows));
   return { steps, panels, more };
+}
+
+/** Steps that were only evaluated get a row with nothing in it, so that they can be pointed at. */
+function withEvaluated(rows: Row[], evals: Evaluation[]): Row[] {
+  const known = new Set(rows.map((row) => row.step));
+  const others = new Set(evals.map((evaluation) => evaluation.step).filter((step) => !known.has(step)));
+  return [...rows, ...[...others].map((step): Row => ({ step }))].sort((a, b) => a.step - b.step);
 }
 
 function numericKeys(rows: Row[]): string[] {
@@ -157,7 +163,7 @@ function stopReasons(rows: Row[], names: string[]): Panel[] {
   const series = stops.map((stop) => ({
     label: stop,
     colour: Math.max(STOPS.indexOf(stop), 0),
-    values: valuesAt(rows, `stop/${stop}`).map((value) => value ?? 0),
+    values: rows.map((row) => (keys.some((key) => key in row) ? Number(row[`stop/${stop}`] ?? 0) : null)),
   }));
   return [{ key: "stop", title: "Why episodes ended", unit: "share", series, points: [], isStacked: true }];
 }

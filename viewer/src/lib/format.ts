@@ -7,7 +7,7 @@ const NOTHING = "\u2013";
 export function number(value: number | null | undefined, digits = 3): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e7 || size < 1e-3)) return withMinus(value.toExponential(1).replace("e+", "e"));
+  if (size !== 0 && (size >= 1e7 || size < 1e-3)) return withMinus(value.toExponential(1).replace("e+", "e").replace(".0e", "e"));
   if (size >= 1000) return withMinus(grouped(Math.round(value)));
   return withMinus(String(Number(value.toPrecision(digits))));
 }
@@ -16,6 +16,11 @@ export function share(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const percent = value * 100;
   return `${withMinus(percent.toFixed(Math.abs(percent) >= 99.95 || percent === 0 ? 0 : 1))}%`;
+}
+
+/** As short as a tick of an axis should be. */
+export function shareTick(value: number): string {
+  return `${withMinus(String(Number((value * 100).toFixed(2))))}%`;
 }
 
 export function interval(low: number, high: number): string {

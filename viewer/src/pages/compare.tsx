@@ -107,7 +107,7 @@ function ComparedTable({ contenders }: { contenders: Contender[] }) {
     <section aria-labelledby="results">
       <h2 id="results">Final success by category</h2>
       {rows.length === 0 ? <Empty>None of these runs was evaluated yet.</Empty> : (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Final success by category">
+        <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of final success">
           <table class="data">
             <thead>
               <tr>

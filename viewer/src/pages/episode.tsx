@@ -10,8 +10,10 @@ import { listQuery, rowAt } from "../lib/episodes";
 import { linkTo } from "../lib/route";
 import { tokensOf } from "../lib/tokens";
 import { useRuns } from "../parts/app-context";
+import { Block } from "../parts/block";
 import { Conversation } from "../parts/conversation";
 import { EpisodeHead } from "../parts/episode-head";
+import { Icon } from "../parts/icon";
 import { KeyHelp } from "../parts/key-help";
 import { adjust, go } from "../parts/place";
 import { ScenePanel } from "../parts/scene-panel";
@@ -42,7 +44,7 @@ function Damaged({ episode, file, line }: { episode: DamagedEpisode; file: strin
     <>
       <h1>{file}, line {line + 1}</h1>
       <div class="notice is-error" role="alert"><strong>This line cannot be read as an episode.</strong> {episode.damaged}</div>
-      <pre class="block">{episode.text}</pre>
+      <Block label="The line as it is stored" text={episode.text} />
     </>
   );
 }
@@ -114,11 +116,11 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
       <EpisodeHead {...props} episode={episode} neighbours={neighbours} scenes={scenes.state === "ready" ? scenes.value.scenes : null} measure={measure} />
       <div class="replay">
         <div class="buttons" role="group" aria-label="Replay">
-          <button type="button" onClick={() => goTo(0)} aria-label="First turn" title="First turn (Home)">⏮</button>
-          <button type="button" onClick={() => goTo(at - 1)} aria-label="Previous turn" title="Previous turn (←)">◀</button>
+          <button type="button" onClick={() => goTo(0)} aria-label="First turn" title="First turn (Home)"><Icon path="M3 3V13M13 3L6 8L13 13Z" /></button>
+          <button type="button" onClick={() => goTo(at - 1)} aria-label="Previous turn" title="Previous turn (←)"><Icon path="M11 3L4 8L11 13Z" /></button>
           <output class="turn-count">{at < last ? `turn ${at + 1} of ${last}` : `the end (${last} turns)`}</output>
-          <button type="button" onClick={() => goTo(at + 1)} aria-label="Next turn" title="Next turn (→)">▶</button>
-          <button type="button" onClick={() => goTo(last)} aria-label="The end" title="The end (End)">⏭</button>
+          <button type="button" onClick={() => goTo(at + 1)} aria-label="Next turn" title="Next turn (→)"><Icon path="M5 3L12 8L5 13Z" /></button>
+          <button type="button" onClick={() => goTo(last)} aria-label="The end" title="The end (End)"><Icon path="M13 3V13M3 3L10 8L3 13Z" /></button>
         </div>
         <Timeline turns={trajectory.turns} at={at} onGo={goTo} />
         <div class="buttons">
@@ -130,7 +132,7 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
       {showsHelp && <KeyHelp onClose={() => setShowsHelp(false)} />}
       <div class={showsScene ? "episode has-side" : "episode"}>
         <div class="episode-main">
-          {measure !== null && <TokenView tokens={tokens} measure={measure} hasLearnt={episode.learnt !== null} onMeasure={(name: Measure) => change({ tokens: name })} />}
+          {measure !== null && <TokenView tokens={tokens} turn={at} measure={measure} hasLearnt={episode.learnt !== null} onMeasure={(name: Measure) => change({ tokens: name })} />}
           <Conversation trajectory={trajectory} at={at} onGo={goTo} />
         </div>
         {showsScene && <ScenePanel scenes={scenes} at={at} turns={last} />}

@@ -37,6 +37,7 @@ export function EpisodesPage({ run, query }: { run: string; query: URLSearchPara
           episodes={episodes}
           numbers={numbers}
           sort={parseSort(query)}
+          question={listQuery(query).toString()}
           onSort={(sort) => change({ sort })}
           linkTo={(row) => linkTo({ page: "episode", run, file: episodes.files[episodes.rows.file[row]!]!, line: episodes.rows.line[row]! }, listQuery(query))}
           groupLink={(row) => linkTo({ page: "group", run, file: episodes.files[episodes.rows.file[row]!]!, task: episodes.rows.task[row]! }, { env: episodes.texts[episodes.rows.env[row]!] })}

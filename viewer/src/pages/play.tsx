@@ -5,9 +5,10 @@ import { postJson } from "../data/api";
 import { reason, useJson } from "../data/hooks";
 import type { PlayAbout, PlayReply, PlayStart, PlayStep } from "../data/types";
 import { number } from "../lib/format";
+import { Block } from "../parts/block";
 import { PlayChooser } from "../parts/play-chooser";
 import { PlayForm } from "../parts/play-form";
-import { type Session, isOver } from "../parts/play-session";
+import { type Actor, type Session, isOver } from "../parts/play-session";
 import { PlayTranscript } from "../parts/play-transcript";
 import { SceneView } from "../parts/scene";
 import { Empty, Failed, WhenReady } from "../parts/states";
@@ -27,6 +28,7 @@ export function PlayPage() {
 function Play({ about }: { about: PlayAbout }) {
   const [session, setSession] = useState<Session | null>(null);
   const [draft, setDraft] = useState("");
+  const [proposal, setProposal] = useState<{ by: Actor; action: string } | null>(null);
   const [reply, setReply] = useState<PlayReply | null>(null);
   const [why, setWhy] = useState<string | null>(null);
   const [isBusy, setIsBusy] = useState(false);
@@ -36,28 +38,36 @@ function Play({ about }: { about: PlayAbout }) {
     setWhy(null);
     void work().catch((error: unknown) => setWhy(reason(error))).finally(() => setIsBusy(false));
   };
+  const clear = () => {
+    setDraft("");
+    setReply(null);
+    setProposal(null);
+  };
   const begin = (env: string, split: string, task: string | null) =>
     attempt(async () => {
       const start = await postJson<PlayStart>("./api/play/start", { env, split, task, options: {} });
       setSession({ start, played: [], latest: start });
-      setDraft("");
-      setReply(null);
+      clear();
     });
   const act = (action: string) =>
     attempt(async () => {
       if (session === null) return;
       const step = await postJson<PlayStep>("./api/play/step", { session: session.start.session, action });
-      const played = { observation: session.latest.observation, action, reward: step.reward, invalid: step.invalid };
+      const by = proposal?.action === action ? proposal.by : "You";
+      const played = { observation: session.latest.observation, action, by, reward: step.reward, invalid: step.invalid };
       setSession({ ...session, played: [...session.played, played], latest: step });
-      setDraft("");
-      setReply(null);
+      clear();
     });
-  const askExpert = () => attempt(async () => setDraft((await postJson<{ action: string }>("./api/play/expert", { session: session?.start.session })).action));
+  const propose = (by: Actor, action: string) => {
+    setProposal({ by, action });
+    setDraft(action);
+  };
+  const askExpert = () => attempt(async () => propose("Expert", (await postJson<{ action: string }>("./api/play/expert", { session: session?.start.session })).action));
   const askAgent = () =>
     attempt(async () => {
       const own = await postJson<PlayReply>("./api/play/agent", { session: session?.start.session });
       setReply(own);
-      setDraft(own.action ?? "");
+      propose("Agent", own.action ?? "");
     });
 
   return (
@@ -67,7 +77,7 @@ function Play({ about }: { about: PlayAbout }) {
       {session === null ? <Empty>Choose an environment and start.</Empty> : (
         <div class="episode has-side">
           <div class="episode-main">
-            {session.start.instructions !== "" && <details class="info"><summary>What the agent is told</summary><pre class="block">{session.start.instructions}</pre></details>}
+            {session.start.instructions !== "" && <details class="info"><summary>What the agent is told</summary><Block label="Instructions" text={session.start.instructions} /></details>}
             <PlayTranscript session={session} />
             {!isOver(session) && (
               <PlayForm session={session} draft={draft} setDraft={setDraft} reply={reply} agent={about.agent} isBusy={isBusy} onAct={act} onExpert={askExpert} onAgent={askAgent} />

@@ -4,10 +4,11 @@ import { useMemo } from "preact/hooks";
 import { asPath } from "../data/api";
 import { useEpisodes, useJson, useRun } from "../data/hooks";
 import type { Damage, Run } from "../data/types";
-import { categoryPanel, curvesOf } from "../lib/curves";
+import { categoryPanel, curvesOf, trainingRows } from "../lib/curves";
 import { plural } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { useSummary } from "../parts/app-context";
+import { Block } from "../parts/block";
 import { Chart } from "../parts/chart";
 import { FinalTable } from "../parts/final-table";
 import { useHoveredStep } from "../parts/hovered-step";
@@ -70,7 +71,8 @@ function Curves({ run }: { run: Run }) {
   const byCategory = useMemo(() => categoryPanel(steps, episodes, run.evals), [steps, episodes, run.evals]);
   if (steps.length === 0) return <Empty>No step has been finished yet. Curves appear here as soon as there is one.</Empty>;
   const all = byCategory ? [...panels.slice(0, 1), byCategory, ...panels.slice(1)] : panels;
-  const open = (step: number, file: string | null) => go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: "train" }));
+  const trained = new Set(trainingRows(run.rows).map((row) => row.step));
+  const open = (step: number, file: string | null) => go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: trained.has(step) ? "train" : "eval" }));
   return (
     <section aria-labelledby="curves">
       <div class="section-head">
@@ -106,7 +108,7 @@ function Objective({ id }: { id: string }) {
   return (
     <section aria-labelledby="objective">
       <h2 id="objective">What is optimised</h2>
-      <WhenReady loaded={loaded} what="the objective">{({ lines }) => <pre class="block">{lines.join("\n")}</pre>}</WhenReady>
+      <WhenReady loaded={loaded} what="the objective">{({ lines }) => <Block label="Text of the objective" text={lines.join("\n")} />}</WhenReady>
     </section>
   );
 }
@@ -115,7 +117,7 @@ function Details({ summary, text }: { summary: string; text: string }) {
   return (
     <details>
       <summary>{summary}</summary>
-      {text.trim() === "" ? <Empty>There is none.</Empty> : <pre class="block">{text}</pre>}
+      {text.trim() === "" ? <Empty>There is none.</Empty> : <Block label={summary} text={text} />}
     </details>
   );
 }

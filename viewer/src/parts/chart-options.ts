@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import type { Stage } from "../data/types";
 import type { Panel, Point, Series } from "../lib/curves";
-import { number, seconds, share } from "../lib/format";
+import { number, seconds, shareTick } from "../lib/format";
 import { type Values, smoothed } from "../lib/statistics";
 import { setHoveredStep } from "./hovered-step";
 import { themeColour } from "./theme";
@@ -36,9 +36,14 @@ function drawnSeries(panel: Panel, smoothing: number): Drawn[] {
     const edge = { stroke: "transparent", width: 0, points: { show: false } };
     const band = series.low && series.high ? [{ values: smoothed(series.high, smoothing), options: edge }, { values: smoothed(series.low, smoothing), options: edge }] : [];
     const isSmoothed = smoothing > 0 && !series.isDashed;
-    const raw = isSmoothed && band.length === 0 ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }] : [];
+    const raw = showsRaw(panel, series, smoothing) ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }] : [];
     return [...band, ...raw, { values: isSmoothed ? smoothed(series.values, smoothing) : series.values, options: line }];
   });
+}
+
+/** Raw values behind the smoothed ones, unless there is a band, or so many series that they would be a thicket. */
+function showsRaw(panel: Panel, series: Series, smoothing: number): boolean {
+  return smoothing > 0 && !series.isDashed && series.low === undefined && panel.series.length <= 3;
 }
 
 /** Sums from the first on, drawn from the largest down, so that each covers what is below it. */
@@ -46,12 +51,12 @@ function stacked(series: Series[], smoothing: number): Drawn[] {
   const sums: Values[] = [];
   for (const { values } of series) {
     const below = sums.at(-1);
-    sums.push(smoothed(values, smoothing).map((value, index) => (value ?? 0) + (below?.[index] ?? 0)));
+    sums.push(smoothed(values, smoothing).map((value, index) => (value === null ? null : value + (below?.[index] ?? 0))));
   }
   return series
     .map(({ colour }, index): Drawn => {
       const fill = () => themeColour(colour, 0.85);
-      return { values: sums[index]!, options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false } } };
+      return { values: sums[index]!, options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false }, spanGaps: true } };
     })
     .reverse();
 }
@@ -61,20 +66,20 @@ function bandsOf(panel: Panel, smoothing: number): uPlot.Band[] {
   return panel.series.flatMap((series) => {
     const first = next;
     const hasBand = series.low !== undefined && series.high !== undefined;
-    next += (hasBand ? 2 : 0) + (smoothing > 0 && !series.isDashed && !hasBand ? 1 : 0) + 1;
+    next += (hasBand ? 2 : 0) + (showsRaw(panel, series, smoothing) ? 1 : 0) + 1;
     return hasBand ? [{ series: [first, first + 1] as [number, number], fill: themeColour(series.colour, 0.18) }] : [];
   });
 }
 
 export function optionsOf({ panel, steps, stages, smoothing, width, height, onPick }: Wanted): uPlot.Options {
-  const format = panel.unit === "share" ? share : panel.unit === "seconds" ? seconds : (value: number) => number(value);
+  const format = panel.unit === "share" ? shareTick : panel.unit === "seconds" ? seconds : (value: number) => number(value);
   const ink = () => themeColour("muted");
   const grid = { stroke: () => themeColour("grid"), width: 1 };
   const axis = { stroke: ink, grid, ticks: { show: false }, font: "11px system-ui, sans-serif", gap: 4 };
   return {
     width,
     height,
-    padding: [8, 10, 0, 0],
+    padding: [stages.length > 1 ? LABEL_ROOM : 8, 10, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "steps", setSeries: false }, y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: { x: { time: false, range: () => stepRange(steps, panel.points) }, y: { range: (_plot, low, high) => valueRange(panel, low, high) } },
@@ -109,42 +114,46 @@ function valueRange(panel: Panel, low: number, high: number): [number, number] {
   const bottom = Math.min(...given, ...ends);
   const top = Math.max(...given, ...ends);
   if (!Number.isFinite(bottom) || !Number.isFinite(top)) return [0, 1];
-  if (panel.unit === "share" && top > 0.5) return [Math.min(0, bottom), Math.max(1, top)];
+  if (panel.unit === "share" && top > 0.5) return [0, 1];
   const air = (top - bottom) * 0.08 || Math.abs(top) * 0.1 || 1;
   return [bottom >= 0 && bottom - air < top * 0.35 ? 0 : bottom - air, top + air];
 }
 
-/** A band for each horizon, with its turns written on top where there is room. */
+const LABEL_ROOM = 20;
+
+/** A band for each horizon, with its turns written above the curves where there is room. */
 function drawStages(plot: uPlot, stages: Stage[]): void {
   const { ctx, bbox } = plot;
   if (stages.length < 2) return;
   ctx.save();
   ctx.font = `${10 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = "center";
-  ctx.textBaseline = "top";
+  ctx.textBaseline = "middle";
+  const top = bbox.top - LABEL_ROOM * devicePixelRatio;
   stages.forEach(({ first_step, last_step, horizon }, number) => {
     const left = Math.max(plot.valToPos(first_step - 0.5, "x", true), bbox.left);
     const right = Math.min(plot.valToPos(last_step + 0.5, "x", true), bbox.left + bbox.width);
     ctx.fillStyle = themeColour(number % 2 === 0 ? "band" : "band-other");
-    ctx.fillRect(left, bbox.top, right - left, bbox.height);
+    ctx.fillRect(left, top, right - left, bbox.height + bbox.top - top);
     const label = `${horizon} turns`;
     if (ctx.measureText(label).width + 6 > right - left) return;
     ctx.fillStyle = themeColour("band-ink");
-    ctx.fillText(label, (left + right) / 2, bbox.top + 3 * devicePixelRatio);
+    ctx.fillText(label, (left + right) / 2, top + (LABEL_ROOM / 2) * devicePixelRatio);
   });
   ctx.restore();
 }
 
 function drawPoints(plot: uPlot, points: Point[]): void {
-  const { ctx } = plot;
+  const { ctx, bbox } = plot;
   const scale = devicePixelRatio;
+  const inside = (y: number) => Math.max(bbox.top, Math.min(bbox.top + bbox.height, y));
   ctx.save();
   ctx.lineWidth = 1.5 * scale;
   for (const { step, value, low, high, colour } of points) {
     const x = plot.valToPos(step, "x", true);
     ctx.strokeStyle = ctx.fillStyle = themeColour(colour);
     if (low !== null && high !== null) {
-      const [top, bottom] = [plot.valToPos(high, "y", true), plot.valToPos(low, "y", true)];
+      const [top, bottom] = [inside(plot.valToPos(high, "y", true)), inside(plot.valToPos(low, "y", true))];
       ctx.beginPath();
       for (const end of [top, bottom]) {
         ctx.moveTo(x - 3 * scale, end);

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import type { Stage } from "../data/types";
-import type { Panel } from "../lib/curves";
+import type { Panel, Point } from "../lib/curves";
 import { number, seconds, share } from "../lib/format";
 import { optionsOf, plotData } from "./chart-options";
 import { setHoveredStep, useHoveredStep } from "./hovered-step";
@@ -96,10 +96,10 @@ function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
     <figcaption>
       <h3>{panel.title}</h3>
       <ul class="readings">
-        {readings(panel, steps, hovered).map(({ label, text, colour }) => (
+        {readings(panel, steps, hovered).map(({ label, text, colour, isPoint }) => (
           <li key={label}>
-            <span class={`swatch colour-${colour}`} aria-hidden="true" />
-            {panel.series.length > 1 && <span class="reading-label">{label}</span>}
+            <span class={`swatch colour-${colour % 8}${isPoint ? " is-point" : ""}`} aria-hidden="true" />
+            {(panel.series.length > 1 || isPoint) && <span class="reading-label">{label}</span>}
             <span class="reading-value">{text}</span>
           </li>
         ))}
@@ -108,13 +108,32 @@ function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
   );
 }
 
-/** The values at the step under the pointer, else the last ones. */
-function readings(panel: Panel, steps: number[], hovered: number | null): { label: string; text: string; colour: number }[] {
+interface Reading {
+  label: string;
+  text: string;
+  colour: number;
+  isPoint: boolean;
+}
+
+/** More points than this at one step would hide the values. */
+const MOST_POINTS = 3;
+
+/** The values at the step under the pointer, else the last ones; evaluations likewise. */
+function readings(panel: Panel, steps: number[], hovered: number | null): Reading[] {
   const at = hovered === null ? -1 : steps.indexOf(hovered);
-  return panel.series.map(({ label, colour, values }) => {
+  const lines = panel.series.map(({ label, colour, values }) => {
     const value = at >= 0 ? values[at] : values.findLast((own) => own !== null);
-    return { label, colour, text: formatted(value ?? null, panel.unit) };
+    return { label, colour, text: formatted(value ?? null, panel.unit), isPoint: false };
   });
+  const step = hovered ?? Math.max(...panel.points.map((point) => point.step));
+  const points = panel.points.filter((point) => point.step === step);
+  if (points.length > MOST_POINTS) return lines;
+  return [...lines, ...points.map((point) => ({ label: point.label, colour: point.colour, text: pointText(point, panel.unit), isPoint: true }))];
+}
+
+function pointText({ value, low, high }: Point, unit: Panel["unit"]): string {
+  const centre = formatted(value, unit);
+  return low === null || high === null ? centre : `${centre} (${formatted(low, unit)} to ${formatted(high, unit)})`;
 }
 
 export function formatted(value: number | null, unit: Panel["unit"]): string {

@@ -56,12 +56,13 @@ export function EpisodeFacts({ trajectory, learnt }: { trajectory: Trajectory; l
   const { task, segments, timings } = trajectory;
   const versions = [...new Set(segments.flatMap((segment) => segment.versions))].filter((version) => version >= 0).sort((a, b) => a - b);
   const sampled = segments.reduce((sum, segment) => sum + segment.mask.reduce((own, chosen) => own + chosen, 0), 0);
+  const advantages = learnt?.advantage.filter((value) => value !== null) ?? [];
   const facts: [string, string][] = [
     ["Task", task.id],
     ["Environment", `${task.env}, ${task.split}`],
     ...(task.category ? [["Category", task.category] as [string, string]] : []),
     ["Reward", number(trajectory.reward)],
-    ...(learnt && learnt.advantage.length > 0 ? [["Mean advantage", number(mean(learnt.advantage))] as [string, string]] : []),
+    ...(advantages.length > 0 ? [["Mean advantage", number(mean(advantages))] as [string, string]] : []),
     ["Turns", `${trajectory.turns.length} of ${trajectory.horizon}`],
     ["Tokens", number(sampled)],
     ["Step", `${trajectory.step} (stage ${trajectory.stage})`],

@@ -11,6 +11,8 @@ interface Props {
   episodes: Episodes;
   numbers: number[];
   sort: Sort | null;
+  /** What was asked for: another question starts at the top again, more rows do not. */
+  question: string;
   onSort: (sort: string) => void;
   linkTo: (row: number) => string;
   groupLink: (row: number) => string;
@@ -34,7 +36,7 @@ const HEADS: { column: Column; label: string; isNumber: boolean; rank: 1 | 2 | 3
   { column: "invalid", label: "Invalid", isNumber: true, rank: 3 },
 ];
 
-export function EpisodeTable({ episodes, numbers, sort, onSort, linkTo, groupLink }: Props) {
+export function EpisodeTable({ episodes, numbers, sort, question, onSort, linkTo, groupLink }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const [sight, setSight] = useState({ top: 0, height: 800 });
   const [selected, setSelected] = useState(-1);
@@ -53,7 +55,7 @@ export function EpisodeTable({ episodes, numbers, sort, onSort, linkTo, groupLin
   useEffect(() => {
     setSelected(-1);
     scroller.current?.scrollTo({ top: 0 });
-  }, [sort?.column, sort?.descending, numbers.length]);
+  }, [question]);
 
   const first = Math.max(0, Math.floor(sight.top / ROW_HEIGHT) - SPARE_ROWS);
   const last = Math.min(numbers.length, Math.ceil((sight.top + sight.height) / ROW_HEIGHT) + SPARE_ROWS);

@@ -27,7 +27,7 @@ export function FinalTable({ run }: { run: Run }) {
         {evaluation && <a href={linkTo({ page: "episodes", run: run.id }, { kind: episodesFile(evaluation) })}>Its episodes</a>}
       </div>
       {evaluation === undefined ? <Empty>There is no evaluation yet.</Empty> : (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Results by category">
+        <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of results">
           <table class="data">
             <caption class="hidden">Success of the evaluation {evaluation.phase} at step {evaluation.step}, split {evaluation.split}</caption>
             <thead>

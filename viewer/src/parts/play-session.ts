@@ -2,9 +2,12 @@
 
 import type { PlayStart, PlayStep } from "../data/types";
 
+export type Actor = "You" | "Expert" | "Agent";
+
 export interface Played {
   observation: string;
   action: string;
+  by: Actor;
   reward: number;
   invalid: boolean;
 }

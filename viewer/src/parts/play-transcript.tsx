@@ -8,12 +8,12 @@ export function PlayTranscript({ session }: { session: Session }) {
   const { played, latest } = session;
   return (
     <ol class="conversation" aria-label="Transcript" aria-live="polite">
-      {played.map(({ observation, action, reward, invalid }, index) => (
+      {played.map(({ observation, action, by, reward, invalid }, index) => (
         <li key={index} class="turn">
           <span class="turn-number">{index + 1}</span>
           <div class="turn-body">
             <Said who="Environment" kind="observation" text={observation} />
-            <Said who="You" kind="action" text={action} />
+            <Said who={by} kind="action" text={action} />
             <p class="marks">
               {reward !== 0 && <span class="mark is-reward">reward {number(reward)}</span>}
               {invalid && <span class="mark is-invalid">! invalid</span>}

@@ -10,7 +10,7 @@ export function Timeline({ turns, at, onGo }: { turns: Turn[]; at: number; onGo:
       {turns.map((turn, index) => (
         <li key={index}>
           <button type="button" class={turn.invalid ? "is-invalid" : ""} aria-current={index === at ? "step" : undefined} title={describe(turn, index)} aria-label={describe(turn, index)} onClick={() => onGo(index)}>
-            <span class={`bar${turn.reward < 0 ? " is-negative" : ""}`} style={{ height: `${turn.reward === 0 ? 2 : 4 + (Math.abs(turn.reward) / largest) * 26}px` }} />
+            <span class={`bar${turn.reward < 0 ? " is-negative" : turn.reward === 0 ? " is-zero" : ""}`} style={{ height: `${turn.reward === 0 ? 2 : 4 + (Math.abs(turn.reward) / largest) * 26}px` }} />
           </button>
         </li>
       ))}

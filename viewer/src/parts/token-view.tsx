@@ -1,61 +1,92 @@
 /** Each token of an episode, coloured by what is known of it; the numbers of one on hover and on keyboard focus. */
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { MEASURES, type Measure, type Scale, scaleOf } from "../lib/colours";
-import { number } from "../lib/format";
+import { count, number } from "../lib/format";
 import { type ShownToken, valueOf, valuesOf } from "../lib/tokens";
 
 interface Props {
   tokens: ShownToken[];
+  /** The current one, which is scrolled to. */
+  turn: number;
   measure: Measure;
   hasLearnt: boolean;
   onMeasure: (measure: Measure) => void;
 }
 
-export function TokenView({ tokens, measure, hasLearnt, onMeasure }: Props) {
-  const [at, setAt] = useState(0);
-  const list = useRef<HTMLDivElement>(null);
-  const scale = useMemo(() => scaleOf(measure, valuesOf(tokens, measure)), [tokens, measure]);
-  const current = Math.min(at, tokens.length - 1);
+/** Of an episode with more tokens, those of one turn are shown at a time. */
+const MOST_TOKENS = 12_000;
 
-  const focusOn = (index: number) => {
-    const target = Math.max(0, Math.min(tokens.length - 1, index));
-    setAt(target);
-    list.current?.querySelector<HTMLElement>(`[data-at="${target}"]`)?.focus();
-  };
+export function TokenView({ tokens: all, turn, measure, hasLearnt, onMeasure }: Props) {
+  const [at, setAt] = useState(0);
+  const box = useRef<HTMLDivElement>(null);
+  const isPart = all.length > MOST_TOKENS;
+  const tokens = useMemo(() => (isPart ? all.filter((token) => (token.turn ?? turn) === turn) : all), [all, isPart && turn]);
+  const scale = useMemo(() => scaleOf(measure, valuesOf(all, measure)), [all, measure]);
+  const current = Math.max(0, Math.min(at, tokens.length - 1));
+  useEffect(() => markCurrent(box.current, current), [current, tokens, scale]);
+  useEffect(() => scrollToTurn(box.current, turn), [turn]);
+  // The tokens themselves are made once: going from one to the next must not make thousands anew.
+  const list = useMemo(
+    () => tokens.map((token, index) => <Token key={index} token={token} index={index} background={backgroundOf(token, measure, scale)} startsTurn={token.turn !== tokens[index - 1]?.turn} />),
+    [tokens, measure, scale],
+  );
   const onKeyDown = (event: KeyboardEvent) => {
     const steps: Record<string, number> = { ArrowLeft: current - 1, ArrowRight: current + 1, ArrowUp: current - 10, ArrowDown: current + 10, Home: 0, End: tokens.length - 1 };
     const target = steps[event.key];
     if (target === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    focusOn(target);
+    tokenElement(box.current, Math.max(0, Math.min(tokens.length - 1, target)))?.focus();
   };
-
   return (
     <div class="token-view">
       <div class="token-controls">
-        <label>
-          Colour{" "}
-          <select value={measure} onChange={(event) => onMeasure(event.currentTarget.value as Measure)}>
-            {MEASURES.map(({ name, label, needsLearnt }) => (
-              <option key={name} value={name} disabled={needsLearnt && !hasLearnt}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
+        <MeasureChoice measure={measure} hasLearnt={hasLearnt} onMeasure={onMeasure} />
         <Legend measure={measure} scale={scale} />
       </div>
       {!hasLearnt && <p class="muted small">Nothing was learnt from this episode, or its values were not kept: ratio, entropy and advantage are unknown.</p>}
-      <TokenNumbers token={tokens[current]} total={tokens.length} />
-      <div ref={list} class="tokens" role="group" aria-label="Tokens; arrow keys go from one to the next" onKeyDown={onKeyDown} onMouseOver={(event) => setAt(pointedAt(event) ?? current)} onFocusIn={(event) => setAt(pointedAt(event) ?? current)}>
-        {tokens.map((token, index) => (
-          <Token key={index} token={token} index={index} isCurrent={index === current} background={backgroundOf(token, measure, scale)} startsTurn={token.turn !== tokens[index - 1]?.turn} />
-        ))}
+      {isPart && <p class="muted small">The episode has {count(all.length)} tokens; those of turn {turn + 1} are shown.</p>}
+      <TokenNumbers token={tokens[current]} total={all.length} />
+      <div ref={box} class="tokens" role="group" aria-label="Tokens; arrow keys go from one to the next" onKeyDown={onKeyDown} onMouseOver={(event) => setAt(pointedAt(event) ?? current)} onFocusIn={(event) => setAt(pointedAt(event) ?? current)}>
+        {list}
       </div>
     </div>
   );
+}
+
+function MeasureChoice({ measure, hasLearnt, onMeasure }: Pick<Props, "measure" | "hasLearnt" | "onMeasure">) {
+  return (
+    <label>
+      Colour{" "}
+      <select value={measure} onChange={(event) => onMeasure(event.currentTarget.value as Measure)}>
+        {MEASURES.map(({ name, label, needsLearnt }) => (
+          <option key={name} value={name} disabled={needsLearnt && !hasLearnt}>
+            {label}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function tokenElement(box: HTMLElement | null, index: number): HTMLElement | null {
+  return box?.querySelector<HTMLElement>(`[data-at="${index}"]`) ?? null;
+}
+
+/** One token at a time can be reached by Tab. */
+function markCurrent(box: HTMLElement | null, index: number): void {
+  const before = box?.querySelector<HTMLElement>(".is-current");
+  before?.classList.remove("is-current");
+  before?.setAttribute("tabindex", "-1");
+  const now = tokenElement(box, index);
+  now?.classList.add("is-current");
+  now?.setAttribute("tabindex", "0");
+}
+
+function scrollToTurn(box: HTMLElement | null, turn: number): void {
+  const mark = box?.querySelector<HTMLElement>(`[data-turn="${turn}"]`);
+  if (box && mark) box.scrollTop = mark.offsetTop - box.offsetTop - 4;
 }
 
 function pointedAt(event: Event): number | null {
@@ -71,16 +102,15 @@ export function backgroundOf(token: ShownToken, measure: Measure, scale: Scale):
 interface TokenProps {
   token: ShownToken;
   index: number;
-  isCurrent: boolean;
   background: string;
   startsTurn: boolean;
 }
 
-function Token({ token, index, isCurrent, background, startsTurn }: TokenProps) {
+function Token({ token, index, background, startsTurn }: TokenProps) {
   return (
     <>
-      {startsTurn && <span class="token-turn">{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
-      <span class={`token${token.isChosen ? " is-chosen" : ""}${isCurrent ? " is-current" : ""}`} data-at={index} role="button" tabIndex={isCurrent ? 0 : -1} style={{ background }}>
+      {startsTurn && <span class="token-turn" data-turn={token.turn ?? "end"}>{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
+      <span class={`token${token.isChosen ? " is-chosen" : ""}`} data-at={index} role="button" tabIndex={-1} style={{ background }}>
         {shownText(token.text)}
       </span>
       {token.text.endsWith("\n") && <br />}

@@ -11,14 +11,15 @@ export function TurnText({ turn }: { turn: Turn }) {
       <Said who="Environment" kind="observation" text={turn.observation} />
       <Said who={isWhole ? "Model (reply and action)" : "Model"} kind="reply" text={turn.reply} />
       {!isWhole && turn.action !== null && <Said who="Action given" kind="action" text={turn.action} />}
-      {turn.action === null && <p class="mark is-invalid">No action could be read from the reply.</p>}
-      <TurnMarks turn={turn} />
-      {Object.keys(turn.info).length > 0 && (
-        <details class="info">
-          <summary>Info</summary>
-          <Fields fields={turn.info} />
-        </details>
-      )}
+      <div class="turn-foot">
+        <TurnMarks turn={turn} />
+        {Object.keys(turn.info).length > 0 && (
+          <details class="info">
+            <summary>Info</summary>
+            <Fields fields={turn.info} />
+          </details>
+        )}
+      </div>
     </>
   );
 }
@@ -37,7 +38,7 @@ export function TurnMarks({ turn }: { turn: Turn }) {
   return (
     <p class="marks">
       {turn.reward !== 0 && <span class="mark is-reward">reward {number(turn.reward)}</span>}
-      {turn.invalid && <span class="mark is-invalid">! invalid</span>}
+      {turn.invalid && <span class="mark is-invalid">! invalid{turn.action === null && ": no action could be read from the reply"}</span>}
     </p>
   );
 }
