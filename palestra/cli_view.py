@@ -28,29 +28,22 @@ def add_view(commands: Any) -> None:
 
 
 def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    folders = run_folders(known.runs)
+    from palestra.view.folder import runs_in
+
+    for path in known.runs:
+        if not path.is_dir():
+            fail(f"{path}: there is no such folder")
+        if not runs_in(path):
+            fail(f"{path}: there is no run in this folder (no config.toml), nor in the folders in it")
     if known.episodes is not None and (known.bundle is None or known.episodes < 1):
         fail(f"--episodes {known.episodes}: " + ("expected a positive number" if known.bundle else "means something only with --bundle"))
     if known.bundle is None:
-        _serve(known, folders)
+        _serve(known)
     else:
-        _bundle(known, folders)
+        _bundle(known)
 
 
-def run_folders(paths: list[Path]) -> list[Path]:
-    """Each path that is a run, and all runs in those that are not; each once."""
-    found: dict[Path, Path] = {}
-    for path in paths:
-        if not path.is_dir():
-            fail(f"{path}: there is no such folder")
-        runs = [path] if (path / "config.toml").is_file() else sorted(child.parent for child in path.glob("*/config.toml"))
-        if not runs:
-            fail(f"{path}: there is no run in this folder (no config.toml), nor in the folders in it")
-        found |= {run.resolve(): run for run in runs}
-    return list(found.values())
-
-
-def _serve(known: argparse.Namespace, folders: list[Path]) -> None:
+def _serve(known: argparse.Namespace) -> None:
     import asyncio
     import os
     import threading
@@ -63,23 +56,25 @@ def _serve(known: argparse.Namespace, folders: list[Path]) -> None:
     tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
     if not tokens and (known.token_env or not is_loopback(known.host)):
         fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
-    app = make_app(Answers(folders), tokens=tokens, hosts=(known.host, *known.allow_host))
+    answers = Answers(known.runs)
+    count = len(answers.ids)
+    app = make_app(answers, tokens=tokens, hosts=(known.host, *known.allow_host))
 
     def ready(port: int) -> None:
         name = "127.0.0.1" if known.host in EVERYWHERE else known.host
         url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
-        print(f"{len(folders)} run{'s' if len(folders) > 1 else ''} at {url}" + (f"?token=${variable}" if tokens else ""), flush=True)
+        print(f"{count} run{'s' if count > 1 else ''} at {url}" + (f"?token=${variable}" if tokens else ""), flush=True)
         if not known.no_open:
             address = url + (f"?token={tokens[0]}" if tokens else "")
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:
         asyncio.run(serve(app, known.host, known.port, ready))
-    except OSError as error:
-        fail(f"--port {known.port}: {error.strerror or error}")
+    except (OSError, OverflowError) as error:
+        fail(f"--host {known.host} --port {known.port}: {error}")
 
 
-def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:
+def _bundle(known: argparse.Namespace) -> None:
     from palestra.view.answers import Answers
     from palestra.view.bundle import BundleError, write_bundle
 
@@ -87,7 +82,7 @@ def _bundle(known: argparse.Namespace, folders: list[Path]) -> None:
         print(f"{folder}: {episodes:,} episodes", flush=True)
 
     try:
-        write_bundle(Answers(folders, live=False), known.bundle, episodes=known.episodes, on_run=written)
+        write_bundle(Answers(known.runs, live=False), known.bundle, episodes=known.episodes, on_run=written)
     except BundleError as error:
         fail(str(error))
     print(f"look at it by: python -m http.server --bind 127.0.0.1 --directory {known.bundle}")

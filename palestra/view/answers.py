@@ -7,13 +7,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 import palestra
 from palestra.types import Trajectory
-from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines
+from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.tokens import TokenTexts
 
@@ -28,17 +28,41 @@ class ViewedRun:
         self.folder = RunFolder(folder)
         self.index = Index(folder)
         self.tokens = TokenTexts(folder)
-        self.objective: tuple[str, dict[str, Any]] | None = None
-        """And the text of the configuration that it is of."""
+
+
+class Pulse(NamedTuple):
+    """What a change of a run shows in."""
+
+    rows: int
+    """Of the index."""
+    steps: int
+    """Rows of the metrics."""
+    is_over: bool
+    generation: int
+    """Of the index."""
+
+    def is_rewound_from(self, before: Pulse) -> bool:
+        return self.generation != before.generation or self.steps < before.steps
 
 
 class Answers:
     """To every question of the page. Each may read files: ask in a thread."""
 
-    def __init__(self, folders: Sequence[Path], *, live: bool = True, can_play: bool = False) -> None:
-        self._runs = {str(number): ViewedRun(folder) for number, folder in enumerate(folders)}
+    def __init__(self, paths: Sequence[Path], *, live: bool = True, can_play: bool = False) -> None:
+        """`paths`: run folders, and folders of run folders, in which more may appear."""
+        self._paths = paths
+        self._runs: dict[str, ViewedRun] = {}
         self.live, self.can_play = live, can_play
         self._explaining = threading.Lock()
+        self._objectives: dict[str, dict[str, Any]] = {}
+        """By the configuration's text."""
+        self._look_for_runs()
+
+    def _look_for_runs(self) -> None:
+        known = {run.folder.path.resolve() for run in self._runs.values()}
+        found = {folder.resolve(): folder for path in self._paths for folder in runs_in(path)}
+        new = [folder for real, folder in found.items() if real not in known]
+        self._runs = self._runs | {str(number): ViewedRun(folder) for number, folder in enumerate(new, start=len(self._runs))}
 
     @property
     def ids(self) -> list[str]:
@@ -66,29 +90,31 @@ class Answers:
         return self._run(id).folder.path
 
     def runs(self) -> dict[str, Any]:
-        groups = group_names([run.folder for run in self._runs.values()])
-        runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(self._runs.items(), groups, strict=True)]
+        known = self._runs
+        groups = group_names([run.folder for run in known.values()])
+        runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
         return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
 
     def run(self, id: str) -> dict[str, Any]:
         return {"id": id, **self._run(id).folder.about()}
 
-    def pulse(self) -> dict[str, tuple[int, int, bool, int]]:
-        """What a change shows in: of each run its episodes, metrics rows, whether it is over, and the index's generation."""
+    def pulse(self) -> dict[str, Pulse]:
+        """Of each run."""
+        self._look_for_runs()
         return {id: self._pulse(run) for id, run in self._runs.items()}
 
-    def _pulse(self, run: ViewedRun) -> tuple[int, int, bool, int]:
+    def _pulse(self, run: ViewedRun) -> Pulse:
         rows, _ = run.folder.metrics()
-        return run.index.total, len(rows), is_over(rows), run.index.generation
+        return Pulse(run.index.total, len(rows), is_over(rows), run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
         run = self._run(id)
         text, _, _ = run.folder.config()
         with self._explaining:  # one process at a time
-            if run.objective is None or run.objective[0] != text:
-                run.objective = text, _explained(run.folder.path / "config.toml")
-            return run.objective[1]
+            if text not in self._objectives:
+                self._objectives[text] = _explained(run.folder.path / "config.toml")
+            return self._objectives[text]
 
     def episodes(self, id: str, first: int = 0) -> dict[str, Any]:
         return self.index(id).columns(first)

@@ -25,6 +25,16 @@ Damage = dict[str, Any]
 """`file`, `line` (from 1; None where the whole file is meant) and `why`."""
 
 
+def runs_in(path: Path) -> list[Path]:
+    """The folder itself where it is a run's, else the runs' folders in it."""
+    return [path] if (path / "config.toml").is_file() else sorted(config.parent for config in path.glob("*/config.toml"))
+
+
+def printable(text: str) -> str:
+    """A name may have bytes in it that are no text."""
+    return text.encode(errors="replace").decode()
+
+
 def signature(path: Path) -> Signature:
     try:
         stat = path.stat()
@@ -85,8 +95,8 @@ class RunFolder:
         _, tree, _ = self.config()
         rows, _ = self.metrics()
         return {
-            "name": self.path.name,
-            "folder": str(self.path),
+            "name": printable(self.path.name),
+            "folder": printable(str(self.path)),
             "algo": _named(tree.get("algo"), "name"),
             "envs": _environments(tree),
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
@@ -101,7 +111,7 @@ class RunFolder:
         rows, metrics_damage = self.metrics()
         evals, eval_damage = self.evals()
         return {
-            "name": self.path.name,
+            "name": printable(self.path.name),
             "config": text,
             "rows": rows,
             "stages": stages(rows),
@@ -144,7 +154,7 @@ def read_metrics(path: Path) -> tuple[list[dict[str, Any]], list[Damage]]:
 
 
 def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
-    name = f"eval/{path.name}"
+    name = printable(f"eval/{path.name}")
     try:
         result = _read_object(path.read_bytes())
     except OSError as error:
@@ -218,7 +228,7 @@ def group_names(folders: list[RunFolder]) -> list[str]:
     names = [""] * len(folders)
     taken: dict[str, int] = {}
     for numbers in members.values():
-        name = _common_name([folders[number].path.name for number in numbers])
+        name = _common_name([printable(folders[number].path.name) for number in numbers])
         taken[name] = taken.get(name, 0) + 1
         name = name if taken[name] == 1 else f"{name} ({taken[name]})"
         for number in numbers:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from palestra.types import Stop
-from palestra.view.folder import DAMAGE, Signature, explain_damage, readable_lines, signature
+from palestra.view.folder import DAMAGE, Signature, explain_damage, printable, readable_lines, signature
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,8 @@ class Index:
         return {name: (signature(self.path(name)), signature(self.learnt_path(name))) for name in self._names()}
 
     def _names(self) -> set[str]:
-        return {path.stem for path in (self.folder / "trajectories").glob("*.jsonl")}
+        names = (path.stem for path in (self.folder / "trajectories").glob("*.jsonl"))
+        return {name for name in names if name == printable(name)}
 
     def path(self, file: str) -> Path:
         return self.folder / "trajectories" / f"{file}.jsonl"

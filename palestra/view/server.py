@@ -16,8 +16,9 @@ import msgspec
 from aiohttp import web
 
 from palestra.serve.guard import Guard
-from palestra.serve.wire import WireError
-from palestra.view.answers import Answers
+from palestra.serve.wire import STATUS, WireError
+from palestra.view.answers import Answers, Pulse
+from palestra.view.folder import printable
 from palestra.view.index import NotThere
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,13 @@ THREADS = 16
 """Answers in the making; an objective takes seconds, and others must not wait for it."""
 EVENTS_WAITING = 1000
 """A page that lets more pile up is not there any more."""
+THE_END = b""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 
@@ -100,7 +103,7 @@ class Site:
     def __init__(self, answers: Answers, door: Door, page: Path) -> None:
         self.answers, self.door, self.page = answers, door, page
         self.listeners: set[asyncio.Queue[bytes]] = set()
-        self.last: dict[str, tuple[int, int, bool, int]] = {}
+        self.last: dict[str, Pulse] = {}
 
     def add_routes(self, app: web.Application) -> None:
         run = "/api/runs/{run}"
@@ -118,33 +121,33 @@ class Site:
             app.router.add_get(path, _json(answer))
         app.router.add_get("/api/events", self._events, allow_head=False)
         app.router.add_get("/", self._file)
-        for file in self.page.iterdir():
-            app.router.add_get(f"/{file.name}", self._file)
+        for file in self.page.rglob("*.*"):
+            app.router.add_get(f"/{file.relative_to(self.page).as_posix()}", self._file)
         app.on_response_prepare.append(self._add_headers)
         app.cleanup_ctx.append(self._watching)
+        app.on_shutdown.append(self._end_events)
 
     @web.middleware
     async def outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Nobody gets in past the door, and whatever goes wrong leaves as one line."""
         try:
             self.door.check(request)
-            return await handler(request)
+            response = await handler(request)
+            if not response.prepared:
+                self.door.remember(request, response)
+            return response
         except WireError as error:
-            return _error({"unauthorized": 401, "forbidden": 403}.get(error.code, 400), error.message)
+            return _error(STATUS.get(error.code, 400), error.message)
         except NotThere as error:
             return _error(404, str(error))
         except web.HTTPException as error:
             return _error(error.status, error.reason)
-        except ConnectionResetError:
-            raise
         except Exception:
             log.exception("%s failed", request.path)
             return _error(500, "the server failed; its log says how")
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
-        if response.status == 200:
-            self.door.remember(request, response)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         return web.FileResponse(self.page / (request.path.lstrip("/") or "index.html"))
@@ -161,10 +164,10 @@ class Site:
         while True:
             try:
                 now = await asyncio.to_thread(self.answers.pulse)
+                before, self.last = self.last, now
                 for id in now:
-                    if id in self.last and now[id] != self.last[id]:
-                        self._tell(_event(id, now[id], rewound=_is_rewound(self.last[id], now[id])))
-                self.last = now
+                    if now[id] != before.get(id):
+                        self._tell(_event(id, now[id], rewound=id in before and now[id].is_rewound_from(before[id])))
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)
@@ -174,31 +177,33 @@ class Site:
             if listener.qsize() < EVENTS_WAITING:
                 listener.put_nowait(event)
 
+    async def _end_events(self, app: web.Application) -> None:
+        self._tell(THE_END)
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         listener: asyncio.Queue[bytes] = asyncio.Queue()
         self.listeners.add(listener)
         try:
-            for id, state in self.last.items():
-                await response.write(_event(id, state, rewound=False))
-            while True:
-                try:
-                    event = await asyncio.wait_for(listener.get(), HEARTBEAT_S)
-                except TimeoutError:
-                    event = b": still here\n\n"
-                await response.write(event)
+            with suppress(ConnectionResetError):  # the page was closed
+                for id, pulse in self.last.items():
+                    await response.write(_event(id, pulse, rewound=False))
+                while (event := await self._next_event(listener)) != THE_END:
+                    await response.write(event)
         finally:
             self.listeners.discard(listener)
+        return response
+
+    async def _next_event(self, listener: asyncio.Queue[bytes]) -> bytes:
+        try:
+            return await asyncio.wait_for(listener.get(), HEARTBEAT_S)
+        except TimeoutError:
+            return b": still here\n\n"
 
 
-def _is_rewound(before: tuple[int, int, bool, int], now: tuple[int, int, bool, int]) -> bool:
-    return now[3] != before[3] or now[1] < before[1]
-
-
-def _event(id: str, state: tuple[int, int, bool, int], *, rewound: bool) -> bytes:
-    rows, steps, is_over, generation = state
-    data = {"run": id, "rows": rows, "steps": steps, "is_over": is_over, "rewound": rewound, "generation": generation}
+def _event(id: str, pulse: Pulse, *, rewound: bool) -> bytes:
+    data = {"run": id, **pulse._asdict(), "rewound": rewound}
     return b"event: change\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
@@ -211,7 +216,7 @@ def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
 
 
 def _error(status: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": message}), status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode({"error": printable(message)}), status=status, content_type="application/json")
 
 
 def _episode(request: web.Request) -> tuple[str, str, int]:

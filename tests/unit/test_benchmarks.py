@@ -58,6 +58,15 @@ def test_no_step_is_lost_or_mixed_up_between_many_sessions(tmp_path):
     assert len(printed.splitlines()) == 3
 
 
+def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
+    printed = run("view.py", "--episodes", 600, "--json", tmp_path / "view.json")
+    figures = {row["what"]: row["figure"] for row in json.loads((tmp_path / "view.json").read_text())["rows"]}
+    assert figures["episodes"] == 600
+    assert figures["search, absent (0 hits)"] > 0
+    assert figures["search, in every row (600 hits)"] > 0
+    assert "first page" in printed
+
+
 WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 
