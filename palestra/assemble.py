@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from palestra import track
 from palestra.agents.agent import Persona
 from palestra.agents.formats import formats
 from palestra.agents.render import Renderer
@@ -124,6 +125,8 @@ def check_run(config: Config) -> None:
         check_model(config.model.path)
     if config.lora is not None and not has_peft():
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+    if reason := track.objection(config.track):
+        raise ConfigError(reason)
 
 
 def fetch_model(config: Config) -> None:

@@ -34,6 +34,8 @@ class Batch:
     owner_C: Tensor
     turn_C: Tensor
     """The turn (0..U-1) in which a token was chosen."""
+    place_C: Tensor
+    """Which one it is of all chosen tokens that were packed: pieces of a batch still know it."""
     sampled_logp_C: Tensor
     """As the engine returned them."""
     version_C: Tensor
@@ -219,6 +221,7 @@ def pack(
         owner_S=torch.tensor([owner for owner, _ in owned]),
         owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
         turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
+        place_C=torch.arange(len(sampled_logp_C)),
         reward_U=torch.tensor([reward for own in rewards for reward in own]),
         owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns]),
         anchor_U=torch.tensor([anchors[place] for place in seen]),

@@ -34,6 +34,7 @@ from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.settings import Settings, chosen_from
+from palestra.track import TrackSettings
 
 CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
 """Tables whose other keys depend on this one: choosing anew starts from the defaults."""
@@ -249,6 +250,8 @@ class SaveSettings(Settings):
     """Training steps between checkpoints; the last step always has one."""
     keep: PositiveInt = 2
     """Checkpoints that are kept, the newest ones."""
+    learnt: bool = True
+    """Keep what training made of each token: advantage, the learner's log-prob and entropy (`learnt/` in the run folder)."""
 
 
 class Config(Settings):
@@ -276,6 +279,7 @@ class Config(Settings):
     warm_start: WarmStart | None = None
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
+    track: TrackSettings = TrackSettings()
 
     @model_validator(mode="before")
     @classmethod

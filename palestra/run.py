@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from palestra import config as configs
 from palestra.carry import Begun
 from palestra.config import Config, ConfigError
 from palestra.horizon import Progress
+from palestra.learnt import LearntEpisode
 from palestra.types import Trajectory
 
 FORMAT = 1
@@ -40,6 +41,13 @@ class State:
         return Progress(self.step, self.success.get(env, ()))
 
 
+class Watcher(Protocol):
+    """Is told what goes into a run folder. It must neither raise nor take its time."""
+
+    def row(self, row: dict[str, Any]) -> None: ...
+    def result(self, name: str, result: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class Run:
     """A folder on disk and the configuration in it."""
@@ -48,6 +56,7 @@ class Run:
     config: Config
     seconds: dict[str, float] = field(default_factory=dict)
     """What `timed` has measured since the last `log`."""
+    watchers: list[Watcher] = field(default_factory=list)
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
@@ -96,6 +105,8 @@ class Run:
         self.seconds.clear()
         with (self.folder / "metrics.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
+        for watcher in self.watchers:
+            watcher.row(row)
         return row
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -113,18 +124,26 @@ class Run:
         path.parent.mkdir(exist_ok=True)
         _replace(path, b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
 
+    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
+        """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
+        path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        for watcher in self.watchers:
+            watcher.result(name, result)
         return path
 
     def rewind(self, step: int) -> None:
         """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
         rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
         _replace(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        for path in (self.folder / "trajectories").glob("step-*.jsonl"):
-            if int(path.stem[5:]) > step:
+        for path in self.folder.glob("*/step-*.jsonl"):
+            if path.parent.name in ("trajectories", "learnt") and int(path.stem[5:]) > step:
                 path.unlink()
 
 

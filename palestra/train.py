@@ -8,13 +8,17 @@ from typing import Any
 
 from palestra import metrics
 from palestra.ahead import Ahead
+from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, assemble, held_out
 from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import experience_of, horizon_of
 from palestra.learn import checkpoint
+from palestra.learnt import Learnt
 from palestra.run import Run, State, state_from_dict, state_to_dict
+from palestra.track import tracked
+from palestra.types import Group
 from palestra.warm_start import warm_start
 
 
@@ -38,10 +42,12 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
         parts.engine.rest()
 
         with experience.meanwhile(state, display.episode_done), run.timed("learn"):
-            stats = {}
+            stats, learnt = {}, None
             if gathered.groups:
-                batch = learner.prepare(gathered.groups, algo)  # packed, with log-probs and values where the algorithm needs them
-                stats = learner.update(algo.credit(batch), algo, lr=config.optim.lr_at(*algo.lr_place(step, config.steps)), step=step)
+                batch = algo.credit(learner.prepare(gathered.groups, algo))  # packed, with what the algorithm needs to know of it
+                learnt = Learnt(batch, _ids(gathered.groups, algo)) if config.save.learnt and algo.source == "play" else None
+                lr = config.optim.lr_at(*algo.lr_place(step, config.steps))
+                stats = learner.update(batch, algo, lr=lr, step=step, watch=learnt)
         with run.timed("learn"):
             parts.loop.run(parts.engine.load(version=step))
 
@@ -49,6 +55,8 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
         played = {}
         if gathered.collected is not None:
             run.keep(f"step-{step:06d}", gathered.collected.trajectories)
+            if learnt is not None:
+                run.keep_learnt(step, learnt.episodes())
             played = metrics.of_play(gathered.collected, algo, [place.label for place in config.playgrounds])
             played |= metrics.of_staleness(gathered.collected, version=step - 1) if config.rollout.is_overlapped else {}
         display.end_step(run.log(step, played | stats))
@@ -58,6 +66,11 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
         if step % config.save.every == 0 or step == config.steps:
             save(run, parts, state, experience.files())
     return state
+
+
+def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
+    """Of the episodes of a batch, in its order."""
+    return [trajectory.id for group in groups for trajectory in algo.learnable(group)]
 
 
 def begin(run: Run, parts: Parts, display: Display) -> State:
@@ -144,11 +157,12 @@ def run_training(run: Run, display: Display) -> dict[str, Any]:
     parts = assemble(run.config)
     try:
         state = resume(run, parts)
-        if state is None:
-            state = begin(run, parts, display)
-        else:
-            display.note(f"resumed after step {state.step}")
-        state = train(run, parts, state, display)
-        return measure(run, parts, state, "final", run.config.eval.tasks, display)
+        with tracked(run, since=-1 if state is None else state.step):
+            if state is None:
+                state = begin(run, parts, display)
+            else:
+                display.note(f"resumed after step {state.step}")
+            state = train(run, parts, state, display)
+            return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:
         parts.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.algos.base import Algorithm, CriticSettings, Need
+from palestra.algos.base import Algorithm, CriticSettings, Need, Prediction
 from palestra.algos.losses import kl_divergence
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
@@ -23,6 +24,9 @@ from palestra.seeds import derive_seed
 from palestra.types import Group
 
 log = logging.getLogger(__name__)
+
+Watch = Callable[[Batch, Prediction], None]
+"""Is shown each piece of a batch and what the model said of it."""
 
 
 class Diverged(RuntimeError):
@@ -107,19 +111,30 @@ class Learner:
         return {"value_C": value_C, "value_after_N": after_N}
 
     def update(
-        self, batch: Batch, algo: Algorithm, *, lr: float, step: int, minibatches: int | None = None, epochs: int | None = None
+        self,
+        batch: Batch,
+        algo: Algorithm,
+        *,
+        lr: float,
+        step: int,
+        minibatches: int | None = None,
+        epochs: int | None = None,
+        watch: Watch | None = None,
     ) -> dict[str, float]:
-        """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics."""
+        """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics.
+
+        `watch` sees the first epoch.
+        """
         totals: dict[str, list[float]] = {}
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
             for part in batch.split(minibatches or self.optim.minibatches, generator, algo.unit):
-                stats = self._step(part, algo, lr, step, is_fresh="policy/mismatch" not in totals)
+                stats = self._step(part, algo, lr, step, is_fresh="policy/mismatch" not in totals, watch=watch if epoch == 0 else None)
                 for name, value in stats.items():
                     totals.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}
 
-    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool) -> dict[str, float]:
+    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool, watch: Watch | None) -> dict[str, float]:
         """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over."""
         batch = batch.with_(weight_C=algo.weights(batch))
         if algo.learns_only_from_advantages:
@@ -138,6 +153,8 @@ class Learner:
             loss = (loss_C * row.weight_C).sum()
             loss.backward()
             self.masters.collect()
+            if watch is not None:
+                watch(row, new)
             means = stats | {"policy/entropy": new.entropy_C.detach()}
             if algo.source == "play" and is_fresh:
                 means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)

@@ -15,6 +15,7 @@ import palestra
 from palestra.types import Trajectory
 from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
+from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
 
 DAMAGED_CHARACTERS = 2000
@@ -52,6 +53,7 @@ class Answers:
         """`paths`: run folders, and folders of run folders, in which more may appear."""
         self._paths = paths
         self._runs: dict[str, ViewedRun] = {}
+        self._scenes = Scenes()
         self.live, self.can_play = live, can_play
         self._explaining = threading.Lock()
         self._objectives: dict[str, dict[str, Any]] = {}
@@ -71,6 +73,7 @@ class Answers:
     def close(self) -> None:
         for run in self._runs.values():
             run.index.stop()
+        self._scenes.close()
 
     def _run(self, id: str) -> ViewedRun:
         if id not in self._runs:
@@ -145,7 +148,7 @@ class Answers:
         trajectory = read_trajectory(self.index(id).line(file, number))
         if isinstance(trajectory, str):
             return {"scenes": None, "why": trajectory}
-        return {"scenes": None, "why": "this version shows no scenes"}
+        return self._scenes.of(self._run(id).folder.path, trajectory)
 
 
 def read_trajectory(line: bytes) -> Trajectory | str:

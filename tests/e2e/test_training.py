@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from palestra.baselines import evaluate_config
+from palestra.batch import pack
 from palestra.cli import main
 from palestra.config import ConfigError, build
 from palestra.display import Display
@@ -52,12 +53,13 @@ def trained(folder, tree=ECHO, **overrides):
 
 
 def records(run):
-    """Metrics and trajectories, without what a clock measured."""
+    """Metrics, trajectories and what was learnt from them, without what a clock measured."""
     metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
     episodes = {
         path.name: [_timeless(line) for line in path.read_bytes().splitlines()] for path in sorted((run.folder / "trajectories").iterdir())
     }
-    return metrics, episodes
+    learnt = {path.name: path.read_bytes() for path in sorted((run.folder / "learnt").glob("*"))}
+    return metrics, episodes, learnt
 
 
 def _timeless(line):
@@ -127,6 +129,70 @@ def stopped_after(steps, folder, overrides):
     with pytest.raises(Killed):
         run_training(run, Killer())
     return run
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"optim.epochs": 2, "rollout.redraws": 1},
+        {"rollout.carry": 3, "steps": 6},
+        {"rollout.ahead": 1},
+        {"algo.name": "ppo"},
+        {"algo.name": "gigpo", "env.options.rounds": 2},
+        {"algo.name": "rft"},
+        {"env": None, "mixture": MIXTURE},
+        {"env.name": "tests.helpers:BreaksForRed"},
+    ],
+    ids=["epochs and redraws", "carry", "ahead", "ppo", "gigpo", "rft", "mixture", "faults"],
+)  # fmt: skip
+def test_what_was_learnt_goes_with_the_episodes(tmp_path, overrides):
+    some_skill = {"episodes": 20, "updates": 4, "check_every": 4, "check_tasks": 8}
+    run = trained(tmp_path / "run", **{"steps": 3, "warm_start": some_skill, **overrides})
+    lines, carried = 0, 0
+    for step in range(1, run.config.steps + 1):
+        played = {t.id: t for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))}
+        for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines():
+            learnt, lines = json.loads(line), lines + 1
+            episode = played[learnt.pop("id")]
+            carried += episode.step < step
+            assert not episode.stop.is_fault
+            assert {name: len(values) for name, values in learnt.items()} == dict.fromkeys(
+                ("advantage", "logp", "entropy"), episode.sampled_tokens
+            )
+            assert all(logp <= 0 for logp in learnt["logp"])
+            assert all(entropy >= 0 for entropy in learnt["entropy"])
+    assert lines > 2
+    assert bool(carried) == bool(run.config.rollout.carry)
+
+
+def test_what_was_learnt_first_has_a_ratio_of_one_and_the_credit_of_the_algorithm(tmp_path):
+    run = trained(tmp_path / "run", **{"steps": 3, "optim.minibatches": 1, "optim.epochs": 2, "env.options.rounds": 2})
+    for step in (1, 2, 3):
+        episodes = list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+        lines = [json.loads(line) for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines()]
+        batch = run.config.algo.credit(pack([episodes[i : i + 8] for i in range(0, len(episodes), 8)]))
+        credit = {t.id: batch.advantage_C[batch.owner_C == n].tolist() for n, t in enumerate(episodes)}
+        by_id = {t.id: t for t in episodes}
+        assert [line["id"] for line in lines] == [id for id, advantages in credit.items() if any(advantages)]
+        for line in lines:
+            (segment,) = by_id[line["id"]].segments
+            sampled = [p for p, chosen in zip(segment.logprobs, segment.mask, strict=True) if chosen]
+            assert line["logp"] == pytest.approx(sampled, rel=6e-4, abs=1e-4)
+            assert line["advantage"] == pytest.approx(credit[line["id"]], rel=6e-4)
+
+
+def test_recording_what_was_learnt_changes_nothing(tmp_path):
+    overrides = {"algo.name": "ppo", "algo.entropy": 0.01, "optim.epochs": 2}
+    run, without = trained(tmp_path / "with", **overrides), trained(tmp_path / "without", **overrides, **{"save.learnt": False})
+    assert len(list((run.folder / "learnt").iterdir())) == 6
+    assert not (without.folder / "learnt").exists()
+    assert records(run)[:2] == records(without)[:2]
+    assert all(torch.equal(value, weights(without)[name]) for name, value in weights(run).items())
+
+
+@pytest.mark.parametrize("overrides", [{"algo.name": "sft", "algo.episodes": 20, **OFFLINE}, {"algo.name": "evol", "algo.round": 2}])
+def test_nothing_is_recorded_of_what_the_step_did_not_play(tmp_path, overrides):
+    assert not (trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "learnt").exists()
 
 
 def test_the_run_folder(tmp_path):

@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 import urllib.request
+from contextlib import closing
 
 from palestra.cli import main
 from palestra.view.answers import Answers
@@ -59,6 +60,7 @@ def test_the_newest_episodes_of_a_large_run(tmp_path):
     assert json.loads(smaller["api/runs/0/episodes/step-000002/2.json"])["group"] == [["step-000002", 1]]
     assert sum(name.startswith("api/runs/0/episodes/") for name in smaller) == 4
     assert written == [(folder, 7), (folder, 4)]
+    answers.close()
 
 
 def test_any_web_server_can_host_it(tmp_path):
@@ -86,7 +88,8 @@ def test_only_bundles_are_written_over_and_only_what_is_theirs(tmp_path, capsys)
     assert [path.name for path in out.iterdir()] == ["precious.txt"]
     assert "expected a positive number" in refused(capsys, folder, "--bundle", out, "--episodes", 0)
     (out / "precious.txt").unlink()
-    write_bundle(Answers([folder], live=False), out, episodes=None, on_run=lambda *_: None)
+    with closing(Answers([folder], live=False)) as answers:
+        write_bundle(answers, out, episodes=None, on_run=lambda *_: None)
     assert "api/runs/0/episodes/step-000001/2.json" in files_in(out)
     (out / "CNAME").write_text("example.org")
     write_lines(folder, "step-000001", episode("z"))
