@@ -125,7 +125,8 @@ function Content({ place: { route, query }, runs }: { place: Place; runs: Runs }
   if ("run" in route && !runs.runs.some(({ id }) => id === route.run)) return <NotHere>There is no run {route.run} here.</NotHere>;
   switch (route.page) {
     case "runs":
-      return runs.runs.length === 1 && !runs.can_play ? <RunPage id={runs.runs[0]!.id} /> : <RunsPage runs={runs} />;
+      if (runs.runs.length === 0 && runs.can_play) return <PlayPage />;
+      return runs.runs.length === 1 && !runs.can_play ? <RunPage id={runs.runs[0]!.id} /> : <RunsPage runs={runs.runs} />;
     case "run":
       return <RunPage key={route.run} id={route.run} />;
     case "episodes":

@@ -66,6 +66,7 @@ class EpisodeStore {
     onChange((change) => {
       if (change.run !== run || !this.isStarted) return;
       if (change.rewound) this.current = this.empty();
+      else if (change.rows === this.current.count && this.current.isComplete) return;
       void this.ask();
     });
   }

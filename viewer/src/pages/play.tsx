@@ -10,7 +10,7 @@ import { type Session, isOver } from "../parts/play-session";
 import { PlayTranscript } from "../parts/play-transcript";
 import { Safely } from "../parts/safely";
 import { SceneView } from "../parts/scene";
-import { Empty, Failed, WhenReady } from "../parts/states";
+import { Empty, WhenReady } from "../parts/states";
 import { type Game, useGame } from "../parts/use-play";
 
 export function PlayPage() {
@@ -32,7 +32,7 @@ function Play({ about }: { about: PlayAbout }) {
   return (
     <>
       <PlayChooser about={about} isBusy={game.isBusy} onStart={game.begin} />
-      {game.why !== null && <Failed what="that" why={game.why} />}
+      {game.why !== null && <Notice why={game.why} />}
       {game.session === null ? (
         <Empty>Choose an environment and start.</Empty>
       ) : (
@@ -42,6 +42,14 @@ function Play({ about }: { about: PlayAbout }) {
         </div>
       )}
     </>
+  );
+}
+
+function Notice({ why }: { why: string }) {
+  return (
+    <div class="notice is-error" role="alert">
+      {why}
+    </div>
   );
 }
 
@@ -68,7 +76,7 @@ function PlayScene({ session: { played, start, latest } }: { session: Session })
       <h2>
         Scene{" "}
         <span class="muted">
-          turn {Math.min(played.length + 1, start.max_turns)} of {start.max_turns}, reward so far {number(reward)}
+          {start.task}, turn {Math.min(played.length + 1, start.max_turns)} of {start.max_turns}, reward so far {number(reward)}
         </span>
       </h2>
       {latest.scene ? (

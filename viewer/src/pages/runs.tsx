@@ -1,44 +1,25 @@
 /** The runs that the server was given. */
 
 import { useRun } from "../data/hooks";
-import type { Run, RunSummary, Runs } from "../data/types";
+import type { Run, RunSummary } from "../data/types";
 import { finalEvaluation, trainingRows, valuesAt } from "../lib/curves";
 import { count, interval, share } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { smoothed } from "../lib/statistics";
 import { Empty } from "../parts/states";
 
-export function RunsPage({ runs: { runs, can_play } }: { runs: Runs }) {
-  if (runs.length === 0) {
-    return (
-      <Empty>
-        No run was given.
-        {can_play && (
-          <>
-            {" "}
-            <a href={linkTo({ page: "play" })}>Play an environment</a>.
-          </>
-        )}
-      </Empty>
-    );
-  }
+/** As many as can be told apart on one screen. */
+const COMPARED_AT_FIRST = 4;
+
+export function RunsPage({ runs }: { runs: RunSummary[] }) {
+  if (runs.length === 0) return <Empty>No run was given.</Empty>;
+  const first = runs.slice(0, COMPARED_AT_FIRST).map(({ id }) => id);
   return (
     <>
       <div class="title">
         <h1>Runs</h1>
         {runs.length > 1 && (
-          <a
-            class="button"
-            href={linkTo(
-              { page: "compare" },
-              {
-                runs: runs
-                  .slice(0, 4)
-                  .map(({ id }) => id)
-                  .join(","),
-              },
-            )}
-          >
+          <a class="button" href={linkTo({ page: "compare" }, { runs: first.join(",") })}>
             Compare
           </a>
         )}

@@ -52,8 +52,7 @@ export function useGame(): Game {
     why,
     isBusy,
     setDraft,
-    begin: (env, split, task) =>
-      ask<PlayStart>("start", { env, split, task, options: {} }, (start) => goOn({ start, played: [], latest: start })),
+    begin: (env, split, task) => ask<PlayStart>("start", { env, split, task }, (start) => goOn({ start, played: [], latest: start })),
     act: (action) =>
       ask<PlayStep>("step", { ...own, action }, (step) => {
         if (session === null) return;
@@ -61,7 +60,11 @@ export function useGame(): Game {
         const played = { observation: session.latest.observation, action, by, reward: step.reward, invalid: step.invalid };
         goOn({ ...session, played: [...session.played, played], latest: step });
       }),
-    askExpert: () => ask<{ action: string }>("expert", own, ({ action }) => propose("Expert", action, null)),
+    askExpert: () =>
+      ask<{ action: string | null }>("expert", own, ({ action }) => {
+        if (action === null) setWhy("There is no expert for this task, or it does not know what to do.");
+        else propose("Expert", action, null);
+      }),
     askAgent: () => ask<PlayReply>("agent", own, (reply) => propose("Agent", reply.action ?? "", reply)),
   };
 }
