@@ -5,7 +5,7 @@ import type { Stage } from "../data/types";
 import type { Panel, Point, Series } from "../lib/curves";
 import { number, seconds, shareTick } from "../lib/format";
 import { type Values, smoothed } from "../lib/statistics";
-import { setHoveredStep } from "./hovered-step";
+import { hoveredStep, setHoveredStep } from "./hovered-step";
 import { themeColour } from "./theme";
 
 interface Wanted {
@@ -112,10 +112,27 @@ export function optionsOf({ panel, steps, stages, smoothing, width, height, onPi
     hooks: {
       drawClear: [(plot) => drawStages(plot, stages)],
       draw: [(plot) => drawPoints(plot, panel.points)],
-      setCursor: [(plot) => setHoveredStep(plot.cursor.idx == null || plot.cursor.left! < 0 ? null : (steps[plot.cursor.idx] ?? null))],
-      ready: [(plot) => plot.over.addEventListener("click", () => pickAt(plot, steps, panel.points, onPick))],
+      setCursor: [(plot) => hover(plot, steps)],
+      ready: [(plot) => listenTo(plot, steps, panel.points, onPick)],
     },
   };
+}
+
+/** Only a place on the plot is taken: a plot that is made anew has no cursor at first, and must not take it from the others. */
+function hover(plot: uPlot, steps: number[]): void {
+  const { idx, left = -1 } = plot.cursor;
+  if (idx != null && left >= 0 && steps[idx] !== undefined) setHoveredStep(steps[idx]);
+}
+
+function listenTo(plot: uPlot, steps: number[], points: Point[], onPick: Wanted["onPick"]): void {
+  plot.over.addEventListener("click", () => pickAt(plot, steps, points, onPick));
+  plot.over.addEventListener("mouseleave", () => setHoveredStep(null));
+  const held = hoveredStep();
+  if (held !== null) pointAt(plot, held);
+}
+
+export function pointAt(plot: uPlot, step: number): void {
+  plot.setCursor({ left: plot.valToPos(step, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
 }
 
 function stepRange(steps: number[], points: Point[]): [number, number] {

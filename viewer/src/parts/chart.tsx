@@ -5,8 +5,8 @@ import uPlot from "uplot";
 import type { Stage } from "../data/types";
 import type { Panel, Point } from "../lib/curves";
 import { number, seconds, share } from "../lib/format";
-import { optionsOf, plotData } from "./chart-options";
-import { setHoveredStep, useHoveredStep } from "./hovered-step";
+import { optionsOf, plotData, pointAt } from "./chart-options";
+import { hoveredStep, setHoveredStep, useHoveredStep } from "./hovered-step";
 import { useTheme } from "./theme";
 
 interface Props {
@@ -83,7 +83,8 @@ function sliderRoles(panel: Panel, steps: number[], hovered: number | null) {
 /** The keys of a slider move the cursor; Enter opens the step's episodes. */
 function moveByKey(event: KeyboardEvent, steps: number[], plot: uPlot | null, open: (step: number) => void): void {
   if (plot === null || steps.length === 0) return;
-  const at = plot.cursor.idx ?? steps.length - 1;
+  const held = steps.indexOf(hoveredStep() ?? NaN);
+  const at = held < 0 ? steps.length - 1 : held;
   const targets: Record<string, number> = {
     ArrowLeft: at - 1,
     ArrowRight: at + 1,
@@ -96,8 +97,7 @@ function moveByKey(event: KeyboardEvent, steps: number[], plot: uPlot | null, op
   const target = targets[event.key];
   if (target === undefined) return;
   event.preventDefault();
-  const index = Math.max(0, Math.min(steps.length - 1, target));
-  plot.setCursor({ left: plot.valToPos(steps[index]!, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
+  pointAt(plot, steps[Math.max(0, Math.min(steps.length - 1, target))]!);
 }
 
 function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {

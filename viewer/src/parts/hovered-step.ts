@@ -11,6 +11,10 @@ export function setHoveredStep(step: number | null): void {
   for (const listener of listeners) listener(step);
 }
 
+export function hoveredStep(): number | null {
+  return current;
+}
+
 export function useHoveredStep(): number | null {
   const [step, setStep] = useState(current);
   useEffect(() => {
