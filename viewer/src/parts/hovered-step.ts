@@ -1,6 +1,6 @@
 /** The step under the pointer, which all panels show at once. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 const listeners = new Set<(step: number | null) => void>();
 let current: number | null = null;
@@ -17,7 +17,7 @@ export function hoveredStep(): number | null {
 
 export function useHoveredStep(): number | null {
   const [step, setStep] = useState(current);
-  useEffect(() => {
+  useLayoutEffect(() => {
     listeners.add(setStep);
     return () => {
       listeners.delete(setStep);
