@@ -36,7 +36,7 @@ viewer:
 	cd viewer && npm ci && npm run build
 
 test-viewer:
-	cd viewer && npm ci && npm run types && npm test
+	cd viewer && npm ci && npm run format && npm run types && npm test
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py

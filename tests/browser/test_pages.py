@@ -88,8 +88,8 @@ def test_a_curve_leads_to_its_episodes_by_keyboard(server, visit):
     page = visit(server, "run/0").page
     curve = page.get_by_role("slider", name="Success, by step")
     curve.focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowRight")
+    for key in ("Home", "ArrowRight", "ArrowRight"):  # step 0 was only evaluated
+        page.keyboard.press(key)
     expect(curve).to_have_attribute("aria-valuenow", "2")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{server.address}/#/run/0/episodes?step=2&kind=train")
