@@ -48,6 +48,7 @@ def _serve(known: argparse.Namespace) -> None:
     import os
     import threading
     import webbrowser
+    from urllib.parse import quote
 
     from palestra.view.answers import Answers
     from palestra.view.server import make_app, serve
@@ -65,7 +66,7 @@ def _serve(known: argparse.Namespace) -> None:
         url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
         print(f"{count} run{'s' if count > 1 else ''} at {url}" + (f"?token=${variable}" if tokens else ""), flush=True)
         if not known.no_open:
-            address = url + (f"?token={tokens[0]}" if tokens else "")
+            address = url + (f"?token={quote(tokens[0])}" if tokens else "")
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:
