@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(run=_eval, takes_settings=True)
     _add_replay(commands)
     cli_view.add_view(commands)
+    cli_view.add_play(commands)
     _add_doctor(commands)
     cli_report.add(commands)
 

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from palestra.engines.native import NativeSettings
 from palestra.learn import checkpoint
 from palestra.model import byte_tokenizer
 from palestra.registry import nearest
+from palestra.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.rollout import Arena, Episode, Place, Play, play_on, play_once
 from palestra.run import Run, encode_trajectory, read_trajectories, trajectory_ids
 from palestra.seeds import derive_seed
@@ -41,51 +42,6 @@ class Differs(Exception):
     def __init__(self, check: Check) -> None:
         super().__init__(f"the environment differs at {', '.join(map(str, check.differing))}")
         self.check = check
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that the environment said then and does not say now."""
-
-    field: str
-    """`observation`, `reward`, `invalid`, `ended`; after the last turn also `success`, `final_observation`; `fault` where it broke."""
-    recorded: Any
-    now: Any
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedTurn:
-    """A recorded turn, beside what the environment makes of it now."""
-
-    turn: int
-    """From 1."""
-    action: str | None
-    differences: list[Difference] = field(default_factory=list)
-
-    def compare(self, name: str, recorded: Any, now: Any) -> None:
-        if recorded != now:
-            self.differences.append(Difference(name, recorded, now))
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """How an environment answers the actions of a stored episode."""
-
-    recorded: Trajectory
-    turns: list[CheckedTurn]
-    """Up to where the environment ended or broke, if that was early."""
-
-    @property
-    def differing(self) -> list[int]:
-        return [turn.turn for turn in self.turns if turn.differences]
-
-    @property
-    def same(self) -> bool:
-        return not self.differing
-
-    def as_dict(self) -> dict[str, Any]:
-        turns = [{"turn": t.turn, "action": t.action, "same": not t.differences, "differences": t.differences} for t in self.turns]
-        return {"episode": self.recorded.id, "task": self.recorded.task, "turns": turns, "same": self.same}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,56 +117,12 @@ async def check(place: Place, recorded: Trajectory, *, turns: int | None = None)
     count = len(recorded.turns) if turns is None else turns
     try:
         async with opened(place.pool) as env:
-            await _retrace(env, place.own(recorded.task), recorded, count, checked)
+            await retrace(env, place.own(recorded.task), recorded, count, checked)
     except EnvFault as fault:
         if not checked:
-            checked.append(_entry(recorded, 0))
+            checked.append(turn_of(recorded, 0))
         checked[-1].compare("fault", "", str(fault))
     return Check(recorded, checked)
-
-
-async def _retrace(env: EnvHandle, task: Task, recorded: Trajectory, count: int, checked: list[CheckedTurn]) -> None:
-    """Play the first `count` recorded turns, noting each in `checked`, and look at what the environment shows after them."""
-    if not recorded.turns and recorded.stop.is_fault:
-        return  # it broke before there was anything to compare with
-    shown: str | None = await env.reset(task)
-    for number, turn in enumerate(recorded.turns[:count]):
-        now = _entry(recorded, number)
-        checked.append(now)
-        if shown is not None:
-            now.compare("observation", turn.observation, shown)
-        if turn.action is None:  # the environment never saw this reply: what came next was said by the reply's format
-            shown = None
-            continue
-        step = await env.step(turn.action)
-        shown = step.observation
-        had_ended, has_ended = number + 1 == len(recorded.turns) and recorded.stop is Stop.DONE, step.terminated or step.truncated
-        now.compare("reward", turn.reward, step.reward)
-        now.compare("invalid", turn.invalid, step.invalid)
-        now.compare("ended", had_ended, has_ended)
-        if had_ended and has_ended:
-            now.compare("success", recorded.success, step.success)
-        if has_ended and not had_ended:
-            return  # an environment that has ended takes no more actions
-    _compare_after(recorded, count, shown, checked)
-
-
-def _compare_after(recorded: Trajectory, count: int, shown: str | None, checked: list[CheckedTurn]) -> None:
-    """What is shown after `count` turns: the observation of the next one, or the last that there was."""
-    if shown is None:
-        return
-    if count < len(recorded.turns):
-        entry = _entry(recorded, count)
-        entry.compare("observation", recorded.turns[count].observation, shown)
-        checked += [entry] if entry.differences else []
-    elif not recorded.stop.is_fault:  # a fault leaves no last observation
-        if not checked:
-            checked.append(_entry(recorded, 0))
-        checked[-1].compare("final_observation", recorded.final_observation, shown)
-
-
-def _entry(recorded: Trajectory, number: int) -> CheckedTurn:
-    return CheckedTurn(number + 1, recorded.turns[number].action if number < len(recorded.turns) else None)
 
 
 def check_stored(run: Run, recorded: Trajectory) -> Check:
@@ -299,7 +211,7 @@ def _from(recorded: Trajectory, turn: int) -> Play:
         agent.take_up(_tokens_before(recorded, turn), replies=len(past))
         turns.extend(past)
         checked: list[CheckedTurn] = []
-        await _retrace(env, task, recorded, len(past), checked)
+        await retrace(env, task, recorded, len(past), checked)
         if not (now := Check(recorded, checked)).same:
             raise EnvFault(f"it answered differently from one time to the next, at turn {now.differing[0]}")
         observation = recorded.turns[turn - 1].observation if turn <= len(recorded.turns) else recorded.final_observation

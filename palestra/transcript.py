@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from palestra.printing import as_json as as_json_text
-from palestra.replay import Check, Difference, Differs, PlayOn, check_stored, find_episode, play_stored
+from palestra.replay import Differs, PlayOn, check_stored, find_episode, play_stored
+from palestra.retrace import Check, Difference
 from palestra.run import Run
 from palestra.types import Trajectory
 

@@ -11,7 +11,11 @@ export function sourceDigest(folder: string): string {
   const names = [...FILES, ...filesUnder(folder, "src")].sort();
   const hash = createHash("sha256");
   for (const name of names) {
-    hash.update(name).update("\0").update(readFileSync(join(folder, name))).update("\0");
+    hash
+      .update(name)
+      .update("\0")
+      .update(readFileSync(join(folder, name)))
+      .update("\0");
   }
   return hash.digest("hex");
 }

@@ -10,7 +10,7 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from palestra.envs import babyai_text as text
 from palestra.envs.babyai_expert import BOT_FAILURES, Expert
 from palestra.envs.babyai_levels import LEVELS, LONG_LEVELS, make_world
-from palestra.envs.babyai_view import View
+from palestra.envs.babyai_view import View, grid_cells
 from palestra.envs.base import Environment
 from palestra.registry import nearest
 from palestra.types import Step, Task
@@ -130,6 +130,21 @@ class BabyAI(Environment):
                 self._expert = self._new_expert(world, views)
                 self._advice = self._ask_expert()
         return self._advice
+
+    def scene(self) -> dict[str, Any]:
+        """The whole grid; the agent sees only the cells of `view`."""
+        world, view = self._playing(), self._views[-1]
+        inside = [view.position(cell) for cell, visible in enumerate(view.visible) if visible]
+        return {
+            "kind": "grid",
+            "width": world.grid.width,
+            "height": world.grid.height,
+            "cells": grid_cells(world),
+            "agent": [view.x, view.y, view.direction],
+            "view": [[x, y] for x, y in inside if 0 <= x < world.grid.width and 0 <= y < world.grid.height],
+            "carrying": [view.carried.type, view.carried.color] if view.carried is not None else None,
+            "mission": world.mission,
+        }
 
     def close(self) -> None:
         self._worlds.clear()

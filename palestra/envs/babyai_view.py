@@ -179,6 +179,16 @@ def visible_positions(world: RoomGridLevel) -> list[tuple[int, int]]:
     return [(x + dx, y + dy) for (dx, dy), seen in zip(_OFFSETS[direction], visible, strict=True) if seen]
 
 
+def grid_cells(world: RoomGridLevel) -> list[tuple[int, int, str, str, str]]:
+    """All that stands in the world, walls too: x, y, kind, colour, state."""
+    width, cells = world.grid.width, world.grid.grid
+    return [
+        (place % width, place // width, content.type, content.color, _state(content))
+        for place, content in enumerate(cells)
+        if content is not None
+    ]
+
+
 def _contents(world: RoomGridLevel, x: int, y: int, direction: int) -> list[Any]:
     cells: list[Any] = world.grid.grid
     width, height = world.grid.width, world.grid.height

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from palestra.types import Example, Step, Task
 
@@ -49,6 +49,13 @@ class Environment(ABC):
 
     def expert(self) -> str | None:
         """An oracle's next action, or None where there is none."""
+        return None
+
+    def scene(self) -> dict[str, Any] | None:
+        """What a person would want to see of the state now, as JSON with a `kind`: for the viewer, never for the agent.
+
+        Asking changes nothing. A scene may show what the agent cannot see.
+        """
         return None
 
     def vocabulary(self) -> list[str] | None:

@@ -30,6 +30,9 @@ NONSENSE = (
     "🤷‍♀️ \u202e\ud7ff",
 )
 
+LARGEST_SCENE = 1024 * 1024
+"""In bytes. A viewer asks for one after every turn."""
+
 FINGERPRINT = """
 import sys, msgspec
 from palestra.envs.check import fingerprint
@@ -62,6 +65,7 @@ def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks
         ("what is offered is accepted", examiner.offers),
         ("the expert solves what it claims to solve", examiner.expert),
         ("nothing is rewarded after the end", examiner.after_the_end),
+        ("a scene is small JSON, and asking for it changes nothing", examiner.scenes),
         ("gymnasium's check_env passes", examiner.gymnasium),
     ]
     return [_tried(promise, attempt) for promise, attempt in promises]
@@ -224,6 +228,39 @@ class _Examiner:
                 raise Violation(f"{task.id}: a step after the end gave reward {step.reward}, terminated {step.terminated}")
             ended += 1
         return f"{ended} episodes"
+
+    def scenes(self) -> str:
+        """The same episode twice: once with a look at the scene after every step."""
+        shown = 0
+        for task in self.tasks:
+            env, other = self.make(), self.make()
+            if self._looked_at(env, env.reset(task)) is None:
+                return "has no scenes"
+            other.reset(task)
+            rng = random.Random(task.id)
+            for _ in range(5):
+                action = self._some_action(env, rng)
+                step, expected = env.step(action), other.step(action)
+                self._looked_at(env, step.observation)
+                shown += 1
+                if step != expected or env.actions() != other.actions():
+                    raise Violation(f"{task.id}: {action!r} is answered differently after a look at the scene")
+                if step.terminated or step.truncated:
+                    break
+            env.close()
+            other.close()
+        return f"{shown} scenes"
+
+    def _looked_at(self, env: Environment, after: str) -> dict[str, Any] | None:
+        scene = env.scene()
+        if scene is None:
+            return None
+        encoded = msgspec.json.encode(scene)
+        if not isinstance(msgspec.json.decode(encoded)["kind"], str) or len(encoded) > LARGEST_SCENE:
+            raise Violation(f"a scene needs a kind and at most {LARGEST_SCENE} bytes, not {encoded[:80]!r} ({len(encoded)} bytes)")
+        if msgspec.json.encode(env.scene()) != encoded:
+            raise Violation(f"the scene after {after[:80]!r} differs from one look to the next")
+        return scene
 
     def gymnasium(self) -> str:
         from gymnasium.utils.env_checker import check_env

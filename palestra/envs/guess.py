@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from palestra.envs.base import Environment
 from palestra.types import Step, Task
@@ -44,6 +45,9 @@ class Guess(Environment):
 
     def expert(self) -> str:
         return str((self.low + self.high) // 2)
+
+    def scene(self) -> dict[str, Any]:
+        return {"kind": "guess", "secret": self.secret, "at least": self.low, "at most": self.high, "found": self.found}
 
     def vocabulary(self) -> list[str]:
         texts = "Guess the number. Find secret from 1 to Answer with a Expected Right. Higher. Lower. was found."

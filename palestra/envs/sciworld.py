@@ -164,6 +164,12 @@ class SciWorld(Environment):
             return None
         return _next(gold.actions, self._taken)
 
+    def scene(self) -> dict[str, Any]:
+        """Where the agent is, and which of the simulator's own goals are reached."""
+        progress = self._playing().progress()
+        goals = [{"text": goal.text, "is_done": goal.is_done, "is_optional": goal.is_optional} for goal in progress.goals]
+        return {"kind": "sciworld", "score": progress.score, "moves": progress.moves, "goals": goals, "location": progress.location}
+
     def close(self) -> None:
         if self._simulator is not None:
             self._simulator.give_back()

@@ -53,6 +53,26 @@ BEGINNING = Outcome("", score=0, is_completed=False, moves=0)
 
 
 @dataclass(frozen=True, slots=True)
+class Goal:
+    """A step on the way to a task's end, as the simulator scores it."""
+
+    text: str
+    is_done: bool
+    is_optional: bool
+    """It wins points, but the task can be done without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a game is. For people: the agent is not told."""
+
+    score: int
+    moves: int
+    goals: list[Goal]
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Globals:
     """What the simulator keeps for the whole process although it belongs to one game."""
 
@@ -109,6 +129,15 @@ class Simulator:
         here = {object_id for action in listed if action["action"].startswith("look at ") for object_id in action["obj_ids"]}
         hidden = here - within_reach
         return sorted({action["action"] for action in listed if hidden.isdisjoint(action["obj_ids"])})
+
+    def progress(self) -> Progress:
+        with self._java.turn_of(self):
+            state = self._java.random_state
+            goals = _goals(self._server.getGoalProgressStr())
+            location = self._server.agent().get().getContainer().get().name()
+            score = round(100 * self._server.getScore())
+            self._java.random_state = state
+            return Progress(score, self._server.getNumMoves(), goals, str(location))
 
     def gold_actions(self, name: str, variation: int, simplifications: str) -> list[str]:
         """The simulator's own solution. Ends the game that was played."""
@@ -225,6 +254,13 @@ class _Java:
             self._gateway._gateway_client.is_connected = False  # no more reports of what is collected over here
             self._process.kill()
             self._process.wait()
+
+
+def _goals(table: str) -> list[Goal]:
+    """From the simulator's own table: number, whether it is done, kind and text, between tabs; optional goals come second."""
+    required, _, optional = table.partition("Unordered and Optional Subgoals")
+    rows = [(line.split("\t"), part is optional) for part in (required, optional) for line in part.splitlines()]
+    return [Goal(row[3], row[1] == "true", is_optional) for row, is_optional in rows if len(row) == 4]
 
 
 _java: _Java | None = None

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from palestra.envs.base import Environment, content_id
 from palestra.envs.textcraft_recipes import Choice, Plan, Recipe, Tree, amounts, craft_command, load_tree, spoken
@@ -198,6 +198,13 @@ class TextCraft(Environment):
         """The first turn of a plan from what is held now: short, and it never fails."""
         return None if self._is_done else self._said(next(self._remaining()))
 
+    def scene(self) -> dict[str, Any]:
+        """What is held, and all that the goal takes by the shortest way."""
+        if self._goal is None:
+            raise RuntimeError("textcraft: reset an episode before playing it")
+        held = {spoken(item): amount for item, amount in sorted(self._inventory.items()) if amount}
+        return {"kind": "crafting", "goal": self._wanted, "inventory": held, "tree": self._needs(self._goal, self.count, (self._goal,))}
+
     @property
     def _is_done(self) -> bool:
         if self._goal is None:
@@ -312,6 +319,15 @@ class TextCraft(Environment):
             needed.update(parts)
             turns.append(craft_command(item, choice.recipe.count * times, parts.items()))
         return reversed(turns)
+
+    def _needs(self, item: str, count: int, alike: Sequence[str]) -> dict[str, Any]:
+        """So many of an item and what they are made of; any of those that are `alike` would do."""
+        needs: list[dict[str, Any]] = []
+        if (choice := self._plan[item]) is not None:
+            times = -(-count // choice.recipe.count)
+            slots = zip(choice.items, choice.recipe.slots, strict=True)
+            needs = [self._needs(part, slot.amount * times, slot.items) for part, slot in slots]
+        return {"item": spoken(item), "count": count, "have": sum(self._inventory[part] for part in alike), "needs": needs}
 
     def _parts_in_hand(self, choice: Choice, times: int, needed: Counter[str]) -> dict[str, int]:
         """The ingredients of a choice, with another item of a group where enough of that is lying idle."""

@@ -80,6 +80,8 @@ class _Player:
                 return self._instances[call.instance].actions()
             case "expert":
                 return self._instances[call.instance].expert()
+            case "scene":
+                return self._instances[call.instance].scene()
             case "drop":
                 env = self._instances.pop(call.instance, None)
                 if env is not None:

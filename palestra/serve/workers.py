@@ -35,6 +35,7 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "step": msgspec.msgpack.Decoder(Step),
     "actions": msgspec.msgpack.Decoder(list[str] | None),
     "expert": msgspec.msgpack.Decoder(str | None),
+    "scene": msgspec.msgpack.Decoder(dict[str, Any] | None),
 }
 
 
@@ -245,6 +246,9 @@ class Seat:
 
     async def expert(self) -> str | None:
         return await self._call("expert")
+
+    async def scene(self) -> dict[str, Any] | None:
+        return await self._call("scene")
 
     async def make(self) -> None:
         """The environment itself. Starting the process is part of it where there was none."""

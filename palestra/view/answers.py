@@ -15,6 +15,7 @@ import palestra
 from palestra.types import Trajectory
 from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
+from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
 
 DAMAGED_CHARACTERS = 2000
@@ -52,6 +53,7 @@ class Answers:
         """`paths`: run folders, and folders of run folders, in which more may appear."""
         self._paths = paths
         self._runs: dict[str, ViewedRun] = {}
+        self._scenes = Scenes()
         self.live, self.can_play = live, can_play
         self._explaining = threading.Lock()
         self._objectives: dict[str, dict[str, Any]] = {}
@@ -71,6 +73,7 @@ class Answers:
     def close(self) -> None:
         for run in self._runs.values():
             run.index.stop()
+        self._scenes.close()
 
     def _run(self, id: str) -> ViewedRun:
         if id not in self._runs:
@@ -110,7 +113,9 @@ class Answers:
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
         run = self._run(id)
-        text, _, _ = run.folder.config()
+        text, tree, _ = run.folder.config()
+        if not tree:
+            return {"lines": [], "why": "config.toml cannot be read"}
         with self._explaining:  # one process at a time
             if text not in self._objectives:
                 self._objectives[text] = _explained(run.folder.path / "config.toml")
@@ -145,7 +150,7 @@ class Answers:
         trajectory = read_trajectory(self.index(id).line(file, number))
         if isinstance(trajectory, str):
             return {"scenes": None, "why": trajectory}
-        return {"scenes": None, "why": "this version shows no scenes"}
+        return self._scenes.of(self._run(id).folder.path, trajectory)
 
 
 def read_trajectory(line: bytes) -> Trajectory | str:

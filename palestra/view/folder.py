@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -98,7 +98,7 @@ class RunFolder:
             "name": printable(self.path.name),
             "folder": printable(str(self.path)),
             "algo": _named(tree.get("algo"), "name"),
-            "envs": _environments(tree),
+            "envs": [env.label or env.name for env in environments(tree)],
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
             "steps": tree.get("steps") if isinstance(tree.get("steps"), int) else None,
             "done": max((row["step"] for row in rows), default=0),
@@ -206,11 +206,25 @@ def _named(table: Any, key: str) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _environments(tree: dict[str, Any]) -> list[str]:
-    """Of the mixture by their labels, else the one."""
+class RunEnvironment(NamedTuple):
+    """As a configuration names it."""
+
+    label: str
+    """Empty where it has none of its own."""
+    name: str
+    options: dict[str, Any]
+
+
+def environments(tree: dict[str, Any]) -> list[RunEnvironment]:
+    """Those of the mixture, else the one."""
     mixture = tree.get("mixture")
     members = mixture if isinstance(mixture, list) and mixture else [tree.get("env")]
-    return [_named(member, "label") or _named(member, "name") for member in members if isinstance(member, dict)]
+    return [RunEnvironment(_named(m, "label"), _named(m, "name"), _options(m)) for m in members if isinstance(m, dict)]
+
+
+def _options(member: dict[str, Any]) -> dict[str, Any]:
+    options = member.get("options")
+    return options if isinstance(options, dict) else {}
 
 
 def without_time(name: str) -> str:

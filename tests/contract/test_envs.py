@@ -84,6 +84,32 @@ class SameIdTwice(helpers.Echo):
         return [helpers.Task(self.name, split, "same", "red")]
 
 
+class SceneIsAStep(helpers.Echo):
+    """A look at the scene is taken for a turn."""
+
+    def scene(self):
+        self.word = "green"
+        return {"kind": "word", "word": self.word}
+
+
+class SceneIsNoJson(helpers.Echo):
+    def scene(self):
+        return {"kind": "word", "env": self}
+
+
+class SceneIsHuge(helpers.Echo):
+    def scene(self):
+        return {"kind": "word", "word": self.word * 1_000_000}
+
+
+class SceneHasNoKind(helpers.Echo):
+    def scene(self):
+        return {"word": self.word}
+
+
+SCENES = "a scene is small JSON, and asking for it changes nothing"
+
+
 @pytest.mark.parametrize(
     ("kind", "promise"),
     [
@@ -94,6 +120,7 @@ class SameIdTwice(helpers.Echo):
         (RefusesItsOffers, "what is offered is accepted"),
         (RewardsTwice, "nothing is rewarded after the end"),
         (SameIdTwice, "tasks have unique ids, and splits share none"),
+        *((kind, SCENES) for kind in (SceneIsAStep, SceneIsNoJson, SceneIsHuge, SceneHasNoKind)),
     ],
 )
 def test_the_checker_finds_a_broken_promise(kind, promise):

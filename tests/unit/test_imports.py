@@ -15,7 +15,7 @@ LAYERS = {
     "types": 0, "addresses": 0, "registry": 0, "seeds": 0, "tables": 0,
     "settings": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2,
-    "rollout": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
+    "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
     "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5,
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
@@ -76,7 +76,7 @@ LIGHT = [
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
     *("palestra.envs.agentgym", "palestra.serve.agentgym"),
-    *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle"),
+    *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle", "palestra.view.scenes", "palestra.view.play"),
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 

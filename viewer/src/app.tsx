@@ -15,6 +15,7 @@ import { RunPage } from "./pages/run";
 import { RunsPage } from "./pages/runs";
 import { AppContext } from "./parts/app-context";
 import { usePlace } from "./parts/place";
+import { Safely } from "./parts/safely";
 import { Empty, WhenReady } from "./parts/states";
 import { toggleTheme, useTheme } from "./parts/theme";
 
@@ -26,7 +27,9 @@ export function App() {
       <WhenReady loaded={loaded} what="the list of runs">
         {(runs) => (
           <AppContext.Provider value={runs}>
-            <Content place={place} runs={runs} />
+            <Safely key={location.hash.split("?")[0]} what="this page">
+              <Content place={place} runs={runs} />
+            </Safely>
           </AppContext.Provider>
         )}
       </WhenReady>
@@ -52,8 +55,16 @@ function Frame({ place, runs, children }: { place: Place; runs: Runs | null; chi
         <nav aria-label="Views">
           <NavLink href={linkTo({ page: "runs" })} isCurrent={route.page === "runs"} label="Runs" />
           {run && <NavLink href={linkTo({ page: "run", run: run.id })} isCurrent={route.page === "run"} label={run.name} />}
-          {run && <NavLink href={linkTo({ page: "episodes", run: run.id })} isCurrent={["episodes", "episode", "group"].includes(route.page)} label="Episodes" />}
-          {(runs?.runs.length ?? 0) > 1 && <NavLink href={linkTo({ page: "compare" })} isCurrent={route.page === "compare"} label="Compare" />}
+          {run && (
+            <NavLink
+              href={linkTo({ page: "episodes", run: run.id })}
+              isCurrent={["episodes", "episode", "group"].includes(route.page)}
+              label="Episodes"
+            />
+          )}
+          {(runs?.runs.length ?? 0) > 1 && (
+            <NavLink href={linkTo({ page: "compare" })} isCurrent={route.page === "compare"} label="Compare" />
+          )}
           {runs?.can_play && <NavLink href={linkTo({ page: "play" })} isCurrent={route.page === "play"} label="Play" />}
         </nav>
         <ThemeButton />
@@ -114,7 +125,8 @@ function Content({ place: { route, query }, runs }: { place: Place; runs: Runs }
   if ("run" in route && !runs.runs.some(({ id }) => id === route.run)) return <NotHere>There is no run {route.run} here.</NotHere>;
   switch (route.page) {
     case "runs":
-      return runs.runs.length === 1 && !runs.can_play ? <RunPage id={runs.runs[0]!.id} /> : <RunsPage runs={runs} />;
+      if (runs.runs.length === 0 && runs.can_play) return <PlayPage />;
+      return runs.runs.length === 1 && !runs.can_play ? <RunPage id={runs.runs[0]!.id} /> : <RunsPage runs={runs.runs} />;
     case "run":
       return <RunPage key={route.run} id={route.run} />;
     case "episodes":

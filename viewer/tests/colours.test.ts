@@ -15,13 +15,15 @@ describe("scales", () => {
     expect(colourOf(2).split("/")[0]).not.toBe(colourOf(0.5).split("/")[0]);
     expect(ticks).toEqual([0.5, 1, 2].map((value) => expect.closeTo(value)));
   });
-  it("is not stretched by noise: ratios within 5% stay pale", () => expect(opacity(scaleOf("ratio", [1.001, 0.999]).colourOf(1.001))).toBeLessThan(0.02));
+  it("is not stretched by noise: ratios within 5% stay pale", () =>
+    expect(opacity(scaleOf("ratio", [1.001, 0.999]).colourOf(1.001))).toBeLessThan(0.02));
   it("is not bleached by an outlier", () => {
     const values = [...Array<number>(200).fill(-1), -100];
     expect(scaleOf("logprob", values).ticks).toEqual([-1, 0]);
   });
   it("stays pale enough for text to be read", () => expect(opacity(scaleOf("advantage", [1]).colourOf(1e9))).toBeLessThanOrEqual(0.55));
-  it("knows the mask", () => expect([scaleOf("mask", []).colourOf(0), opacity(scaleOf("mask", []).colourOf(1)) > 0]).toEqual(["transparent", true]));
+  it("knows the mask", () =>
+    expect([scaleOf("mask", []).colourOf(0), opacity(scaleOf("mask", []).colourOf(1)) > 0]).toEqual(["transparent", true]));
   it("bears with a ratio of 0", () => expect(opacity(scaleOf("ratio", [0]).colourOf(0))).toBeGreaterThan(0));
 });
 

@@ -5,7 +5,17 @@ import { categoryPanel, curvesOf, episodesFile, finalEvaluation, trainingRows } 
 import { sampleEpisodes } from "./sample";
 
 function score(success: number): Score {
-  return { tasks: 10, episodes: 10, success, success_interval: [success - 0.1, success + 0.1], pass_at_k: success, pass_interval: [0, 1], reward: success, turns: 3, tokens: 9 };
+  return {
+    tasks: 10,
+    episodes: 10,
+    success,
+    success_interval: [success - 0.1, success + 0.1],
+    pass_at_k: success,
+    pass_interval: [0, 1],
+    reward: success,
+    turns: 3,
+    tokens: 9,
+  };
 }
 
 function evaluation(step: number, phase: string, success: number): Evaluation {
@@ -33,23 +43,41 @@ describe("curves of a run", () => {
   });
   it("stack the reasons of ends, with 0 for one that did not occur", () => {
     expect(named("stop").isStacked).toBe(true);
-    expect(named("stop").series.map(({ label, values }) => [label, values])).toEqual([["done", [null, 0.4, 1]], ["horizon", [null, 0.6, 0]]]);
+    expect(named("stop").series.map(({ label, values }) => [label, values])).toEqual([
+      ["done", [null, 0.4, 1]],
+      ["horizon", [null, 0.6, 0]],
+    ]);
   });
   it("show what no panel is made for", () => expect(more.map((panel) => panel.key)).toEqual(["odd"]));
 });
 
 it("takes the later of two rows of a step", () =>
-  expect(trainingRows([{ step: 1, success: 0 }, { step: 2, success: 0 }, { step: 1, success: 1 }])).toEqual([{ step: 1, success: 1 }, { step: 2, success: 0 }]));
+  expect(
+    trainingRows([
+      { step: 1, success: 0 },
+      { step: 2, success: 0 },
+      { step: 1, success: 1 },
+    ]),
+  ).toEqual([
+    { step: 1, success: 1 },
+    { step: 2, success: 0 },
+  ]));
 
 it("draws each environment of a mixture", () => {
   const { panels } = curvesOf(run([{ step: 1, success: 0.5, "env/a/success": 0.2, "env/b/success": 0.8 }]));
-  expect(panels[1]!.series.map(({ label, values }) => [label, values])).toEqual([["a", [0.2]], ["b", [0.8]]]);
+  expect(panels[1]!.series.map(({ label, values }) => [label, values])).toEqual([
+    ["a", [0.2]],
+    ["b", [0.8]],
+  ]);
 });
 
 it("counts success by category from training episodes alone", () => {
   // step 1: GoTo 1 of 2, Open 1 of 1; step 2: GoTo unknown; the evaluation's Open does not count
   const panel = categoryPanel([1, 2], sampleEpisodes(), [])!;
-  expect(panel.series.map(({ label, values }) => [label, values])).toEqual([["GoTo", [0.5, null]], ["Open", [1, null]]]);
+  expect(panel.series.map(({ label, values }) => [label, values])).toEqual([
+    ["GoTo", [0.5, null]],
+    ["Open", [1, null]],
+  ]);
 });
 
 it("names an evaluation's episodes", () => {
@@ -65,7 +93,18 @@ it("prefers the final evaluation to a later one", () => {
 });
 
 describe("comparison", () => {
-  const summary = (id: string, group: string): RunSummary => ({ id, name: `${group}-${id}`, folder: "", algo: "grpo", envs: [], seed: Number(id), steps: 2, done: 2, is_over: true, group });
+  const summary = (id: string, group: string): RunSummary => ({
+    id,
+    name: `${group}-${id}`,
+    folder: "",
+    algo: "grpo",
+    envs: [],
+    seed: Number(id),
+    steps: 2,
+    done: 2,
+    is_over: true,
+    group,
+  });
   const runs = [0.2, 0.4, 0.9].map((success) => run([{ step: 1, success }], [evaluation(1, "final", success)]));
   const summaries = [summary("0", "a"), summary("1", "a"), summary("2", "b")];
   it("joins the seeds of a group into a mean with an interval", () => {

@@ -1,5 +1,17 @@
 import { describe, expect, it } from "vitest";
-import { chosen, formatRange, groupRows, listQuery, ordered, parseFilter, parseRange, parseSort, rowAt, summarised, textsIn } from "../src/lib/episodes";
+import {
+  chosen,
+  formatRange,
+  groupRows,
+  listQuery,
+  ordered,
+  parseFilter,
+  parseRange,
+  parseSort,
+  rowAt,
+  summarised,
+  textsIn,
+} from "../src/lib/episodes";
 import { sampleEpisodes } from "./sample";
 
 const episodes = sampleEpisodes();
@@ -61,7 +73,9 @@ describe("summing up", () => {
 });
 
 describe("ranges", () => {
-  it.each(["12", "10..20", "10..", "..20", "-0.5..1"])("%s survives a round trip", (text) => expect(formatRange(parseRange(text))).toBe(text));
+  it.each(["12", "10..20", "10..", "..20", "-0.5..1"])("%s survives a round trip", (text) =>
+    expect(formatRange(parseRange(text))).toBe(text),
+  );
   it("takes nonsense for no bound", () => expect(parseRange("x..y")).toEqual({ low: null, high: null }));
 });
 

@@ -5,9 +5,27 @@ import { count, number, plural, seconds, share, shareTick } from "../src/lib/for
 import { overSeeds, smoothed, wilson } from "../src/lib/statistics";
 
 describe("numbers as text", () => {
-  it.each([[0, "0"], [0.12345, "0.123"], [-1.5, "−1.5"], [12345.6, "12\u202f346"], [4e-4, "4e−4"], [1.42e-7, "1.4e−7"], [2.5e8, "2.5e8"], [null, "–"], [NaN, "–"]])("%s", (value, text) =>
-    expect(number(value)).toBe(text));
-  it.each([[0.9033, "90.3%"], [1, "100%"], [0, "0%"], [0.9999, "100%"], [null, "–"]])("share %s", (value, text) => expect(share(value)).toBe(text));
+  it.each([
+    [0, "0"],
+    [0.12345, "0.123"],
+    [-1.5, "−1.5"],
+    [12345.6, "12\u202f346"],
+    [4e-4, "4e−4"],
+    [1.42e-7, "1.4e−7"],
+    [2.5e8, "2.5e8"],
+    [null, "–"],
+    [NaN, "–"],
+  ])("%s", (value, text) => expect(number(value)).toBe(text));
+  it.each([
+    [0.9033, "90.3%"],
+    [1, "100%"],
+    [0, "0%"],
+    [0.9999, "100%"],
+    [1e-18, "0%"],
+    [-1e-9, "0%"],
+    [0.12, "12.0%"],
+    [null, "–"],
+  ])("share %s", (value, text) => expect(share(value)).toBe(text));
   it("is short on an axis", () => expect([0.5, 0.125].map(shareTick)).toEqual(["50%", "12.5%"]));
   it("has units of time", () => expect([0.0027, 1.5, 300].map(seconds)).toEqual(["2.7 ms", "1.5 s", "5 min"]));
   it("counts", () => expect([plural(1, "turn"), plural(2, "turn"), count(1234567)]).toEqual(["1 turn", "2 turns", "1\u202f234\u202f567"]));

@@ -3,7 +3,17 @@
 import { type Episodes, noRows } from "../src/data/episode-store";
 import type { Turn } from "../src/data/types";
 
-type SampleRow = [file: number, line: number, step: number, task: string, category: number, reward: number, success: number, stop: number, turns: number];
+type SampleRow = [
+  file: number,
+  line: number,
+  step: number,
+  task: string,
+  category: number,
+  reward: number,
+  success: number,
+  stop: number,
+  turns: number,
+];
 
 const FILES = ["step-000001", "step-000002", "eval-step-000002-final"];
 const TEXTS = ["babyai", "train", "test", "GoTo", "Open", "done", "horizon"];

@@ -13,7 +13,10 @@ const episode = {
     turns: [turn("a", "b", "b", [1, 3]), turn("c", "d", "d", [4, 5]), { ...turn("e", "f", "f", [1, 2]), segment: 1 }],
   },
   learnt: { advantage: [0.1, 0.2, 0.3, 0.4], logp: [-1, -1, null, -0.5], entropy: [1, 2, 3, 4] },
-  tokens: [["see", "go", " to", "see", "stop", "end"], ["x", "y"]],
+  tokens: [
+    ["see", "go", " to", "see", "stop", "end"],
+    ["x", "y"],
+  ],
   group: [],
 } as unknown as Episode;
 

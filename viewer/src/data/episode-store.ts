@@ -32,8 +32,25 @@ export function episodesOf(run: string): EpisodeStore {
 
 export function noRows(): EpisodeRows {
   return {
-    file: [], line: [], id: [], step: [], stage: [], env: [], split: [], category: [], task: [], reward: [], success: [], stop: [], turns: [],
-    tokens: [], invalid: [], advantage: [], attempt: [], baseline: [], damaged: [],
+    file: [],
+    line: [],
+    id: [],
+    step: [],
+    stage: [],
+    env: [],
+    split: [],
+    category: [],
+    task: [],
+    reward: [],
+    success: [],
+    stop: [],
+    turns: [],
+    tokens: [],
+    invalid: [],
+    advantage: [],
+    attempt: [],
+    baseline: [],
+    damaged: [],
   };
 }
 
@@ -49,6 +66,7 @@ class EpisodeStore {
     onChange((change) => {
       if (change.run !== run || !this.isStarted) return;
       if (change.rewound) this.current = this.empty();
+      else if (change.rows === this.current.count && this.current.isComplete) return;
       void this.ask();
     });
   }
@@ -102,6 +120,9 @@ class EpisodeStore {
 }
 
 function joined(before: EpisodeRows, more: EpisodeRows): EpisodeRows {
-  const both = Object.entries(before).map(([name, values]) => [name, [...(values as unknown[]), ...(more[name as keyof EpisodeRows] as unknown[])]]);
+  const both = Object.entries(before).map(([name, values]) => [
+    name,
+    [...(values as unknown[]), ...(more[name as keyof EpisodeRows] as unknown[])],
+  ]);
   return Object.fromEntries(both) as unknown as EpisodeRows;
 }

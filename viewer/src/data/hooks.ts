@@ -1,10 +1,10 @@
 /** What a view waits for, and the news that make it ask again. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asPath, getJson } from "./api";
 import { onChange } from "./events";
 import { episodesOf, type Episodes } from "./episode-store";
-import type { Run } from "./types";
+import type { Change, Run } from "./types";
 
 export type Loaded<T> = { state: "loading" } | { state: "failed"; why: string } | { state: "ready"; value: T };
 
@@ -31,13 +31,15 @@ export function useJson<T>(path: string | null, again = 0): Loaded<T> {
   return held.path === path ? held.loaded : LOADING;
 }
 
-/** Counts the server's news of a run (or of any run), at most one a second. */
-export function useNews(run: string | null): number {
+/** Counts the server's news of a run (or of any run), at most one a second. On connecting the server tells all once: `isKnown` may say so. */
+export function useNews(run: string | null, isKnown: (change: Change) => boolean = () => false): number {
   const [news, setNews] = useState(0);
+  const known = useRef(isKnown);
+  known.current = isKnown;
   useEffect(() => {
     let waiting: number | undefined;
     const stop = onChange((change) => {
-      if (run !== null && change.run !== run) return;
+      if ((run !== null && change.run !== run) || known.current(change)) return;
       waiting ??= window.setTimeout(() => {
         waiting = undefined;
         setNews((before) => before + 1);
@@ -52,7 +54,11 @@ export function useNews(run: string | null): number {
 }
 
 export function useRun(id: string): Loaded<Run> {
-  return useJson<Run>(asPath("runs", id, "run"), useNews(id));
+  const rows = useRef(-1);
+  const news = useNews(id, (change) => change.steps === rows.current && !change.rewound);
+  const loaded = useJson<Run>(asPath("runs", id, "run"), news);
+  if (loaded.state === "ready") rows.current = loaded.value.rows.length;
+  return loaded;
 }
 
 /** The columns of all episodes, which grow while the index is built and while the run goes on. */

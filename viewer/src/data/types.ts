@@ -200,6 +200,8 @@ export interface PlayAbout {
 
 export interface PlayStart {
   session: string;
+  task: string;
+  category: string;
   observation: string;
   instructions: string;
   actions: string[] | null;

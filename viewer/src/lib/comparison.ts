@@ -31,21 +31,37 @@ function labelled(label: string, seeds: number): string {
 export function comparedPanels(contenders: Contender[]): { steps: number[]; panels: Panel[] } {
   const curves = contenders.map(({ runs }) => runs.map(curvesOf));
   const steps = [...new Set(curves.flat().flatMap((own) => own.steps))].sort((a, b) => a - b);
-  const all = curves.flat().flatMap((own) => own.panels).filter((panel) => !panel.isStacked && panel.key !== "time");
+  const all = curves
+    .flat()
+    .flatMap((own) => own.panels)
+    .filter((panel) => !panel.isStacked && panel.key !== "time");
   const kinds = new Map(all.map((panel) => [panel.key, panel]));
   const panels = [...kinds.values()].map((kind): Panel => {
-    const ofEach = curves.map((members) => members.map((own) => ({ steps: own.steps, panel: own.panels.find(({ key }) => key === kind.key) })));
+    const ofEach = curves.map((members) =>
+      members.map((own) => ({ steps: own.steps, panel: own.panels.find(({ key }) => key === kind.key) })),
+    );
     return {
       ...kind,
       series: contenders.map((contender, index) => joinedSeries(contender, steps, ofEach[index]!)),
-      points: contenders.flatMap((contender, index) => joinedPoints(contender, ofEach[index]!.flatMap(({ panel }) => panel?.points ?? []))),
+      points: contenders.flatMap((contender, index) =>
+        joinedPoints(
+          contender,
+          ofEach[index]!.flatMap(({ panel }) => panel?.points ?? []),
+        ),
+      ),
     };
   });
   return { steps, panels: panels.filter((panel) => !panel.key.startsWith("success by")) };
 }
 
-function joinedSeries({ label, colour, runs }: Contender, steps: number[], members: { steps: number[]; panel: Panel | undefined }[]): Series {
-  const lookups = members.map(({ steps: own, panel }) => new Map(own.map((step, index) => [step, panel?.series[0]?.values[index] ?? null])));
+function joinedSeries(
+  { label, colour, runs }: Contender,
+  steps: number[],
+  members: { steps: number[]; panel: Panel | undefined }[],
+): Series {
+  const lookups = members.map(
+    ({ steps: own, panel }) => new Map(own.map((step, index) => [step, panel?.series[0]?.values[index] ?? null])),
+  );
   const estimates = steps.map((step) => overSeeds(lookups.flatMap((lookup) => lookup.get(step) ?? [])));
   const values = estimates.map((estimate) => estimate?.mean ?? null);
   if (runs.length === 1) return { label, colour, values };
@@ -53,15 +69,16 @@ function joinedSeries({ label, colour, runs }: Contender, steps: number[], membe
 }
 
 /** A run's own points keep their intervals; those of several seeds are averaged. Shares, which come with intervals, stay within 0 and 1. */
-function joinedPoints({ label, colour, runs }: Contender, points: Point[]): Point[] {
-  if (runs.length === 1) return points.map((point) => ({ ...point, colour, label: `${label}, ${point.label}`, file: null }));
+function joinedPoints({ colour, runs }: Contender, points: Point[]): Point[] {
+  if (runs.length === 1) return points.map((point) => ({ ...point, colour, file: null }));
   const together = new Map<string, Point[]>();
-  for (const point of points) together.set(`${point.step} ${point.label}`, [...(together.get(`${point.step} ${point.label}`) ?? []), point]);
+  for (const point of points)
+    together.set(`${point.step} ${point.label}`, [...(together.get(`${point.step} ${point.label}`) ?? []), point]);
   return [...together.values()].map((own) => {
     const { mean, low, high } = overSeeds(own.map((point) => point.value))!;
     const hasInterval = own[0]!.low !== null;
     const ends = hasInterval ? { low: Math.max(low, 0), high: Math.min(high, 1) } : { low, high };
-    return { step: own[0]!.step, value: mean, ...ends, label: `${label}, ${own[0]!.label}`, colour, file: null };
+    return { step: own[0]!.step, value: mean, ...ends, label: own[0]!.label, colour, file: null };
   });
 }
 
@@ -97,7 +114,8 @@ export function scoresOf(evaluation: Evaluation | undefined): Map<string, Score>
     const own = fullHorizon(evaluation, env);
     if (own === undefined) continue;
     if (envs.length > 1) scores.set(env, own.all);
-    for (const [category, score] of Object.entries(own.categories)) if (category !== "") scores.set(envs.length > 1 ? `${env}: ${category}` : category, score);
+    for (const [category, score] of Object.entries(own.categories))
+      if (category !== "") scores.set(envs.length > 1 ? `${env}: ${category}` : category, score);
   }
   return scores;
 }

@@ -56,12 +56,39 @@ interface Recipe {
 
 const RECIPES: Recipe[] = [
   { title: "Success", keys: [["success", "training"]], unit: "share", score: (s) => [s.success, ...s.success_interval] },
-  { title: "Reward", keys: [["reward", "training"], ["reward/greedy", "greedy"]], score: (s) => [s.reward, null, null] },
-  { title: "Turns", keys: [["turns", "taken"], ["horizon", "allowed"]], score: (s) => [s.turns, null, null], dashed: "horizon" },
-  { title: "Tokens per step", keys: [["tokens/sampled", "sampled"], ["tokens/all", "all"]] },
+  {
+    title: "Reward",
+    keys: [
+      ["reward", "training"],
+      ["reward/greedy", "greedy"],
+    ],
+    score: (s) => [s.reward, null, null],
+  },
+  {
+    title: "Turns",
+    keys: [
+      ["turns", "taken"],
+      ["horizon", "allowed"],
+    ],
+    score: (s) => [s.turns, null, null],
+    dashed: "horizon",
+  },
+  {
+    title: "Tokens per step",
+    keys: [
+      ["tokens/sampled", "sampled"],
+      ["tokens/all", "all"],
+    ],
+  },
   { title: "Entropy", keys: [["policy/entropy", "entropy"]] },
   { title: "KL to the sampler", keys: [["policy/kl", "KL"]] },
-  { title: "KL to the reference", keys: [["policy/kl_reference", "KL"], ["reference/kl", "KL"]] },
+  {
+    title: "KL to the reference",
+    keys: [
+      ["policy/kl_reference", "KL"],
+      ["reference/kl", "KL"],
+    ],
+  },
   { title: "Mismatch of engine and learner", keys: [["policy/mismatch", "mismatch"]] },
   { title: "Clipped share", keys: [["policy/clipped", "clipped"]], unit: "share" },
   { title: "Gradient norm", keys: [["grad_norm", "norm"]] },
@@ -91,7 +118,12 @@ export function curvesOf(run: Run): Curves {
   const panels = RECIPES.flatMap((recipe) => fromRecipe(recipe, rows, names, run.evals));
   panels.splice(1, 0, ...byEnvironment(rows, names, run.evals));
   panels.push(...stopReasons(rows, names), ...timings(rows, names));
-  const used = new Set([...RECIPES.flatMap((recipe) => recipe.keys.map(([key]) => key)), "step", "stage", ...names.filter((name) => /^(stop|time|env)\//.test(name))]);
+  const used = new Set([
+    ...RECIPES.flatMap((recipe) => recipe.keys.map(([key]) => key)),
+    "step",
+    "stage",
+    ...names.filter((name) => /^(stop|time|env)\//.test(name)),
+  ]);
   const more = names.filter((name) => !used.has(name)).map((name) => plain(name, name, rows));
   return { steps, panels, more };
 }
@@ -152,13 +184,18 @@ function byEnvironment(rows: Row[], names: string[], evals: Evaluation[]): Panel
 export function fullHorizon(evaluation: Evaluation, env: string): { all: Score; categories: Record<string, Score> } | undefined {
   const horizons = evaluation.envs[env];
   if (horizons === undefined) return undefined;
-  const longest = Object.keys(horizons).sort((a, b) => Number(a) - Number(b)).at(-1);
+  const longest = Object.keys(horizons)
+    .sort((a, b) => Number(a) - Number(b))
+    .at(-1);
   return longest === undefined ? undefined : horizons[longest];
 }
 
 function stopReasons(rows: Row[], names: string[]): Panel[] {
   const keys = names.filter((name) => name.startsWith("stop/"));
-  const stops = [...STOPS.filter((stop) => keys.includes(`stop/${stop}`)), ...keys.map((key) => key.slice(5)).filter((stop) => !STOPS.includes(stop))];
+  const stops = [
+    ...STOPS.filter((stop) => keys.includes(`stop/${stop}`)),
+    ...keys.map((key) => key.slice(5)).filter((stop) => !STOPS.includes(stop)),
+  ];
   if (stops.length === 0) return [];
   const series = stops.map((stop) => ({
     label: stop,
@@ -191,7 +228,11 @@ export function categoryPanel(steps: number[], episodes: Episodes, evals: Evalua
     const [succeeded, all] = cells.get(key) ?? [0, 0];
     cells.set(key, [succeeded + rows.success[row]!, all + 1]);
   }
-  const categories = [...sizes].sort((a, b) => b[1] - a[1]).slice(0, MOST_CATEGORIES).map(([name]) => name).sort();
+  const categories = [...sizes]
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, MOST_CATEGORIES)
+    .map(([name]) => name)
+    .sort();
   if (categories.length < 2) return null;
   const series = categories.map((label, colour) => ({
     label,

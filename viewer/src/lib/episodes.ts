@@ -25,7 +25,8 @@ export interface Filter {
   text: string;
 }
 
-export type Column = "id" | "step" | "task" | "env" | "category" | "split" | "reward" | "success" | "stop" | "turns" | "tokens" | "invalid" | "advantage";
+export type Column =
+  "id" | "step" | "task" | "env" | "category" | "split" | "reward" | "success" | "stop" | "turns" | "tokens" | "invalid" | "advantage";
 
 export interface Sort {
   column: Column;
@@ -33,7 +34,19 @@ export interface Sort {
 }
 
 const COLUMNS: readonly string[] = [
-  "id", "step", "task", "env", "category", "split", "reward", "success", "stop", "turns", "tokens", "invalid", "advantage",
+  "id",
+  "step",
+  "task",
+  "env",
+  "category",
+  "split",
+  "reward",
+  "success",
+  "stop",
+  "turns",
+  "tokens",
+  "invalid",
+  "advantage",
 ] satisfies Column[];
 
 /** "12" is 12 alone; "10..20", "10.." and "..20" are ranges. */
@@ -107,7 +120,9 @@ export function chosen(episodes: Episodes, filter: Filter, found: Set<number> | 
   if (filter.success !== "") equal(rows.success, { yes: 1, no: 0 }[filter.success] ?? -1);
   if (filter.task !== "") tests.push((row) => rows.task[row] === filter.task);
   if (filter.kind !== "") {
-    const passes = files.map((file) => (filter.kind === "train" || filter.kind === "eval" ? isEvaluation(file) === (filter.kind === "eval") : file === filter.kind));
+    const passes = files.map((file) =>
+      filter.kind === "train" || filter.kind === "eval" ? isEvaluation(file) === (filter.kind === "eval") : file === filter.kind,
+    );
     tests.push((row) => passes[rows.file[row]!]!);
   }
   if (found !== null) tests.push((row) => found.has(row));
@@ -152,7 +167,11 @@ export interface Summary {
 /** Over what is shown; damaged lines have nothing to count, and an unknown success is no failure. */
 export function summarised(episodes: Episodes, numbers: number[]): Summary {
   const { rows } = episodes;
-  let whole = 0, reward = 0, turns = 0, known = 0, succeeded = 0;
+  let whole = 0,
+    reward = 0,
+    turns = 0,
+    known = 0,
+    succeeded = 0;
   for (const row of numbers) {
     if (rows.damaged[row]) continue;
     whole += 1;
@@ -161,13 +180,21 @@ export function summarised(episodes: Episodes, numbers: number[]): Summary {
     known += Number(rows.success[row]! >= 0);
     succeeded += Number(rows.success[row] === 1);
   }
-  return { count: numbers.length, reward: whole ? reward / whole : null, turns: whole ? turns / whole : null, success: wilson(succeeded, known) };
+  return {
+    count: numbers.length,
+    reward: whole ? reward / whole : null,
+    turns: whole ? turns / whole : null,
+    success: wilson(succeeded, known),
+  };
 }
 
 /** The distinct texts of a column, sorted, for a list to choose from. */
 export function textsIn(episodes: Episodes, column: "env" | "category" | "split" | "stop"): string[] {
   const codes = new Set(episodes.rows[column]);
-  return [...codes].map((code) => episodes.texts[code] ?? "").filter(Boolean).sort(COLLATOR.compare);
+  return [...codes]
+    .map((code) => episodes.texts[code] ?? "")
+    .filter(Boolean)
+    .sort(COLLATOR.compare);
 }
 
 export function rowAt(episodes: Episodes, file: string, line: number): number | null {

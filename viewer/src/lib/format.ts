@@ -14,8 +14,7 @@ export function number(value: number | null | undefined, digits = 3): string {
 
 export function share(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
-  const percent = value * 100;
-  return `${withMinus(percent.toFixed(Math.abs(percent) >= 99.95 || percent === 0 ? 0 : 1))}%`;
+  return `${withMinus((value * 100).toFixed(1).replace(/^-?(0|100)\.0$/, "$1"))}%`;
 }
 
 /** As short as a tick of an axis should be. */

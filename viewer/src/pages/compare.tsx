@@ -29,9 +29,21 @@ export function ComparePage({ query }: { query: URLSearchParams }) {
   const toggle = (id: string) => change({ runs: (wanted.includes(id) ? wanted.filter((own) => own !== id) : [...wanted, id]).join(",") });
   return (
     <>
-      <div class="title"><h1>Compare</h1></div>
-      <Chooser runs={runs} wanted={wanted} toggle={toggle} joinsSeeds={joinsSeeds} setJoins={(joins) => change({ seeds: joins ? "" : "apart" })} />
-      {chosen.length < 2 ? <Empty>Choose two or more runs.</Empty> : <Chosen summaries={chosen} joinsSeeds={joinsSeeds} query={query} change={change} />}
+      <div class="title">
+        <h1>Compare</h1>
+      </div>
+      <Chooser
+        runs={runs}
+        wanted={wanted}
+        toggle={toggle}
+        joinsSeeds={joinsSeeds}
+        setJoins={(joins) => change({ seeds: joins ? "" : "apart" })}
+      />
+      {chosen.length < 2 ? (
+        <Empty>Choose two or more runs.</Empty>
+      ) : (
+        <Chosen summaries={chosen} joinsSeeds={joinsSeeds} query={query} change={change} />
+      )}
     </>
   );
 }
@@ -50,11 +62,13 @@ function Chooser({ runs, wanted, toggle, joinsSeeds, setJoins }: ChooserProps) {
       <legend class="label">Runs</legend>
       {runs.map((run) => (
         <label key={run.id} class="check">
-          <input type="checkbox" checked={wanted.includes(run.id)} onChange={() => toggle(run.id)} /> {run.name} <span class="muted">seed {run.seed}</span>
+          <input type="checkbox" checked={wanted.includes(run.id)} onChange={() => toggle(run.id)} /> {run.name}{" "}
+          <span class="muted">seed {run.seed}</span>
         </label>
       ))}
       <label class="check is-apart">
-        <input type="checkbox" checked={joinsSeeds} onChange={(event) => setJoins(event.currentTarget.checked)} /> seeds of the same settings as one mean
+        <input type="checkbox" checked={joinsSeeds} onChange={(event) => setJoins(event.currentTarget.checked)} /> seeds of the same
+        settings as one mean
       </label>
     </fieldset>
   );
@@ -80,7 +94,10 @@ function Compared({ summaries, runs, joinsSeeds, query, change }: ChosenProps & 
   const [smoothing, setSmoothing] = useSmoothing();
   const contenders = useMemo(() => contendersOf(summaries, runs, joinsSeeds), [runs, joinsSeeds]);
   const { steps, panels } = useMemo(() => comparedPanels(contenders), [contenders]);
-  const stages = useMemo(() => (runs.every((run) => JSON.stringify(run.stages) === JSON.stringify(runs[0]!.stages)) ? runs[0]!.stages : []), [runs]);
+  const stages = useMemo(
+    () => (runs.every((run) => JSON.stringify(run.stages) === JSON.stringify(runs[0]!.stages)) ? runs[0]!.stages : []),
+    [runs],
+  );
   return (
     <>
       <section aria-labelledby="curves">
@@ -90,10 +107,20 @@ function Compared({ summaries, runs, joinsSeeds, query, change }: ChosenProps & 
           <SmoothingSlider value={smoothing} onChange={setSmoothing} />
         </div>
         <ul class="contenders">
-          {contenders.map(({ label, colour }) => <li key={colour}><span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}</li>)}
+          {contenders.map(({ label, colour }) => (
+            <li key={colour}>
+              <span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}
+            </li>
+          ))}
         </ul>
-        {contenders.some((contender) => contender.runs.length > 1) && <p class="muted small">Lines are means over seeds, bands their 95% intervals (t distribution).</p>}
-        <div class="panels">{panels.map((panel) => <Chart key={panel.key} panel={panel} steps={steps} stages={stages} smoothing={smoothing} />)}</div>
+        {contenders.some((contender) => contender.runs.length > 1) && (
+          <p class="muted small">Lines are means over seeds, bands their 95% intervals (t distribution).</p>
+        )}
+        <div class="panels">
+          {panels.map((panel) => (
+            <Chart key={panel.key} panel={panel} steps={steps} stages={stages} smoothing={smoothing} />
+          ))}
+        </div>
       </section>
       <ComparedTable contenders={contenders} />
       <SameTask summaries={summaries} runs={runs} query={query} change={change} />
@@ -106,13 +133,19 @@ function ComparedTable({ contenders }: { contenders: Contender[] }) {
   return (
     <section aria-labelledby="results">
       <h2 id="results">Final success by category</h2>
-      {rows.length === 0 ? <Empty>None of these runs was evaluated yet.</Empty> : (
+      {rows.length === 0 ? (
+        <Empty>None of these runs was evaluated yet.</Empty>
+      ) : (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of final success">
           <table class="data">
             <thead>
               <tr>
                 <th scope="col">Category</th>
-                {contenders.map(({ label, colour }) => <th key={colour} scope="col"><span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}</th>)}
+                {contenders.map(({ label, colour }) => (
+                  <th key={colour} scope="col">
+                    <span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}
+                  </th>
+                ))}
               </tr>
             </thead>
             <tbody>
@@ -120,7 +153,15 @@ function ComparedTable({ contenders }: { contenders: Contender[] }) {
                 <tr key={name} class={name === "all tasks" ? "is-total" : ""}>
                   <th scope="row">{name}</th>
                   {cells.map((cell, index) => (
-                    <td key={index}>{cell === null ? <span class="muted">not evaluated</span> : <span class="estimate"><strong>{share(cell.mean)}</strong> <IntervalBar {...cell} colour={index} /></span>}</td>
+                    <td key={index}>
+                      {cell === null ? (
+                        <span class="muted">not evaluated</span>
+                      ) : (
+                        <span class="estimate">
+                          <strong>{share(cell.mean)}</strong> <IntervalBar {...cell} colour={index} />
+                        </span>
+                      )}
+                    </td>
                   ))}
                 </tr>
               ))}

@@ -13,12 +13,11 @@ import { useRuns } from "../parts/app-context";
 import { Block } from "../parts/block";
 import { Conversation } from "../parts/conversation";
 import { EpisodeHead } from "../parts/episode-head";
-import { Icon } from "../parts/icon";
 import { KeyHelp } from "../parts/key-help";
 import { adjust, go } from "../parts/place";
+import { ReplayBar } from "../parts/replay-bar";
 import { ScenePanel } from "../parts/scene-panel";
 import { WhenReady } from "../parts/states";
-import { Timeline } from "../parts/timeline";
 import { TokenView } from "../parts/token-view";
 import { useKeys } from "../parts/use-keys";
 
@@ -34,7 +33,13 @@ export function EpisodePage(props: Props) {
   const loaded = useJson<Episode | DamagedEpisode>(asPath("runs", run, "episodes", file, line));
   return (
     <WhenReady loaded={loaded} what="the episode">
-      {(episode) => ("damaged" in episode ? <Damaged episode={episode} file={file} line={line} /> : <Shown key={`${file} ${line}`} episode={episode} {...props} />)}
+      {(episode) =>
+        "damaged" in episode ? (
+          <Damaged episode={episode} file={file} line={line} />
+        ) : (
+          <Shown key={`${file} ${line}`} episode={episode} {...props} />
+        )
+      }
     </WhenReady>
   );
 }
@@ -42,8 +47,12 @@ export function EpisodePage(props: Props) {
 function Damaged({ episode, file, line }: { episode: DamagedEpisode; file: string; line: number }) {
   return (
     <>
-      <h1>{file}, line {line + 1}</h1>
-      <div class="notice is-error" role="alert"><strong>This line cannot be read as an episode.</strong> {episode.damaged}</div>
+      <h1>
+        {file}, line {line + 1}
+      </h1>
+      <div class="notice is-error" role="alert">
+        <strong>This line cannot be read as an episode.</strong> {episode.damaged}
+      </div>
       <Block label="The line as it is stored" text={episode.text} />
     </>
   );
@@ -60,7 +69,10 @@ function useNeighbours({ run, file, line, query }: Props): { before: string | nu
     const linkAt = (index: number) => {
       const own = numbers[index];
       if (at < 0 || own === undefined) return null;
-      return linkTo({ page: "episode", run, file: episodes.files[episodes.rows.file[own]!]!, line: episodes.rows.line[own]! }, keptQuery(query));
+      return linkTo(
+        { page: "episode", run, file: episodes.files[episodes.rows.file[own]!]!, line: episodes.rows.line[own]! },
+        keptQuery(query),
+      );
     };
     return { before: linkAt(at - 1), after: linkAt(at + 1), place: at < 0 ? "" : `${at + 1} of ${numbers.length}` };
   }, [episodes, numbers, run, file, line, query]);
@@ -113,26 +125,32 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
 
   return (
     <>
-      <EpisodeHead {...props} episode={episode} neighbours={neighbours} scenes={scenes.state === "ready" ? scenes.value.scenes : null} measure={measure} />
-      <div class="replay">
-        <div class="buttons" role="group" aria-label="Replay">
-          <button type="button" onClick={() => goTo(0)} aria-label="First turn" title="First turn (Home)"><Icon path="M3 3V13M13 3L6 8L13 13Z" /></button>
-          <button type="button" onClick={() => goTo(at - 1)} aria-label="Previous turn" title="Previous turn (←)"><Icon path="M11 3L4 8L11 13Z" /></button>
-          <output class="turn-count">{at < last ? `turn ${at + 1} of ${last}` : `the end (${last} turns)`}</output>
-          <button type="button" onClick={() => goTo(at + 1)} aria-label="Next turn" title="Next turn (→)"><Icon path="M5 3L12 8L5 13Z" /></button>
-          <button type="button" onClick={() => goTo(last)} aria-label="The end" title="The end (End)"><Icon path="M13 3V13M3 3L10 8L3 13Z" /></button>
-        </div>
-        <Timeline turns={trajectory.turns} at={at} onGo={goTo} />
-        <div class="buttons">
-          <button type="button" aria-pressed={measure !== null} onClick={toggleTokens}>Tokens</button>
-          <button type="button" aria-pressed={showsScene} onClick={toggleScene}>Scene</button>
-          <button type="button" aria-pressed={showsHelp} onClick={() => setShowsHelp(!showsHelp)} aria-label="Keys" title="Keys (?)">?</button>
-        </div>
-      </div>
+      <EpisodeHead
+        {...props}
+        episode={episode}
+        neighbours={neighbours}
+        scenes={scenes.state === "ready" ? scenes.value.scenes : null}
+        measure={measure}
+      />
+      <ReplayBar
+        turns={trajectory.turns}
+        at={at}
+        onGo={goTo}
+        shows={{ tokens: measure !== null, scene: showsScene, help: showsHelp }}
+        toggle={{ tokens: toggleTokens, scene: toggleScene, help: () => setShowsHelp(!showsHelp) }}
+      />
       {showsHelp && <KeyHelp onClose={() => setShowsHelp(false)} />}
       <div class={showsScene ? "episode has-side" : "episode"}>
         <div class="episode-main">
-          {measure !== null && <TokenView tokens={tokens} turn={at} measure={measure} hasLearnt={episode.learnt !== null} onMeasure={(name: Measure) => change({ tokens: name })} />}
+          {measure !== null && (
+            <TokenView
+              tokens={tokens}
+              turn={at}
+              measure={measure}
+              hasLearnt={episode.learnt !== null}
+              onMeasure={(name: Measure) => change({ tokens: name })}
+            />
+          )}
           <Conversation trajectory={trajectory} at={at} onGo={goTo} />
         </div>
         {showsScene && <ScenePanel scenes={scenes} at={at} turns={last} />}

@@ -39,8 +39,18 @@ export function EpisodesPage({ run, query }: { run: string; query: URLSearchPara
           sort={parseSort(query)}
           question={listQuery(query).toString()}
           onSort={(sort) => change({ sort })}
-          linkTo={(row) => linkTo({ page: "episode", run, file: episodes.files[episodes.rows.file[row]!]!, line: episodes.rows.line[row]! }, listQuery(query))}
-          groupLink={(row) => linkTo({ page: "group", run, file: episodes.files[episodes.rows.file[row]!]!, task: episodes.rows.task[row]! }, { env: episodes.texts[episodes.rows.env[row]!] })}
+          linkTo={(row) =>
+            linkTo(
+              { page: "episode", run, file: episodes.files[episodes.rows.file[row]!]!, line: episodes.rows.line[row]! },
+              listQuery(query),
+            )
+          }
+          groupLink={(row) =>
+            linkTo(
+              { page: "group", run, file: episodes.files[episodes.rows.file[row]!]!, task: episodes.rows.task[row]! },
+              { env: episodes.texts[episodes.rows.env[row]!] },
+            )
+          }
         />
       )}
     </>
@@ -51,10 +61,25 @@ function SummaryLine({ episodes, numbers, isSearching }: { episodes: Episodes; n
   const { reward, success, turns } = summarised(episodes, numbers);
   return (
     <p class="summary-line" role="status">
-      <span><strong>{plural(numbers.length, "episode")}</strong>{numbers.length !== episodes.count && <span class="muted"> of {count(episodes.count)}</span>}</span>
-      {success && <span>success <strong>{share(success.mean)}</strong> <span class="muted">({interval(success.low, success.high)})</span></span>}
-      {reward !== null && <span>reward <strong>{number(reward)}</strong></span>}
-      {turns !== null && <span>turns <strong>{number(turns)}</strong></span>}
+      <span>
+        <strong>{plural(numbers.length, "episode")}</strong>
+        {numbers.length !== episodes.count && <span class="muted"> of {count(episodes.count)}</span>}
+      </span>
+      {success && (
+        <span>
+          success <strong>{share(success.mean)}</strong> <span class="muted">({interval(success.low, success.high)})</span>
+        </span>
+      )}
+      {reward !== null && (
+        <span>
+          reward <strong>{number(reward)}</strong>
+        </span>
+      )}
+      {turns !== null && (
+        <span>
+          turns <strong>{number(turns)}</strong>
+        </span>
+      )}
       {isSearching && <span class="muted">searching …</span>}
       {!episodes.isComplete && <span class="muted">the run folder is still being read …</span>}
     </p>

@@ -25,11 +25,18 @@ export function GroupPage({ run, file, task, query }: { run: string; file: strin
       <div class="title">
         <h1>{task}</h1>
         <p class="muted">
-          {plural(rows.length, "episode")} in {file}{env && `, ${env}`}
+          {plural(rows.length, "episode")} in {file}
+          {env && `, ${env}`}
         </p>
-        <a class="button" href={linkTo({ page: "episodes", run }, { task, kind: "train" })}>This task in all steps</a>
+        <a class="button" href={linkTo({ page: "episodes", run }, { task, kind: "train" })}>
+          This task in all steps
+        </a>
       </div>
-      {rows.length === 0 ? <Empty>There is no episode of this task in {file}.</Empty> : <Columns run={run} episodes={episodes} rows={rows.slice(0, MOST_COLUMNS)} />}
+      {rows.length === 0 ? (
+        <Empty>There is no episode of this task in {file}.</Empty>
+      ) : (
+        <Columns run={run} episodes={episodes} rows={rows.slice(0, MOST_COLUMNS)} />
+      )}
       {rows.length > MOST_COLUMNS && <p class="muted">The first {MOST_COLUMNS} are shown.</p>}
     </>
   );
@@ -49,5 +56,9 @@ function Columns({ run, episodes, rows }: { run: string; episodes: Episodes; row
       }),
     [value],
   );
-  return <WhenReady loaded={loaded} what="the episodes of this task">{() => <SideBySide episodes={shown} />}</WhenReady>;
+  return (
+    <WhenReady loaded={loaded} what="the episodes of this task">
+      {() => <SideBySide episodes={shown} />}
+    </WhenReady>
+  );
 }

@@ -13,6 +13,7 @@ import { Chart } from "../parts/chart";
 import { FinalTable } from "../parts/final-table";
 import { useHoveredStep } from "../parts/hovered-step";
 import { go } from "../parts/place";
+import { Safely } from "../parts/safely";
 import { SmoothingSlider, useSmoothing } from "../parts/smoothing";
 import { Empty, WhenReady } from "../parts/states";
 import { Progress } from "./runs";
@@ -26,18 +27,28 @@ export function RunPage({ id }: { id: string }) {
         <h1>{summary.name}</h1>
         <p class="chips">
           <span class="chip">{summary.algo}</span>
-          {summary.envs.map((env) => <span class="chip" key={env}>{env}</span>)}
+          {summary.envs.map((env) => (
+            <span class="chip" key={env}>
+              {env}
+            </span>
+          ))}
           <span class="chip">seed {summary.seed}</span>
         </p>
         <Progress summary={summary} />
-        <a class="button" href={linkTo({ page: "episodes", run: id })}>Episodes</a>
+        <a class="button" href={linkTo({ page: "episodes", run: id })}>
+          Episodes
+        </a>
       </div>
       <WhenReady loaded={loaded} what="the run">
         {(run) => (
           <>
             <DamageNotice damaged={run.damaged} />
-            <Curves run={run} />
-            <FinalTable run={run} />
+            <Safely what="the curves">
+              <Curves run={run} />
+            </Safely>
+            <Safely what="the results">
+              <FinalTable run={run} />
+            </Safely>
             <Objective id={id} />
             <Details summary="Settings of the run" text={run.config} />
             <Details summary="End of the log" text={run.log} />
@@ -52,7 +63,9 @@ export function DamageNotice({ damaged }: { damaged: Damage[] }) {
   if (damaged.length === 0) return null;
   return (
     <details class="notice is-warning">
-      <summary>{plural(damaged.length, "line")} of the run folder could not be read and {damaged.length === 1 ? "is" : "are"} left out.</summary>
+      <summary>
+        {plural(damaged.length, "line")} of the run folder could not be read and {damaged.length === 1 ? "is" : "are"} left out.
+      </summary>
       <ul>
         {damaged.slice(0, 100).map(({ file, line, why }, index) => (
           <li key={index}>
@@ -72,7 +85,8 @@ function Curves({ run }: { run: Run }) {
   if (steps.length === 0) return <Empty>No step has been finished yet. Curves appear here as soon as there is one.</Empty>;
   const all = byCategory ? [...panels.slice(0, 1), byCategory, ...panels.slice(1)] : panels;
   const trained = new Set(trainingRows(run.rows).map((row) => row.step));
-  const open = (step: number, file: string | null) => go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: trained.has(step) ? "train" : "eval" }));
+  const open = (step: number, file: string | null) =>
+    go(linkTo({ page: "episodes", run: run.id }, file ? { kind: file } : { step, kind: trained.has(step) ? "train" : "eval" }));
   return (
     <section aria-labelledby="curves">
       <div class="section-head">
@@ -81,16 +95,21 @@ function Curves({ run }: { run: Run }) {
         <SmoothingSlider value={smoothing} onChange={setSmoothing} />
       </div>
       <p class="muted small">
-        Dots are evaluations on held-out tasks with their 95% intervals{run.stages.length > 1 && "; bands are stages of the horizon"}. A click opens the episodes of a step; with the keyboard, arrow keys and Enter.
+        Dots are evaluations on held-out tasks with their 95% intervals{run.stages.length > 1 && "; bands are stages of the horizon"}. A
+        click opens the episodes of a step; with the keyboard, arrow keys and Enter.
       </p>
       <div class="panels">
-        {all.map((panel) => <Chart key={panel.key} panel={panel} steps={steps} stages={run.stages} smoothing={smoothing} onPick={open} />)}
+        {all.map((panel) => (
+          <Chart key={panel.key} panel={panel} steps={steps} stages={run.stages} smoothing={smoothing} onPick={open} />
+        ))}
       </div>
       {more.length > 0 && (
         <details>
           <summary>{plural(more.length, "more curve")}</summary>
           <div class="panels">
-            {more.map((panel) => <Chart key={panel.key} panel={panel} steps={steps} stages={run.stages} smoothing={smoothing} onPick={open} />)}
+            {more.map((panel) => (
+              <Chart key={panel.key} panel={panel} steps={steps} stages={run.stages} smoothing={smoothing} onPick={open} />
+            ))}
           </div>
         </details>
       )}
@@ -108,7 +127,9 @@ function Objective({ id }: { id: string }) {
   return (
     <section aria-labelledby="objective">
       <h2 id="objective">What is optimised</h2>
-      <WhenReady loaded={loaded} what="the objective">{({ lines }) => <Block label="Text of the objective" text={lines.join("\n")} />}</WhenReady>
+      <WhenReady loaded={loaded} what="the objective">
+        {({ lines }) => <Block label="Text of the objective" text={lines.join("\n")} />}
+      </WhenReady>
     </section>
   );
 }

@@ -1,22 +1,28 @@
 /** The runs that the server was given. */
 
 import { useRun } from "../data/hooks";
-import type { Run, RunSummary, Runs } from "../data/types";
+import type { Run, RunSummary } from "../data/types";
 import { finalEvaluation, trainingRows, valuesAt } from "../lib/curves";
 import { count, interval, share } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { smoothed } from "../lib/statistics";
 import { Empty } from "../parts/states";
 
-export function RunsPage({ runs: { runs, can_play } }: { runs: Runs }) {
-  if (runs.length === 0) {
-    return <Empty>No run was given.{can_play && <> <a href={linkTo({ page: "play" })}>Play an environment</a>.</>}</Empty>;
-  }
+/** As many as can be told apart on one screen. */
+const COMPARED_AT_FIRST = 4;
+
+export function RunsPage({ runs }: { runs: RunSummary[] }) {
+  if (runs.length === 0) return <Empty>No run was given.</Empty>;
+  const first = runs.slice(0, COMPARED_AT_FIRST).map(({ id }) => id);
   return (
     <>
       <div class="title">
         <h1>Runs</h1>
-        {runs.length > 1 && <a class="button" href={linkTo({ page: "compare" }, { runs: runs.slice(0, 4).map(({ id }) => id).join(",") })}>Compare</a>}
+        {runs.length > 1 && (
+          <a class="button" href={linkTo({ page: "compare" }, { runs: first.join(",") })}>
+            Compare
+          </a>
+        )}
       </div>
       <ul class="cards">
         {runs.map((run) => (
@@ -41,12 +47,25 @@ function RunCard({ summary }: { summary: RunSummary }) {
       <p class="muted small">{summary.folder}</p>
       <p class="chips">
         <span class="chip">{summary.algo}</span>
-        {summary.envs.map((env) => <span class="chip" key={env}>{env}</span>)}
+        {summary.envs.map((env) => (
+          <span class="chip" key={env}>
+            {env}
+          </span>
+        ))}
         <span class="chip">seed {summary.seed}</span>
       </p>
       {run && <Spark run={run} />}
       <p>
-        {final ? <><strong>{share(final.all.success)}</strong> <span class="muted">{final.phase}, {interval(...final.all.success_interval)}</span></> : <span class="muted">not evaluated yet</span>}
+        {final ? (
+          <>
+            <strong>{share(final.all.success)}</strong>{" "}
+            <span class="muted">
+              {final.phase}, {interval(...final.all.success_interval)}
+            </span>
+          </>
+        ) : (
+          <span class="muted">not evaluated yet</span>
+        )}
       </p>
       <Progress summary={summary} />
     </article>
@@ -66,10 +85,18 @@ export function Progress({ summary: { done, steps, is_over } }: { summary: RunSu
 function Spark({ run }: { run: Run }) {
   const rows = trainingRows(run.rows);
   const values = smoothed(valuesAt(rows, "success"), 0.8);
-  const points = values.flatMap((value, index) => (value === null ? [] : [`${((index / Math.max(values.length - 1, 1)) * 200).toFixed(1)},${(38 - value * 36).toFixed(1)}`]));
+  const points = values.flatMap((value, index) =>
+    value === null ? [] : [`${((index / Math.max(values.length - 1, 1)) * 200).toFixed(1)},${(38 - value * 36).toFixed(1)}`],
+  );
   if (points.length < 2) return <p class="muted small">no steps yet</p>;
   return (
-    <svg class="spark" viewBox="0 0 200 40" preserveAspectRatio="none" role="img" aria-label={`Success while training, from ${share(values[0])} to ${share(values.at(-1))}`}>
+    <svg
+      class="spark"
+      viewBox="0 0 200 40"
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={`Success while training, from ${share(values[0])} to ${share(values.at(-1))}`}
+    >
       <path class="spark-base" d="M0 38H200M0 2H200" />
       <polyline points={points.join(" ")} />
     </svg>

@@ -5,7 +5,7 @@ import type { Stage } from "../data/types";
 import type { Panel, Point, Series } from "../lib/curves";
 import { number, seconds, shareTick } from "../lib/format";
 import { type Values, smoothed } from "../lib/statistics";
-import { setHoveredStep } from "./hovered-step";
+import { hoveredStep, setHoveredStep } from "./hovered-step";
 import { themeColour } from "./theme";
 
 interface Wanted {
@@ -32,11 +32,25 @@ function drawnSeries(panel: Panel, smoothing: number): Drawn[] {
   if (panel.isStacked) return stacked(panel.series, smoothing);
   return panel.series.flatMap((series) => {
     const stroke = () => themeColour(series.colour);
-    const line = { stroke, width: 1.75, points: { show: series.values.length < 3 }, spanGaps: true, ...(series.isDashed ? { dash: [5, 4] } : {}) };
+    const line = {
+      stroke,
+      width: 1.75,
+      points: { show: series.values.length < 3 },
+      spanGaps: true,
+      ...(series.isDashed ? { dash: [5, 4] } : {}),
+    };
     const edge = { stroke: "transparent", width: 0, points: { show: false } };
-    const band = series.low && series.high ? [{ values: smoothed(series.high, smoothing), options: edge }, { values: smoothed(series.low, smoothing), options: edge }] : [];
+    const band =
+      series.low && series.high
+        ? [
+            { values: smoothed(series.high, smoothing), options: edge },
+            { values: smoothed(series.low, smoothing), options: edge },
+          ]
+        : [];
     const isSmoothed = smoothing > 0 && !series.isDashed;
-    const raw = showsRaw(panel, series, smoothing) ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }] : [];
+    const raw = showsRaw(panel, series, smoothing)
+      ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }]
+      : [];
     return [...band, ...raw, { values: isSmoothed ? smoothed(series.values, smoothing) : series.values, options: line }];
   });
 }
@@ -56,7 +70,10 @@ function stacked(series: Series[], smoothing: number): Drawn[] {
   return series
     .map(({ colour }, index): Drawn => {
       const fill = () => themeColour(colour, 0.85);
-      return { values: sums[index]!, options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false }, spanGaps: true } };
+      return {
+        values: sums[index]!,
+        options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false }, spanGaps: true },
+      };
     })
     .reverse();
 }
@@ -82,7 +99,10 @@ export function optionsOf({ panel, steps, stages, smoothing, width, height, onPi
     padding: [stages.length > 1 ? LABEL_ROOM : 8, 10, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: "steps", setSeries: false }, y: false, points: { size: 6 }, drag: { x: false, y: false } },
-    scales: { x: { time: false, range: () => stepRange(steps, panel.points) }, y: { range: (_plot, low, high) => valueRange(panel, low, high) } },
+    scales: {
+      x: { time: false, range: () => stepRange(steps, panel.points) },
+      y: { range: (_plot, low, high) => valueRange(panel, low, high) },
+    },
     axes: [
       { ...axis, size: 22, space: 60, values: (_plot, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? number(tick) : "")) },
       { ...axis, size: 52, space: 28, values: (_plot, ticks) => ticks.map((tick) => format(tick)) },
@@ -92,10 +112,27 @@ export function optionsOf({ panel, steps, stages, smoothing, width, height, onPi
     hooks: {
       drawClear: [(plot) => drawStages(plot, stages)],
       draw: [(plot) => drawPoints(plot, panel.points)],
-      setCursor: [(plot) => setHoveredStep(plot.cursor.idx == null || plot.cursor.left! < 0 ? null : (steps[plot.cursor.idx] ?? null))],
-      ready: [(plot) => plot.over.addEventListener("click", () => pickAt(plot, steps, panel.points, onPick))],
+      setCursor: [(plot) => hover(plot, steps)],
+      ready: [(plot) => listenTo(plot, steps, panel.points, onPick)],
     },
   };
+}
+
+/** Only a place on the plot is taken: a plot that is made anew has no cursor at first, and must not take it from the others. */
+function hover(plot: uPlot, steps: number[]): void {
+  const { idx, left = -1 } = plot.cursor;
+  if (idx != null && left >= 0 && steps[idx] !== undefined) setHoveredStep(steps[idx]);
+}
+
+function listenTo(plot: uPlot, steps: number[], points: Point[], onPick: Wanted["onPick"]): void {
+  plot.over.addEventListener("click", () => pickAt(plot, steps, points, onPick));
+  plot.over.addEventListener("mouseleave", () => setHoveredStep(null));
+  const held = hoveredStep();
+  if (held !== null) pointAt(plot, held);
+}
+
+export function pointAt(plot: uPlot, step: number): void {
+  plot.setCursor({ left: plot.valToPos(step, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
 }
 
 function stepRange(steps: number[], points: Point[]): [number, number] {

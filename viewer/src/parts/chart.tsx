@@ -5,8 +5,8 @@ import uPlot from "uplot";
 import type { Stage } from "../data/types";
 import type { Panel, Point } from "../lib/curves";
 import { number, seconds, share } from "../lib/format";
-import { optionsOf, plotData } from "./chart-options";
-import { setHoveredStep, useHoveredStep } from "./hovered-step";
+import { optionsOf, plotData, pointAt } from "./chart-options";
+import { hoveredStep, setHoveredStep, useHoveredStep } from "./hovered-step";
 import { useTheme } from "./theme";
 
 interface Props {
@@ -31,7 +31,15 @@ export function Chart({ panel, steps, stages, smoothing, onPick }: Props) {
     const element = holder.current;
     if (element === null) return;
     const width = element.clientWidth || 320;
-    const options = optionsOf({ panel, steps, stages, smoothing, width, height: HEIGHT, onPick: (step, file) => pick.current?.(step, file) });
+    const options = optionsOf({
+      panel,
+      steps,
+      stages,
+      smoothing,
+      width,
+      height: HEIGHT,
+      onPick: (step, file) => pick.current?.(step, file),
+    });
     const made = new uPlot(options, data, element);
     plot.current = made;
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -66,14 +74,17 @@ function sliderRoles(panel: Panel, steps: number[], hovered: number | null) {
     "aria-valuemin": steps[0] ?? 0,
     "aria-valuemax": steps.at(-1) ?? 0,
     "aria-valuenow": step,
-    "aria-valuetext": `step ${step}: ${readings(panel, steps, hovered).map(({ label, text }) => `${label} ${text}`).join(", ")}`,
+    "aria-valuetext": `step ${step}: ${readings(panel, steps, hovered)
+      .map(({ label, text }) => `${label} ${text}`)
+      .join(", ")}`,
   };
 }
 
 /** The keys of a slider move the cursor; Enter opens the step's episodes. */
 function moveByKey(event: KeyboardEvent, steps: number[], plot: uPlot | null, open: (step: number) => void): void {
   if (plot === null || steps.length === 0) return;
-  const at = plot.cursor.idx ?? steps.length - 1;
+  const held = steps.indexOf(hoveredStep() ?? NaN);
+  const at = held < 0 ? steps.length - 1 : held;
   const targets: Record<string, number> = {
     ArrowLeft: at - 1,
     ArrowRight: at + 1,
@@ -86,8 +97,7 @@ function moveByKey(event: KeyboardEvent, steps: number[], plot: uPlot | null, op
   const target = targets[event.key];
   if (target === undefined) return;
   event.preventDefault();
-  const index = Math.max(0, Math.min(steps.length - 1, target));
-  plot.setCursor({ left: plot.valToPos(steps[index]!, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
+  pointAt(plot, steps[Math.max(0, Math.min(steps.length - 1, target))]!);
 }
 
 function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
@@ -96,8 +106,8 @@ function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
     <figcaption>
       <h3>{panel.title}</h3>
       <ul class="readings">
-        {readings(panel, steps, hovered).map(({ label, text, colour, isPoint }) => (
-          <li key={label}>
+        {readings(panel, steps, hovered).map(({ label, text, colour, isPoint }, index) => (
+          <li key={index}>
             <span class={`swatch colour-${colour % 8}${isPoint ? " is-point" : ""}`} aria-hidden="true" />
             {(panel.series.length > 1 || isPoint) && <span class="reading-label">{label}</span>}
             <span class="reading-value">{text}</span>
@@ -128,7 +138,10 @@ function readings(panel: Panel, steps: number[], hovered: number | null): Readin
   const step = hovered ?? Math.max(...panel.points.map((point) => point.step));
   const points = panel.points.filter((point) => point.step === step);
   if (points.length > MOST_POINTS) return lines;
-  return [...lines, ...points.map((point) => ({ label: point.label, colour: point.colour, text: pointText(point, panel.unit), isPoint: true }))];
+  return [
+    ...lines,
+    ...points.map((point) => ({ label: point.label, colour: point.colour, text: pointText(point, panel.unit), isPoint: true })),
+  ];
 }
 
 function pointText({ value, low, high }: Point, unit: Panel["unit"]): string {

@@ -9,14 +9,27 @@ export function Conversation({ trajectory, at, onGo }: { trajectory: Trajectory;
   return (
     <ol class="conversation" aria-label="Turns">
       {trajectory.turns.map((turn, index) => (
-        <li key={index} id={`turn-${index}`} class={index === at ? "turn is-current" : "turn"} aria-current={index === at ? "step" : undefined}>
-          <button type="button" class="turn-number" onClick={() => onGo(index)} aria-label={`Go to turn ${index + 1}`}>{index + 1}</button>
-          <div class="turn-body"><TurnText turn={turn} /></div>
+        <li
+          key={index}
+          id={`turn-${index}`}
+          class={index === at ? "turn is-current" : "turn"}
+          aria-current={index === at ? "step" : undefined}
+        >
+          <button type="button" class="turn-number" onClick={() => onGo(index)} aria-label={`Go to turn ${index + 1}`}>
+            {index + 1}
+          </button>
+          <div class="turn-body">
+            <TurnText turn={turn} />
+          </div>
         </li>
       ))}
       <li id={`turn-${last}`} class={at === last ? "turn is-current" : "turn"} aria-current={at === last ? "step" : undefined}>
-        <button type="button" class="turn-number" onClick={() => onGo(last)} aria-label="Go to the end">■</button>
-        <div class="turn-body"><Ending trajectory={trajectory} /></div>
+        <button type="button" class="turn-number" onClick={() => onGo(last)} aria-label="Go to the end">
+          ■
+        </button>
+        <div class="turn-body">
+          <Ending trajectory={trajectory} />
+        </div>
       </li>
     </ol>
   );
@@ -26,8 +39,14 @@ export function Ending({ trajectory }: { trajectory: Trajectory }) {
   return (
     <>
       {trajectory.final_observation !== "" && <Said who="Environment, at the end" kind="observation" text={trajectory.final_observation} />}
-      <p class="marks"><Outcome success={trajectory.success} /> <Stop stop={trajectory.stop} /></p>
-      {trajectory.fault !== "" && <div class="notice is-error"><strong>What broke:</strong> {trajectory.fault}</div>}
+      <p class="marks">
+        <Outcome success={trajectory.success} /> <Stop stop={trajectory.stop} />
+      </p>
+      {trajectory.fault !== "" && (
+        <div class="notice is-error">
+          <strong>What broke:</strong> {trajectory.fault}
+        </div>
+      )}
     </>
   );
 }

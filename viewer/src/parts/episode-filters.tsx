@@ -15,7 +15,8 @@ export function EpisodeFilters({ episodes, query, onChange, onClear }: Props) {
   const choice = (name: string, label: string, options: [string, string][]) => (
     <Choice label={label} value={query.get(name) ?? ""} options={options} onChange={(value) => onChange({ [name]: value })} />
   );
-  const texts = (column: "env" | "category" | "split" | "stop"): [string, string][] => textsIn(episodes, column).map((text) => [text, text.replaceAll("_", " ")]);
+  const texts = (column: "env" | "category" | "split" | "stop"): [string, string][] =>
+    textsIn(episodes, column).map((text) => [text, text.replaceAll("_", " ")]);
   const evaluations = episodes.files.filter(isEvaluation).map((file): [string, string] => [file, file]);
   const range = (name: string, label: string, step: string) => (
     <RangeFields label={label} step={step} text={query.get(name) ?? ""} onChange={(value) => onChange({ [name]: value })} />
@@ -28,17 +29,25 @@ export function EpisodeFilters({ episodes, query, onChange, onClear }: Props) {
       {texts("env").length > 1 && choice("env", "Environment", texts("env"))}
       {choice("category", "Category", texts("category"))}
       {texts("split").length > 1 && choice("split", "Split", texts("split"))}
-      {choice("success", "Success", [["yes", "yes"], ["no", "no"], ["unknown", "unknown"]])}
+      {choice("success", "Success", [
+        ["yes", "yes"],
+        ["no", "no"],
+        ["unknown", "unknown"],
+      ])}
       {choice("stop", "Ended by", texts("stop"))}
       {range("reward", "Reward", "any")}
       {range("turns", "Turns", "1")}
       {query.get("task") && (
         <div class="field">
           <span class="label">Task</span>
-          <button type="button" class="chip" onClick={() => onChange({ task: "" })} aria-label={`Do not ask for task ${query.get("task")}`}>{query.get("task")} ×</button>
+          <button type="button" class="chip" onClick={() => onChange({ task: "" })} aria-label={`Do not ask for task ${query.get("task")}`}>
+            {query.get("task")} ×
+          </button>
         </div>
       )}
-      <button type="button" class="button" onClick={onClear}>Clear</button>
+      <button type="button" class="button" onClick={onClear}>
+        Clear
+      </button>
     </form>
   );
 }
@@ -58,7 +67,11 @@ export function Choice({ label, value, options, onChange }: ChoiceProps) {
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
         <option value="">any</option>
         {!isListed && <option value={value}>{value}</option>}
-        {options.map(([own, text]) => <option key={own} value={own}>{text}</option>)}
+        {options.map(([own, text]) => (
+          <option key={own} value={own}>
+            {text}
+          </option>
+        ))}
       </select>
     </label>
   );
@@ -73,7 +86,9 @@ function RangeFields({ label, text, step, onChange }: { label: string; text: str
       placeholder={name}
       aria-label={`${label}, ${name}`}
       value={range[end] ?? ""}
-      onChange={(event) => onChange(formatRange({ ...range, [end]: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) }))}
+      onChange={(event) =>
+        onChange(formatRange({ ...range, [end]: event.currentTarget.value === "" ? null : Number(event.currentTarget.value) }))
+      }
     />
   );
   return (
@@ -99,7 +114,12 @@ function TextField({ value, onChange }: { value: string; onChange: (text: string
   return (
     <label class="field is-wide">
       <span class="label">Text</span>
-      <input type="search" value={typed} placeholder="in observations, replies, task ids" onInput={(event) => setTyped(event.currentTarget.value)} />
+      <input
+        type="search"
+        value={typed}
+        placeholder="in observations, replies, task ids"
+        onInput={(event) => setTyped(event.currentTarget.value)}
+      />
     </label>
   );
 }

@@ -31,15 +31,23 @@ export function EpisodeHead({ run, file, query, episode, neighbours, scenes, mea
         <Stop stop={trajectory.stop} />
         <span class="spring" />
         <nav class="buttons" aria-label="Episodes of the list">
-          <a class="button" href={linkTo({ page: "episodes", run }, listQuery(query))}>List</a>
+          <a class="button" href={linkTo({ page: "episodes", run }, listQuery(query))}>
+            List
+          </a>
           <Neighbour href={neighbours.before} label="Previous episode ([)" text="‹" />
           <span class="muted">{neighbours.place}</span>
           <Neighbour href={neighbours.after} label="Next episode (])" text="›" />
         </nav>
         <div class="buttons">
-          {episode.group.length > 0 && <a class="button" href={linkTo({ page: "group", run, file, task: trajectory.task.id }, { env: trajectory.task.env })}>Group</a>}
+          {episode.group.length > 0 && (
+            <a class="button" href={linkTo({ page: "group", run, file, task: trajectory.task.id }, { env: trajectory.task.env })}>
+              Group
+            </a>
+          )}
           <CopyLink />
-          <button type="button" onClick={() => saveEpisode(episode, scenes, measure)}>Save as one HTML file</button>
+          <button type="button" onClick={() => saveEpisode(episode, scenes, measure)}>
+            Save as one HTML file
+          </button>
         </div>
       </div>
       <EpisodeFacts trajectory={trajectory} learnt={episode.learnt} />
@@ -48,8 +56,17 @@ export function EpisodeHead({ run, file, query, episode, neighbours, scenes, mea
 }
 
 function Neighbour({ href, label, text }: { href: string | null; label: string; text: string }) {
-  if (href === null) return <span class="button is-off" aria-hidden="true">{text}</span>;
-  return <a class="button" href={href} aria-label={label} title={label}>{text}</a>;
+  if (href === null)
+    return (
+      <span class="button is-off" aria-hidden="true">
+        {text}
+      </span>
+    );
+  return (
+    <a class="button" href={href} aria-label={label} title={label}>
+      {text}
+    </a>
+  );
 }
 
 export function EpisodeFacts({ trajectory, learnt }: { trajectory: Trajectory; learnt: Episode["learnt"] }) {
@@ -74,7 +91,12 @@ export function EpisodeFacts({ trajectory, learnt }: { trajectory: Trajectory; l
   ];
   return (
     <dl class="facts">
-      {facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
     </dl>
   );
 }
@@ -83,7 +105,16 @@ function CopyLink() {
   const [said, setSaid] = useState("");
   const copy = () => {
     const done = navigator.clipboard?.writeText(location.href) ?? Promise.reject(new Error("no clipboard"));
-    done.then(() => setSaid("Copied"), () => setSaid("Copy the address bar")).then(() => setTimeout(() => setSaid(""), 2000));
+    done
+      .then(
+        () => setSaid("Copied"),
+        () => setSaid("Copy the address bar"),
+      )
+      .then(() => setTimeout(() => setSaid(""), 2000));
   };
-  return <button type="button" onClick={copy} aria-live="polite">{said || "Copy link"}</button>;
+  return (
+    <button type="button" onClick={copy} aria-live="polite">
+      {said || "Copy link"}
+    </button>
+  );
 }

@@ -1,7 +1,7 @@
 /** The results of each evaluation, by category, with 95% intervals. */
 
 import { useState } from "preact/hooks";
-import type { Run, Score } from "../data/types";
+import type { Evaluation, Run, Score } from "../data/types";
 import { scoresOf } from "../lib/comparison";
 import { episodesFile, finalEvaluation } from "../lib/curves";
 import { count, number, share } from "../lib/format";
@@ -20,35 +20,61 @@ export function FinalTable({ run }: { run: Run }) {
           <label>
             Evaluation{" "}
             <select value={evaluation.file} onChange={(event) => setFile(event.currentTarget.value)}>
-              {run.evals.map((own) => <option key={own.file} value={own.file}>{own.phase || "evaluation"}, step {own.step}</option>)}
+              {run.evals.map((own) => (
+                <option key={own.file} value={own.file}>
+                  {own.phase || "evaluation"}, step {own.step}
+                </option>
+              ))}
             </select>
           </label>
         )}
         {evaluation && <a href={linkTo({ page: "episodes", run: run.id }, { kind: episodesFile(evaluation) })}>Its episodes</a>}
       </div>
-      {evaluation === undefined ? <Empty>There is no evaluation yet.</Empty> : (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of results">
-          <table class="data">
-            <caption class="hidden">Success of the evaluation {evaluation.phase} at step {evaluation.step}, split {evaluation.split}</caption>
-            <thead>
-              <tr>
-                <th scope="col">Category</th>
-                <th scope="col" class="is-number">Success</th>
-                <th scope="col">95% interval</th>
-                {evaluation.k > 1 && <th scope="col" class="is-number">pass@{evaluation.k}</th>}
-                <th scope="col" class="is-number">Reward</th>
-                <th scope="col" class="is-number">Turns</th>
-                <th scope="col" class="is-number">Tokens</th>
-                <th scope="col" class="is-number">Tasks</th>
-              </tr>
-            </thead>
-            <tbody>
-              {[...scoresOf(evaluation)].map(([name, score]) => <ScoreRow key={name} name={name} score={score} hasPasses={evaluation.k > 1} />)}
-            </tbody>
-          </table>
-        </div>
-      )}
+      {evaluation === undefined ? <Empty>There is no evaluation yet.</Empty> : <EvaluationTable evaluation={evaluation} />}
     </section>
+  );
+}
+
+function EvaluationTable({ evaluation }: { evaluation: Evaluation }) {
+  return (
+    <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of results">
+      <table class="data">
+        <caption class="hidden">
+          Success of the evaluation {evaluation.phase} at step {evaluation.step}, split {evaluation.split}
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">Category</th>
+            <th scope="col" class="is-number">
+              Success
+            </th>
+            <th scope="col">95% interval</th>
+            {evaluation.k > 1 && (
+              <th scope="col" class="is-number">
+                pass@{evaluation.k}
+              </th>
+            )}
+            <th scope="col" class="is-number">
+              Reward
+            </th>
+            <th scope="col" class="is-number">
+              Turns
+            </th>
+            <th scope="col" class="is-number">
+              Tokens
+            </th>
+            <th scope="col" class="is-number">
+              Tasks
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {[...scoresOf(evaluation)].map(([name, score]) => (
+            <ScoreRow key={name} name={name} score={score} hasPasses={evaluation.k > 1} />
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
@@ -57,7 +83,9 @@ function ScoreRow({ name, score, hasPasses }: { name: string; score: Score; hasP
     <tr class={name === "all tasks" ? "is-total" : ""}>
       <th scope="row">{name}</th>
       <td class="is-number">{share(score.success)}</td>
-      <td><IntervalBar mean={score.success} low={score.success_interval[0]} high={score.success_interval[1]} colour={0} /></td>
+      <td>
+        <IntervalBar mean={score.success} low={score.success_interval[0]} high={score.success_interval[1]} colour={0} />
+      </td>
       {hasPasses && <td class="is-number">{share(score.pass_at_k)}</td>}
       <td class="is-number">{number(score.reward)}</td>
       <td class="is-number">{number(score.turns)}</td>

@@ -1,6 +1,6 @@
 /** The step under the pointer, which all panels show at once. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 const listeners = new Set<(step: number | null) => void>();
 let current: number | null = null;
@@ -11,9 +11,13 @@ export function setHoveredStep(step: number | null): void {
   for (const listener of listeners) listener(step);
 }
 
+export function hoveredStep(): number | null {
+  return current;
+}
+
 export function useHoveredStep(): number | null {
   const [step, setStep] = useState(current);
-  useEffect(() => {
+  useLayoutEffect(() => {
     listeners.add(setStep);
     return () => {
       listeners.delete(setStep);

@@ -23,7 +23,9 @@ export function KeyHelp({ onClose }: { onClose: () => void }) {
           </div>
         ))}
       </dl>
-      <button ref={close} type="button" onClick={onClose}>Close</button>
+      <button ref={close} type="button" onClick={onClose}>
+        Close
+      </button>
     </section>
   );
 }

@@ -1,6 +1,6 @@
 /** Where the reader is, and going elsewhere. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { type Place, parseHash } from "../lib/route";
 
 const moved = new Set<(place: Place) => void>();
@@ -24,7 +24,7 @@ export function adjust(hash: string): void {
 
 export function usePlace(): Place {
   const [place, setPlace] = useState(() => parseHash(location.hash));
-  useEffect(() => {
+  useLayoutEffect(() => {
     moved.add(setPlace);
     return () => {
       moved.delete(setPlace);

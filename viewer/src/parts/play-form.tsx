@@ -3,43 +3,60 @@ import type { PlayReply } from "../data/types";
 import { scaleOf } from "../lib/colours";
 import { number } from "../lib/format";
 import type { Session } from "./play-session";
+import type { Game } from "./use-play";
 import { Legend, shownText } from "./token-view";
 
 interface Props {
   session: Session;
-  draft: string;
-  setDraft: (text: string) => void;
-  reply: PlayReply | null;
+  game: Game;
   agent: string | null;
-  isBusy: boolean;
-  onAct: (action: string) => void;
-  onExpert: () => void;
-  onAgent: () => void;
 }
 
 const MOST_ACTIONS = 60;
 
 /** The next action: typed, chosen, or asked for. */
-export function PlayForm({ session, draft, setDraft, reply, agent, isBusy, onAct, onExpert, onAgent }: Props) {
+export function PlayForm({ session, game, agent }: Props) {
+  const { draft, setDraft, reply, isBusy } = game;
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => field.current?.focus(), [session]);
   const actions = session.latest.actions ?? [];
   const submit = (event: Event) => {
     event.preventDefault();
-    if (draft !== "") onAct(draft);
+    if (draft !== "") game.act(draft);
   };
   return (
     <form class="play-form" onSubmit={submit}>
       <div class="buttons">
-        <input ref={field} aria-label="Action" placeholder="what to do" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} autocomplete="off" />
-        <button type="submit" class="button is-main" disabled={isBusy || draft === ""}>Act</button>
-        <button type="button" disabled={isBusy} onClick={onExpert}>Expert</button>
-        {agent !== null && <button type="button" disabled={isBusy} onClick={onAgent} title={agent}>Agent</button>}
+        <input
+          ref={field}
+          aria-label="Action"
+          placeholder="what to do"
+          value={draft}
+          onInput={(event) => setDraft(event.currentTarget.value)}
+          autocomplete="off"
+        />
+        <button type="submit" class="button is-main" disabled={isBusy || draft === ""}>
+          Act
+        </button>
+        <button type="button" disabled={isBusy} onClick={game.askExpert}>
+          Expert
+        </button>
+        {agent !== null && (
+          <button type="button" disabled={isBusy} onClick={game.askAgent} title={agent}>
+            Agent
+          </button>
+        )}
       </div>
       {reply !== null && <AgentReply reply={reply} />}
       {actions.length > 0 && (
         <ul class="actions" aria-label="Possible actions">
-          {actions.slice(0, MOST_ACTIONS).map((action) => <li key={action}><button type="button" disabled={isBusy} onClick={() => onAct(action)}>{action}</button></li>)}
+          {actions.slice(0, MOST_ACTIONS).map((action) => (
+            <li key={action}>
+              <button type="button" disabled={isBusy} onClick={() => game.act(action)}>
+                {action}
+              </button>
+            </li>
+          ))}
         </ul>
       )}
       {actions.length > MOST_ACTIONS && <p class="muted small">and {actions.length - MOST_ACTIONS} more</p>}
@@ -51,11 +68,17 @@ function AgentReply({ reply }: { reply: PlayReply }) {
   const scale = scaleOf("logprob", reply.logprobs);
   return (
     <div class="token-view">
-      <div class="token-controls"><span class="label">The agent says</span> <Legend measure="logprob" scale={scale} /></div>
+      <div class="token-controls">
+        <span class="label">The agent says</span> <Legend measure="logprob" scale={scale} />
+      </div>
       <div class="tokens">
         {reply.tokens.map((text, index) => {
           const logprob = reply.logprobs[index] ?? 0;
-          return <span key={index} class="token is-chosen" title={`log-prob ${number(logprob)}`} style={{ background: scale.colourOf(logprob) }}>{shownText(text)}</span>;
+          return (
+            <span key={index} class="token is-chosen" title={`log-prob ${number(logprob)}`} style={{ background: scale.colourOf(logprob) }}>
+              {shownText(text)}
+            </span>
+          );
         })}
       </div>
       {reply.action === null && <p class="mark is-invalid">No action can be read from this.</p>}

@@ -25,7 +25,11 @@ export function PlayTranscript({ session }: { session: Session }) {
         <span class="turn-number">{isOver(session) ? "■" : played.length + 1}</span>
         <div class="turn-body">
           <Said who="Environment" kind="observation" text={latest.observation} />
-          {isOver(session) && "success" in latest && <p class="marks"><Outcome success={latest.success} /> <span class="muted">{latest.truncated ? "out of turns" : "over"}</span></p>}
+          {isOver(session) && "success" in latest && (
+            <p class="marks">
+              <Outcome success={latest.success} /> <span class="muted">{latest.truncated ? "out of turns" : "over"}</span>
+            </p>
+          )}
         </div>
       </li>
     </ol>

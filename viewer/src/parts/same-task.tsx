@@ -27,19 +27,41 @@ export function SameTask({ summaries, runs, query, change }: Props) {
     <section aria-labelledby="same-task">
       <h2 id="same-task">The same task</h2>
       {runs.length > MOST_RUNS && <p class="muted small">Of the first {MOST_RUNS} runs.</p>}
-      <Gather runs={shown} found={[]} then={(all) => <Chosen summaries={summaries} runs={shown} all={all} query={query} change={change} />} />
+      <Gather
+        runs={shown}
+        found={[]}
+        then={(all) => <Chosen summaries={summaries} runs={shown} all={all} query={query} change={change} />}
+      />
     </section>
   );
 }
 
 /** One component for each run, because each has a hook of its own. */
-function Gather({ runs, found, then }: { runs: Run[]; found: Episodes[]; then: (all: Episodes[]) => preact.JSX.Element }): preact.JSX.Element {
+function Gather({
+  runs,
+  found,
+  then,
+}: {
+  runs: Run[];
+  found: Episodes[];
+  then: (all: Episodes[]) => preact.JSX.Element;
+}): preact.JSX.Element {
   const next = runs[found.length];
   if (next === undefined) return then(found);
   return <GatherOne key={next.id} run={next} runs={runs} found={found} then={then} />;
 }
 
-function GatherOne({ run, runs, found, then }: { run: Run; runs: Run[]; found: Episodes[]; then: (all: Episodes[]) => preact.JSX.Element }) {
+function GatherOne({
+  run,
+  runs,
+  found,
+  then,
+}: {
+  run: Run;
+  runs: Run[];
+  found: Episodes[];
+  then: (all: Episodes[]) => preact.JSX.Element;
+}) {
   return <Gather runs={runs} found={[...found, useEpisodes(run.id)]} then={then} />;
 }
 
@@ -56,17 +78,29 @@ function Chosen({ summaries, runs, all, query, change }: Props & { all: Episodes
           <span class="label">When</span>
           <select value={when} onChange={(event) => change({ when: event.currentTarget.value, task: "" })}>
             <option value="final">last evaluation</option>
-            {steps.map((step) => <option key={step} value={step}>step {step}</option>)}
+            {steps.map((step) => (
+              <option key={step} value={step}>
+                step {step}
+              </option>
+            ))}
           </select>
         </label>
         <label class="field is-wide">
           <span class="label">Task</span>
           <select value={task} onChange={(event) => change({ task: event.currentTarget.value })}>
-            {tasks.slice(0, 2000).map((own) => <option key={own} value={own}>{own}</option>)}
+            {tasks.slice(0, 2000).map((own) => (
+              <option key={own} value={own}>
+                {own}
+              </option>
+            ))}
           </select>
         </label>
       </div>
-      {tasks.length === 0 ? <Empty>No task was played by all of these runs then.</Empty> : <Columns summaries={summaries} runs={runs} all={all} files={files} task={task} />}
+      {tasks.length === 0 ? (
+        <Empty>No task was played by all of these runs then.</Empty>
+      ) : (
+        <Columns summaries={summaries} runs={runs} all={all} files={files} task={task} />
+      )}
     </>
   );
 }
@@ -88,7 +122,19 @@ function commonTasks(all: Episodes[], files: string[]): string[] {
   return [...(sets[0] ?? [])].filter((task) => sets.every((own) => own.has(task)));
 }
 
-function Columns({ summaries, runs, all, files, task }: { summaries: RunSummary[]; runs: Run[]; all: Episodes[]; files: string[]; task: string }) {
+function Columns({
+  summaries,
+  runs,
+  all,
+  files,
+  task,
+}: {
+  summaries: RunSummary[];
+  runs: Run[];
+  all: Episodes[];
+  files: string[];
+  task: string;
+}) {
   const places = useMemo(
     () =>
       all.flatMap((episodes, index) => {
@@ -97,7 +143,14 @@ function Columns({ summaries, runs, all, files, task }: { summaries: RunSummary[
         for (let row = 0; row < episodes.count && lines.length < EPISODES_PER_RUN; row++) {
           const { rows } = episodes;
           const isWanted = rows.file[row] === code && rows.task[row] === task && !rows.damaged[row];
-          if (isWanted) lines.push({ run: runs[index]!, summary: summaries[index]!, file: files[index]!, line: rows.line[row]!, advantage: rows.advantage[row] ?? null });
+          if (isWanted)
+            lines.push({
+              run: runs[index]!,
+              summary: summaries[index]!,
+              file: files[index]!,
+              line: rows.line[row]!,
+              advantage: rows.advantage[row] ?? null,
+            });
         }
         return lines;
       }),
@@ -111,9 +164,15 @@ function Columns({ summaries, runs, all, files, task }: { summaries: RunSummary[
         const place = places[index];
         if (place === undefined || "damaged" in episode) return [];
         const link = linkTo({ page: "episode", run: place.run.id, file: place.file, line: place.line });
-        return [{ label: `${place.summary.name}, seed ${place.summary.seed}`, link, trajectory: episode.trajectory, advantage: place.advantage }];
+        return [
+          { label: `${place.summary.name}, seed ${place.summary.seed}`, link, trajectory: episode.trajectory, advantage: place.advantage },
+        ];
       }),
     [value],
   );
-  return <WhenReady loaded={loaded} what="the episodes">{() => <SideBySide episodes={shown} />}</WhenReady>;
+  return (
+    <WhenReady loaded={loaded} what="the episodes">
+      {() => <SideBySide episodes={shown} />}
+    </WhenReady>
+  );
 }

@@ -64,14 +64,26 @@ function SavedEpisode({ episode, scenes, measure }: { episode: Episode; scenes: 
         {trajectory.turns.map((turn, index) => (
           <li key={index} class="turn">
             <span class="turn-number">{index + 1}</span>
-            <div class="turn-body"><TurnText turn={turn} /></div>
-            {scene(index) && <div class="turn-scene"><SceneView scene={scene(index)!} /></div>}
+            <div class="turn-body">
+              <TurnText turn={turn} />
+            </div>
+            {scene(index) && (
+              <div class="turn-scene">
+                <SceneView scene={scene(index)!} />
+              </div>
+            )}
           </li>
         ))}
         <li class="turn">
           <span class="turn-number">■</span>
-          <div class="turn-body"><Ending trajectory={trajectory} /></div>
-          {scene(trajectory.turns.length) && <div class="turn-scene"><SceneView scene={scene(trajectory.turns.length)!} /></div>}
+          <div class="turn-body">
+            <Ending trajectory={trajectory} />
+          </div>
+          {scene(trajectory.turns.length) && (
+            <div class="turn-scene">
+              <SceneView scene={scene(trajectory.turns.length)!} />
+            </div>
+          )}
         </li>
       </ol>
       <SavedTokens tokens={tokens} measure={measure} />
@@ -85,12 +97,22 @@ function SavedTokens({ tokens, measure }: { tokens: ShownToken[]; measure: Measu
   return (
     <section class="token-view">
       <h2>Tokens, coloured by {MEASURES.find(({ name }) => name === measure)!.label}</h2>
-      <div class="token-controls"><Legend measure={measure} scale={scale} /></div>
+      <div class="token-controls">
+        <Legend measure={measure} scale={scale} />
+      </div>
       <div class="tokens">
         {tokens.map((token, index) => (
           <>
-            {token.turn !== tokens[index - 1]?.turn && <span class="token-turn">{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
-            <span class={token.isChosen ? "token is-chosen" : "token"} title={numbersOf(token)} style={{ background: backgroundOf(token, measure, scale) }}>{shownText(token.text)}</span>
+            {token.turn !== tokens[index - 1]?.turn && (
+              <span class="token-turn">{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>
+            )}
+            <span
+              class={token.isChosen ? "token is-chosen" : "token"}
+              title={numbersOf(token)}
+              style={{ background: backgroundOf(token, measure, scale) }}
+            >
+              {shownText(token.text)}
+            </span>
           </>
         ))}
       </div>
@@ -100,6 +122,11 @@ function SavedTokens({ tokens, measure }: { tokens: ShownToken[]; measure: Measu
 
 function numbersOf(token: ShownToken): string {
   if (!token.isChosen) return `id ${token.id}, shown`;
-  const facts = [["log-prob", token.logprob], ["ratio", token.ratio], ["entropy", token.entropy], ["advantage", token.advantage]] as const;
+  const facts = [
+    ["log-prob", token.logprob],
+    ["ratio", token.ratio],
+    ["entropy", token.entropy],
+    ["advantage", token.advantage],
+  ] as const;
   return [`id ${token.id}`, ...facts.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${number(value)}`)].join(", ");
 }

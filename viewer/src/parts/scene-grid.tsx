@@ -17,7 +17,9 @@ const SIZE = 20;
 
 export function Grid({ scene }: { scene: GridScene }) {
   const { width, height, cells, agent, view = [], carrying = null, mission = "" } = scene;
-  const things = cells.filter(([, , type]) => type !== "wall" && type !== "empty").map(([, , type, color, state]) => [state, color, type].filter(Boolean).join(" "));
+  const things = cells
+    .filter(([, , type]) => type !== "wall" && type !== "empty")
+    .map(([, , type, color, state]) => [state, color, type].filter(Boolean).join(" "));
   const facing = ["right", "down", "left", "up"][agent[2]] ?? "";
   return (
     <div class="grid-scene">
@@ -26,9 +28,15 @@ export function Grid({ scene }: { scene: GridScene }) {
           <span class="label">Mission</span> {mission}
         </p>
       )}
-      <svg viewBox={`0 0 ${width * SIZE} ${height * SIZE}`} role="img" aria-label={`The agent at ${agent[0]}, ${agent[1]} faces ${facing}. There are: ${things.join(", ") || "only walls"}.`}>
+      <svg
+        viewBox={`0 0 ${width * SIZE} ${height * SIZE}`}
+        role="img"
+        aria-label={`The agent at ${agent[0]}, ${agent[1]} faces ${facing}. There are: ${things.join(", ") || "only walls"}.`}
+      >
         <rect class="grid-floor" width={width * SIZE} height={height * SIZE} />
-        {view.map(([x, y]) => <rect key={`${x} ${y}`} class="grid-seen" x={x * SIZE} y={y * SIZE} width={SIZE} height={SIZE} />)}
+        {view.map(([x, y]) => (
+          <rect key={`${x} ${y}`} class="grid-seen" x={x * SIZE} y={y * SIZE} width={SIZE} height={SIZE} />
+        ))}
         <path class="grid-lines" d={lines(width, height)} />
         {cells.map(([x, y, type, color, state], index) => (
           <g key={index} transform={`translate(${x * SIZE} ${y * SIZE})`} class={`thing-${color}`}>
@@ -69,7 +77,11 @@ function Thing({ type, state }: { type: string; state: string }) {
     case "goal":
       return <rect class="grid-goal" width={SIZE} height={SIZE} />;
     default:
-      return <text class="thing-text" x="10" y="14" text-anchor="middle">{type.slice(0, 2)}</text>;
+      return (
+        <text class="thing-text" x="10" y="14" text-anchor="middle">
+          {type.slice(0, 2)}
+        </text>
+      );
   }
 }
 
@@ -79,7 +91,11 @@ function Door({ state }: { state: string }) {
   return (
     <>
       <rect class="thing-fill" x="2" y="2" width="16" height="16" rx="1" />
-      {state === "locked" ? <path class="door-mark" d="M8 9a2 2 0 1 1 4 0a2 2 0 0 1-1 1.7V15H9V10.700A2 2 0 0 1 8 9" /> : <circle class="door-mark" cx="14" cy="10" r="1.6" />}
+      {state === "locked" ? (
+        <path class="door-mark" d="M8 9a2 2 0 1 1 4 0a2 2 0 0 1-1 1.7V15H9V10.700A2 2 0 0 1 8 9" />
+      ) : (
+        <circle class="door-mark" cx="14" cy="10" r="1.6" />
+      )}
     </>
   );
 }

@@ -37,7 +37,8 @@ export function SceneView({ scene }: { scene: Scene }) {
       if (Array.isArray(scene["goals"])) return <Science scene={scene as unknown as ScienceScene} />;
       break;
     case "image":
-      if (typeof scene["png"] === "string") return <img class="scene-image" alt="What the environment shows" src={`data:image/png;base64,${scene["png"]}`} />;
+      if (typeof scene["png"] === "string")
+        return <img class="scene-image" alt="What the environment shows" src={`data:image/png;base64,${scene["png"]}`} />;
       break;
   }
   return <Fields fields={scene} />;
@@ -55,7 +56,9 @@ function Crafting({ scene }: { scene: CraftingScene }) {
         <span class="label">Goal</span> {scene.goal}
       </p>
       <p class="label">Inventory</p>
-      {items.length === 0 ? <p class="muted">empty</p> : (
+      {items.length === 0 ? (
+        <p class="muted">empty</p>
+      ) : (
         <ul class="inventory">
           {items.map(([item, count]) => (
             <li key={item}>
@@ -86,7 +89,13 @@ function RecipeNode({ node }: { node: CraftingNode }): ComponentChildren {
           {node.have} of {node.count}
         </span>
       </span>
-      {node.needs.length > 0 && <ul>{node.needs.map((need, index) => <RecipeNode key={index} node={need} />)}</ul>}
+      {node.needs.length > 0 && (
+        <ul>
+          {node.needs.map((need, index) => (
+            <RecipeNode key={index} node={need} />
+          ))}
+        </ul>
+      )}
     </li>
   );
 }
@@ -95,9 +104,18 @@ function Science({ scene }: { scene: ScienceScene }) {
   return (
     <div class="science">
       <dl class="facts">
-        <div><dt>Score</dt><dd>{String(scene.score)}</dd></div>
-        <div><dt>Moves</dt><dd>{String(scene.moves)}</dd></div>
-        <div><dt>Place</dt><dd>{scene.location}</dd></div>
+        <div>
+          <dt>Score</dt>
+          <dd>{String(scene.score)}</dd>
+        </div>
+        <div>
+          <dt>Moves</dt>
+          <dd>{String(scene.moves)}</dd>
+        </div>
+        <div>
+          <dt>Place</dt>
+          <dd>{scene.location}</dd>
+        </div>
       </dl>
       <p class="label">Subgoals</p>
       <ul class="goals">

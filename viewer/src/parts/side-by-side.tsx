@@ -29,7 +29,11 @@ export function SideBySide({ episodes }: { episodes: Shown[] }) {
           <p role="status">
             {inWords(divergence)}{" "}
             {divergence && (
-              <button type="button" class="as-link" onClick={() => document.getElementById(`row-${divergence.turn}`)?.scrollIntoView({ block: "center" })}>
+              <button
+                type="button"
+                class="as-link"
+                onClick={() => document.getElementById(`row-${divergence.turn}`)?.scrollIntoView({ block: "center" })}
+              >
                 Show
               </button>
             )}
@@ -79,7 +83,17 @@ function marks(divergence: Divergence | null, turn: number, isOfPair: boolean): 
   return divergence?.turn === turn && isOfPair ? `parts-${divergence.what}` : "";
 }
 
-function Chooser({ label, episodes, value, onChange }: { label: string; episodes: Shown[]; value: number; onChange: (index: number) => void }) {
+function Chooser({
+  label,
+  episodes,
+  value,
+  onChange,
+}: {
+  label: string;
+  episodes: Shown[];
+  value: number;
+  onChange: (index: number) => void;
+}) {
   return (
     <label>
       {label}{" "}

@@ -54,7 +54,12 @@ export function themeColour(name: number | string, opacity = 1): string {
   let colour = canvasColours.get(key);
   if (colour === undefined) {
     const value = getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
-    colour = opacity === 1 ? value : `${value}${Math.round(opacity * 255).toString(16).padStart(2, "0")}`;
+    colour =
+      opacity === 1
+        ? value
+        : `${value}${Math.round(opacity * 255)
+            .toString(16)
+            .padStart(2, "0")}`;
     canvasColours.set(key, colour);
   }
   return colour;

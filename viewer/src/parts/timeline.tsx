@@ -9,13 +9,30 @@ export function Timeline({ turns, at, onGo }: { turns: Turn[]; at: number; onGo:
     <ol class="timeline" aria-label="Rewards by turn">
       {turns.map((turn, index) => (
         <li key={index}>
-          <button type="button" class={turn.invalid ? "is-invalid" : ""} aria-current={index === at ? "step" : undefined} title={describe(turn, index)} aria-label={describe(turn, index)} onClick={() => onGo(index)}>
-            <span class={`bar${turn.reward < 0 ? " is-negative" : turn.reward === 0 ? " is-zero" : ""}`} style={{ height: `${turn.reward === 0 ? 2 : 4 + (Math.abs(turn.reward) / largest) * 26}px` }} />
+          <button
+            type="button"
+            class={turn.invalid ? "is-invalid" : ""}
+            aria-current={index === at ? "step" : undefined}
+            title={describe(turn, index)}
+            aria-label={describe(turn, index)}
+            onClick={() => onGo(index)}
+          >
+            <span
+              class={`bar${turn.reward < 0 ? " is-negative" : turn.reward === 0 ? " is-zero" : ""}`}
+              style={{ height: `${turn.reward === 0 ? 2 : 4 + (Math.abs(turn.reward) / largest) * 26}px` }}
+            />
           </button>
         </li>
       ))}
       <li>
-        <button type="button" class="is-end" aria-current={at === turns.length ? "step" : undefined} aria-label="The end" title="The end" onClick={() => onGo(turns.length)}>
+        <button
+          type="button"
+          class="is-end"
+          aria-current={at === turns.length ? "step" : undefined}
+          aria-label="The end"
+          title="The end"
+          onClick={() => onGo(turns.length)}
+        >
           ■
         </button>
       </li>

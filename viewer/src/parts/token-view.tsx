@@ -28,31 +28,65 @@ export function TokenView({ tokens: all, turn, measure, hasLearnt, onMeasure }: 
   useEffect(() => scrollToTurn(box.current, turn), [turn]);
   // The tokens themselves are made once: going from one to the next must not make thousands anew.
   const list = useMemo(
-    () => tokens.map((token, index) => <Token key={index} token={token} index={index} background={backgroundOf(token, measure, scale)} startsTurn={token.turn !== tokens[index - 1]?.turn} />),
+    () =>
+      tokens.map((token, index) => (
+        <Token
+          key={index}
+          token={token}
+          index={index}
+          background={backgroundOf(token, measure, scale)}
+          startsTurn={token.turn !== tokens[index - 1]?.turn}
+        />
+      )),
     [tokens, measure, scale],
   );
-  const onKeyDown = (event: KeyboardEvent) => {
-    const steps: Record<string, number> = { ArrowLeft: current - 1, ArrowRight: current + 1, ArrowUp: current - 10, ArrowDown: current + 10, Home: 0, End: tokens.length - 1 };
-    const target = steps[event.key];
-    if (target === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    tokenElement(box.current, Math.max(0, Math.min(tokens.length - 1, target)))?.focus();
-  };
   return (
     <div class="token-view">
       <div class="token-controls">
         <MeasureChoice measure={measure} hasLearnt={hasLearnt} onMeasure={onMeasure} />
         <Legend measure={measure} scale={scale} />
       </div>
-      {!hasLearnt && <p class="muted small">Nothing was learnt from this episode, or its values were not kept: ratio, entropy and advantage are unknown.</p>}
-      {isPart && <p class="muted small">The episode has {count(all.length)} tokens; those of turn {turn + 1} are shown.</p>}
+      {!hasLearnt && (
+        <p class="muted small">
+          Nothing was learnt from this episode, or its values were not kept: ratio, entropy and advantage are unknown.
+        </p>
+      )}
+      {isPart && (
+        <p class="muted small">
+          The episode has {count(all.length)} tokens; those of turn {turn + 1} are shown.
+        </p>
+      )}
       <TokenNumbers token={tokens[current]} total={all.length} />
-      <div ref={box} class="tokens" role="group" aria-label="Tokens; arrow keys go from one to the next" onKeyDown={onKeyDown} onMouseOver={(event) => setAt(pointedAt(event) ?? current)} onFocusIn={(event) => setAt(pointedAt(event) ?? current)}>
+      <div
+        ref={box}
+        class="tokens"
+        role="group"
+        aria-label="Tokens; arrow keys go from one to the next"
+        onKeyDown={(event) => moveByKey(event, box.current, current, tokens.length)}
+        onMouseOver={(event) => setAt(pointedAt(event) ?? current)}
+        onFocusIn={(event) => setAt(pointedAt(event) ?? current)}
+      >
         {list}
       </div>
     </div>
   );
+}
+
+/** Arrow keys go through the tokens, and not, as elsewhere on the page, through the turns. */
+function moveByKey(event: KeyboardEvent, box: HTMLElement | null, at: number, count: number): void {
+  const targets: Record<string, number> = {
+    ArrowLeft: at - 1,
+    ArrowRight: at + 1,
+    ArrowUp: at - 10,
+    ArrowDown: at + 10,
+    Home: 0,
+    End: count - 1,
+  };
+  const target = targets[event.key];
+  if (target === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  tokenElement(box, Math.max(0, Math.min(count - 1, target)))?.focus();
 }
 
 function MeasureChoice({ measure, hasLearnt, onMeasure }: Pick<Props, "measure" | "hasLearnt" | "onMeasure">) {
@@ -109,7 +143,11 @@ interface TokenProps {
 function Token({ token, index, background, startsTurn }: TokenProps) {
   return (
     <>
-      {startsTurn && <span class="token-turn" data-turn={token.turn ?? "end"}>{token.turn === null ? "end" : `turn ${token.turn + 1}`}</span>}
+      {startsTurn && (
+        <span class="token-turn" data-turn={token.turn ?? "end"}>
+          {token.turn === null ? "end" : `turn ${token.turn + 1}`}
+        </span>
+      )}
       <span class={`token${token.isChosen ? " is-chosen" : ""}`} data-at={index} role="button" tabIndex={-1} style={{ background }}>
         {shownText(token.text)}
       </span>
@@ -127,7 +165,9 @@ export function Legend({ measure, scale }: { measure: Measure; scale: Scale }) {
   if (measure === "mask") {
     return (
       <span class="legend">
-        <span class="token is-chosen" style={{ background: scale.colourOf(1) }}>chosen</span>
+        <span class="token is-chosen" style={{ background: scale.colourOf(1) }}>
+          chosen
+        </span>
         <span class="token">shown</span>
       </span>
     );

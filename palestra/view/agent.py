@@ -1,0 +1,133 @@
+"""A run's newest checkpoint as somebody to play beside: asked for a reply, it reads the conversation as it would in training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palestra.types import Segment
+
+if TYPE_CHECKING:
+    from palestra.agents.agent import ChatAgent, Persona
+    from palestra.assemble import Parts
+
+
+class CannotReply(Exception):
+    """One line: why there is no reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn of a game, whoever took it."""
+
+    observation: str
+    action: str
+    reply_ids: list[int] | None
+    """The agent's own tokens, where the action was its reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    reply: str
+    action: str | None
+    """None where the reply cannot be read as one."""
+    ids: list[int]
+    tokens: list[str]
+    logprobs: list[float]
+
+
+class RunAgent:
+    """Loaded when it is first asked, in a thread of its own: torch and the weights take a while."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent")
+        self._parts: Parts | None = None
+        self._personas: dict[str, Persona] = {}
+
+    async def reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, *, seed: int) -> Reply:
+        """What it says to `observation` after `past`. Another seed may give another reply."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._reply, env, options, past, observation, seed)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown()
+
+    def _reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, seed: int) -> Reply:
+        from palestra.agents.agent import ChatAgent, ContextFull
+        from palestra.engines.base import Session
+        from palestra.serve.handle import InlinePool
+
+        if self._parts is None:
+            self._parts = _load(self.run)
+        parts, persona = self._parts, self._persona(self._parts, env, options)
+        elsewhere = InlinePool(lambda: next(iter(parts.envs.values())), deadline_s=1.0)  # the game itself is played there: never asked
+
+        async def one() -> Reply:
+            session = Session("play", await elsewhere.open())
+            agent = ChatAgent(persona, parts.engine, session, replace(parts.eval_arena.sampling, seed=seed))
+            if past:
+                agent.take_up(_stream(persona, past), replies=len(past))
+            try:
+                action = await agent.act(observation)
+            finally:
+                parts.engine.release(session)
+            return _read(agent, action.reply, action.text, action.span)
+
+        try:
+            return parts.loop.run(one())
+        except ContextFull:
+            raise CannotReply(f"the conversation and a reply do not fit into {persona.context_tokens} tokens") from None
+
+    def _persona(self, parts: Parts, name: str, options: dict[str, Any]) -> Persona:
+        if name not in self._personas:
+            from palestra.assemble import make_persona
+            from palestra.envs import make_env
+            from palestra.rollout import shared_persona
+
+            env = make_env(name, options)
+            self._personas[name] = make_persona(parts.config, env, shared_persona(parts.arena.places).renderer)
+            env.close()
+        return self._personas[name]
+
+    def _close(self) -> None:
+        if self._parts is not None:
+            self._parts.close()
+
+
+def _load(run: Path) -> Parts:
+    """The newest checkpoint in the native engine, whatever the run was trained with."""
+    from palestra import config as configs
+    from palestra.assemble import assemble
+    from palestra.learn import checkpoint
+
+    folder = checkpoint.newest(run / "checkpoints")
+    if folder is None:
+        raise CannotReply(f"{run}: the run has no checkpoint yet")
+    settings = {"model.kind": "pretrained", "model.path": str(folder), "lora": None, "engine.name": "native", "engine.slots": 1}
+    parts = assemble(configs.load(run / "config.toml", settings))
+    parts.loop.run(parts.engine.load(version=int(checkpoint.read_state(folder)["step"])))
+    return parts
+
+
+def _stream(persona: Persona, past: Sequence[Exchange]) -> Segment:
+    """The conversation up to the last action. Actions of a person are written as the agent would write them, without a thought."""
+    renderer = persona.renderer
+    ids: list[int] = []
+    for exchange in past:
+        shown = exchange.observation
+        ids += renderer.bridge(shown, reply_ended=True) if ids else renderer.prompt(persona.opening(shown))
+        ids += exchange.reply_ids or renderer.reply_ids(persona.format.write("", exchange.action))
+    count = len(ids)
+    return Segment(ids, [*[0] * (count - 1), 1], [0.0] * count, [-1] * count)
+
+
+def _read(agent: ChatAgent, reply: str, action: str | None, span: tuple[int, int]) -> Reply:
+    begin, end = span
+    ids = agent.stream.ids[begin:end]
+    tokens = [agent.persona.renderer.tokenizer.decode([id], skip_special_tokens=False) for id in ids]
+    return Reply(reply, None if agent.last_was_cut else action, ids, [str(token) for token in tokens], agent.stream.logprobs[begin:end])
