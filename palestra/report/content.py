@@ -118,12 +118,13 @@ def _results(groups: list[RunGroup]) -> Iterator[Block]:
         return
     yield "The last evaluation of each run. 95% intervals: over runs (Student's t) where a group has several, else over the run's tasks."
     yield group_table(groups)
-    if len(groups) > 1:
+    differences = difference_table(groups)
+    if differences.rows:
         yield (
             f"Differences from {groups[0].name}, in points: Welch's interval where both groups have several runs, "
             "else from the intervals of the two (Newcombe). One that does not hold 0 is marked."
         )
-        yield difference_table(groups)
+        yield differences
 
 
 def _history(run: Record) -> Table:
@@ -143,11 +144,13 @@ def group_table(groups: list[RunGroup]) -> Table:
 
 
 def difference_table(groups: list[RunGroup]) -> Table:
+    """Where another group has been measured on the same environment and category as the first."""
     first, *others = [group.finals() for group in groups]
     rows = []
     for (env, category), base in first.items():
         gaps = [difference(own[env, category], base) if (env, category) in own else None for own in others]
-        rows.append([env, category or "all", *(_gap(gap) for gap in gaps)])
+        if any(gaps):
+            rows.append([env, category or "all", *(_gap(gap) for gap in gaps)])
     return Table(["environment", "category", *(group.name for group in groups[1:])], rows)
 
 

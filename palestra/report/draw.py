@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from palestra.config import ConfigError
 from palestra.plot import draw_stages, smoothed
-from palestra.report.compare import RunGroup, over_runs
+from palestra.report.compare import Estimate, RunGroup, over_runs
 from palestra.report.read import Record
 
 
@@ -74,7 +74,8 @@ def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
         else:
             _draw_runs(axes, group.runs, curve.metric, colour, label)
         if curve.metric == "success":
-            _draw_evals(axes, group, colour)
+            length = max((row["step"] for each in groups for run in each.runs for row in run.rows), default=0)
+            _draw_evals(axes, group, colour, 0.008 * length * (number - (len(groups) - 1) / 2))
     _finish(axes, curve.title)
     if curve.is_share:
         axes.set_ylim(-0.02, 1.02)
@@ -122,19 +123,25 @@ def _draw_run(axes: Any, run: Record, metric: str, colour: str, label: str) -> N
 
 def _draw_runs(axes: Any, runs: list[Record], metric: str, colour: str, label: str) -> None:
     """The mean of the smoothed curves, with its t-interval where at least two runs have the step."""
-    at: dict[int, list[float]] = {}
-    for run in runs:
-        steps, values = _series(run, metric)
-        for step, value in zip(steps, smoothed(values), strict=True):
-            at.setdefault(step, []).append(value)
-    estimates = {step: over_runs(values) for step, values in sorted(at.items())}
+    estimates = _means(runs, metric)
     axes.plot(list(estimates), [estimate.mean for estimate in estimates.values()], color=colour, label=label)
     sure = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
     low, high = [estimate.low for estimate in sure.values()], [estimate.high for estimate in sure.values()]
     axes.fill_between(list(sure), low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _draw_evals(axes: Any, group: RunGroup, colour: str) -> None:
+def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
+    """Of the smoothed curves, at each step that any of the runs has."""
+    at: dict[int, list[float]] = {}
+    for run in runs:
+        steps, values = _series(run, metric)
+        for step, value in zip(steps, smoothed(values), strict=True):
+            at.setdefault(step, []).append(value)
+    return {step: over_runs(values) for step, values in sorted(at.items())}
+
+
+def _draw_evals(axes: Any, group: RunGroup, colour: str, aside: float) -> None:
+    """Dots, drawn so many steps aside that those of other groups do not cover them."""
     places = list(_eval_points(group))
     if not places:
         return
@@ -143,7 +150,7 @@ def _draw_evals(axes: Any, group: RunGroup, colour: str) -> None:
         [max(mean - low, 0) for mean, low in zip(means, lows, strict=True)],
         [max(high - mean, 0) for mean, high in zip(means, highs, strict=True)],
     ]
-    axes.errorbar(steps, means, yerr=errors, fmt="o", color=colour, markeredgecolor="white", capsize=3, zorder=3)
+    axes.errorbar([step + aside for step in steps], means, yerr=errors, fmt="o", color=colour, markeredgecolor="white", capsize=3, zorder=3)
 
 
 def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:
@@ -162,16 +169,12 @@ def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:
 
 
 def _draw_seconds(axes: Any, groups: list[RunGroup]) -> None:
-    """Collecting drawn through, learning dashed; the first run of each group stands for it."""
+    """Means over the runs of a group; collecting drawn through, learning dashed."""
     for number, group in enumerate(groups):
-        run, colour = group.runs[0], f"C{number}"
-        for metric, style in (("time/collect", "-"), ("time/learn", "--")):
-            steps, values = _series(run, metric)
-            if values:
-                name = {"time/collect": "collect", "time/learn": "learn"}[metric]
-                label = name if len(groups) == 1 else f"{_label(group)}: {name}"
-                axes.plot(steps, smoothed(values), color=colour, linestyle=style, label=label, linewidth=1.2)
+        for name, style in (("collect", "-"), ("learn", "--")):
+            means = _means(group.runs, f"time/{name}")
+            label = name if len(groups) == 1 else f"{_label(group)}: {name}"
+            axes.plot(list(means), [own.mean for own in means.values()], color=f"C{number}", linestyle=style, label=label, linewidth=1.2)
     _finish(axes, "seconds of a training step, by phase")
     axes.set_ylim(bottom=0)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best", fontsize=8)
+    axes.legend(loc="best", fontsize=8)

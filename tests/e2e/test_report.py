@@ -116,6 +116,13 @@ def test_groups_are_compared(runs, tmp_path, capsys):
     assert "| optim.lr | 0.006 | 0.003 |" in markdown
 
 
+def test_groups_without_an_environment_in_common(runs, tmp_path, capsys):
+    other = trained(tmp_path / "count", **SHORT, **{"env.name": "tests.helpers:Count"})
+    found = json.loads(report(capsys, runs / "plain-0", other.folder, "--json", "--out", tmp_path / "out"))
+    assert found["differences"][0]["success"] == []
+    assert "Differences from" not in (tmp_path / "out" / "report.md").read_text()
+
+
 def test_hostile_texts_are_shown_as_texts(tmp_path, capsys):
     run = trained(tmp_path / "run <script>$x$", **SHORT, **{"env.name": f"{__name__}:Nasty"})
     report(capsys, run.folder)

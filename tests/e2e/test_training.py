@@ -190,6 +190,16 @@ def test_recording_what_was_learnt_changes_nothing(tmp_path):
     assert all(torch.equal(value, weights(without)[name]) for name, value in weights(run).items())
 
 
+def test_rewinding_forgets_what_was_learnt_afterwards(tmp_path):
+    run = trained(tmp_path / "run", **{"steps": 3, "algo.name": "ppo"})
+    (run.folder / "learnt" / "notes.txt").write_text("somebody else's")
+    run.rewind(1)
+    assert sorted(path.name for path in (run.folder / "learnt").iterdir()) == ["notes.txt", "step-000001.jsonl"]
+    assert [path.name for path in (run.folder / "trajectories").glob("step-*")] == ["step-000001.jsonl"]
+    run.rewind(-1)
+    assert [path.name for path in (run.folder / "learnt").iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("overrides", [{"algo.name": "sft", "algo.episodes": 20, **OFFLINE}, {"algo.name": "evol", "algo.round": 2}])
 def test_nothing_is_recorded_of_what_the_step_did_not_play(tmp_path, overrides):
     assert not (trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "learnt").exists()
