@@ -74,7 +74,10 @@ BAD = [
     (["--rollout.ahead", "1", "--algo.name", "evol"], ["rollout.ahead", "1", "no effect", "evol does not play every step"]),
     (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
-    (["--env.isolation", "process"], ["env.isolation", "inline"]),
+    (
+        ["--env.isolation", "process", "--rollout.carry", "1"],
+        ["rollout.carry = 1", "env.isolation = 'process'", "engine.deterministic = false"],
+    ),
     (["--env.memory_mb", "500"], ["env.memory_mb", "500", "no effect", "process"]),
     (["--env.per_worker", "0"], ["env.per_worker", "0", "greater than 0"]),
     (["--model.kind", "pretrained"], ["model.path", "required"]),
