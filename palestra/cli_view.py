@@ -94,6 +94,7 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
     import os
     import threading
     import webbrowser
+    from urllib.parse import quote
 
     from palestra.view.answers import Answers
     from palestra.view.server import make_app, serve
@@ -112,7 +113,7 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
         what, place = (f"{count} run{'s' if count > 1 else ''}", "") if play is None else ("play", "#/play")
         print(f"{what} at {url}{f'?token=${variable}' if tokens else ''}{place}", flush=True)
         if not known.no_open:
-            address = url + (f"?token={tokens[0]}" if tokens else "") + place
+            address = url + (f"?token={quote(tokens[0])}" if tokens else "") + place
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:

@@ -113,7 +113,9 @@ class Answers:
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
         run = self._run(id)
-        text, _, _ = run.folder.config()
+        text, tree, _ = run.folder.config()
+        if not tree:
+            return {"lines": [], "why": "config.toml cannot be read"}
         with self._explaining:  # one process at a time
             if text not in self._objectives:
                 self._objectives[text] = _explained(run.folder.path / "config.toml")

@@ -21,6 +21,13 @@ def bundled(out, *arguments):
     return files_in(out)
 
 
+def make_quick_run(folder):
+    """One whose objective need not be found out."""
+    make_run(folder)
+    (folder / "config.toml").write_text("= no TOML")
+    return folder
+
+
 def files_in(out):
     return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
@@ -33,10 +40,12 @@ def test_it_is_what_the_server_serves(tmp_path, capsys):
     asked = {name for name in files if name.startswith("api/")}
     with viewing(run.folder) as viewer:
         columns = complete(viewer)
-        for name in asked - {"api/runs.json"}:
+        for name in asked - {"api/runs.json", "api/runs/0/objective.json"}:
             assert json.loads(files[name]) == answer(viewer, f"/{name}"), name
         live = answer(viewer, "/api/runs.json")
     assert json.loads(files["api/runs.json"]) == live | {"live": False}
+    main(["explain", str(run.folder / "config.toml")])
+    assert json.loads(files["api/runs/0/objective.json"])["lines"] == capsys.readouterr().out.splitlines()
     rows = zip(columns["rows"]["file"], columns["rows"]["line"], strict=True)
     one_each = {f"api/runs/0/{kind}/{columns['files'][file]}/{line}.json" for file, line in rows for kind in ("episodes", "scenes")}
     assert asked - one_each == {"api/runs.json", *(f"api/runs/0/{name}.json" for name in ("run", "objective", "episodes", "texts"))}
@@ -45,7 +54,7 @@ def test_it_is_what_the_server_serves(tmp_path, capsys):
 
 
 def test_the_newest_episodes_of_a_large_run(tmp_path):
-    folder = make_run(tmp_path / "run")
+    folder = make_quick_run(tmp_path / "run")
     for name in ("step-000002", "eval-step-000002-interim"):
         write_lines(folder, name, *(episode(f"{name}/{n}") for n in range(3)))
     answers, out, written = Answers([folder], live=False), tmp_path / "out", []
@@ -64,9 +73,9 @@ def test_the_newest_episodes_of_a_large_run(tmp_path):
 
 
 def test_any_web_server_can_host_it(tmp_path):
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "config.toml").write_text("= no TOML")
-    bundled(tmp_path / "out", tmp_path / "broken", make_run(tmp_path / "run"), "--episodes", 2)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.toml").touch()
+    bundled(tmp_path / "out", tmp_path / "empty", make_quick_run(tmp_path / "run"), "--episodes", 2)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -80,7 +89,7 @@ def test_any_web_server_can_host_it(tmp_path):
 
 
 def test_only_bundles_are_written_over_and_only_what_is_theirs(tmp_path, capsys):
-    folder, out = make_run(tmp_path / "run"), tmp_path / "out"
+    folder, out = make_quick_run(tmp_path / "run"), tmp_path / "out"
     out.mkdir()
     (out / "precious.txt").write_text("keep me")
     assert "expected a new or empty folder, or an older bundle" in refused(capsys, folder, "--bundle", out)

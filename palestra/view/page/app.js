@@ -1,4 +1,4 @@
-/* source 4c8ec55499059fb3439d5b6f169647c8b05cda2959ed0ef78ff4acaf5abe4f5b */
+/* source 7f6f6c1f9f20bb5ffb1558d7afaf02f16e2d62aaeb60a89eeaee74c719de569e */
 /* contains preact
 
 The MIT License (MIT)
