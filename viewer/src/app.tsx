@@ -52,7 +52,7 @@ function Frame({ place, runs, children }: { place: Place; runs: Runs | null; chi
         <a class="brand" href={linkTo({ page: "runs" })}>
           Palestra
         </a>
-        <nav aria-label="Views">
+        <nav aria-label="Views" class={run ? "has-run" : ""}>
           <NavLink href={linkTo({ page: "runs" })} isCurrent={route.page === "runs"} label="Runs" />
           {run && <NavLink href={linkTo({ page: "run", run: run.id })} isCurrent={route.page === "run"} label={run.name} />}
           {run && (

@@ -136,16 +136,22 @@ export function chosen(episodes: Episodes, filter: Filter, found: Set<number> | 
 /** Ties stay in the order of the files; what has no value comes last either way. */
 export function ordered(episodes: Episodes, numbers: number[], sort: Sort | null): number[] {
   if (sort === null) return numbers;
-  const value = valueOf(episodes, sort.column);
-  const keys = new Map(numbers.map((row) => [row, value(row)]));
-  const sign = sort.descending ? -1 : 1;
-  return [...numbers].sort((a, b) => compared(keys.get(a)!, keys.get(b)!, sign) || a - b);
+  const keys = sortKeys(numbers.map(valueOf(episodes, sort.column)), sort.descending);
+  return numbers
+    .map((_, place) => place)
+    .sort((a, b) => keys[a]! - keys[b]! || numbers[a]! - numbers[b]!)
+    .map((place) => numbers[place]!);
 }
 
-function compared(a: string | number | null, b: string | number | null, sign: number): number {
-  if (a === null || b === null) return Number(a === null) - Number(b === null);
-  if (typeof a === "string" || typeof b === "string") return sign * COLLATOR.compare(String(a), String(b));
-  return sign * (a - b);
+/** Numbers whose order is that of the values: comparing texts once for each pair of rows would take seconds. */
+function sortKeys(values: (string | number | null)[], descending: boolean): Float64Array {
+  const texts = [...new Set(values.filter((value) => typeof value === "string"))].sort(COLLATOR.compare);
+  const ranks = new Map(texts.map((text, rank) => [text, rank]));
+  return Float64Array.from(values, (value) => {
+    if (value === null) return Number.MAX_VALUE;
+    const key = typeof value === "string" ? ranks.get(value)! : value;
+    return descending ? -key : key;
+  });
 }
 
 const COLLATOR = new Intl.Collator("en", { numeric: true });

@@ -16,9 +16,9 @@ const MOST_ACTIONS = 60;
 
 /** The next action: typed, chosen, or asked for. */
 export function PlayForm({ session, game, agent }: Props) {
-  const { draft, setDraft, reply, isBusy } = game;
+  const { draft, setDraft, proposal, isBusy } = game;
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), [session]);
+  useEffect(() => field.current?.focus(), [session, proposal]);
   const actions = session.latest.actions ?? [];
   const submit = (event: Event) => {
     event.preventDefault();
@@ -47,7 +47,7 @@ export function PlayForm({ session, game, agent }: Props) {
           </button>
         )}
       </div>
-      {reply !== null && <AgentReply reply={reply} />}
+      {proposal?.reply && <AgentReply reply={proposal.reply} />}
       {actions.length > 0 && (
         <ul class="actions" aria-label="Possible actions">
           {actions.slice(0, MOST_ACTIONS).map((action) => (

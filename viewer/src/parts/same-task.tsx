@@ -164,9 +164,7 @@ function Columns({
         const place = places[index];
         if (place === undefined || "damaged" in episode) return [];
         const link = linkTo({ page: "episode", run: place.run.id, file: place.file, line: place.line });
-        return [
-          { label: `${place.summary.name}, seed ${place.summary.seed}`, link, trajectory: episode.trajectory, advantage: place.advantage },
-        ];
+        return [{ label: place.summary.name, link, trajectory: episode.trajectory, advantage: place.advantage }];
       }),
     [value],
   );

@@ -6,11 +6,17 @@ import { reason } from "../data/hooks";
 import type { PlayReply, PlayStart, PlayStep } from "../data/types";
 import type { Actor, Session } from "./play-session";
 
+/** What the expert or the agent would do, where one was asked. */
+interface Proposal {
+  by: Actor;
+  action: string;
+  reply: PlayReply | null;
+}
+
 export interface Game {
   session: Session | null;
   draft: string;
-  /** What the agent would say, where it was asked. */
-  reply: PlayReply | null;
+  proposal: Proposal | null;
   why: string | null;
   isBusy: boolean;
   setDraft: (text: string) => void;
@@ -23,7 +29,7 @@ export interface Game {
 export function useGame(): Game {
   const [session, setSession] = useState<Session | null>(null);
   const [draft, setDraft] = useState("");
-  const [proposal, setProposal] = useState<{ by: Actor; action: string; reply: PlayReply | null } | null>(null);
+  const [proposal, setProposal] = useState<Proposal | null>(null);
   const [why, setWhy] = useState<string | null>(null);
   const [isBusy, setIsBusy] = useState(false);
 
@@ -48,7 +54,7 @@ export function useGame(): Game {
   return {
     session,
     draft,
-    reply: proposal?.reply ?? null,
+    proposal,
     why,
     isBusy,
     setDraft,
