@@ -17,7 +17,7 @@ from palestra.registry import nearest
 from palestra.serve.catalogue import Catalogue, Served
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.wire import WireError
-from palestra.serve.workers import Seat, Workers
+from palestra.serve.workers import Seat, Workers, WorkerSettings
 from palestra.types import Step, Task
 from palestra.view.agent import CannotReply, Exchange, Reply, RunAgent
 
@@ -68,6 +68,9 @@ class Games:
     def __init__(self, served: list[Served], agent: RunAgent | None = None, *, idle_s: float = IDLE_S, most: int = MOST_GAMES) -> None:
         self.catalogue = Catalogue(served)
         self.served = dict(zip(self.catalogue.about, served, strict=True))
+        alone = {name: WorkerSettings(per_worker=1, deadline_s=one.deadline_s) for name, one in self.served.items()}
+        self._pools = {name: Workers(one.name, one.options, alone[name]) for name, one in self.served.items()}
+        """A process for each game: one that hangs takes no other along."""
         self.agent, self.idle_s, self.most = agent, idle_s, most
         self._games: dict[str, Game] = {}
 
@@ -82,13 +85,11 @@ class Games:
         if asked.options:
             raise WireError("bad_request", "options: those of an environment are given on the command line")
         about, task = self.catalogue.describe(asked.env), self._task(asked)
-        pool = self.catalogue.pools[about.name]
-        assert isinstance(pool, Workers)
         while len(self._games) >= self.most:
             await self._end(min(self._games, key=lambda name: self._games[name].last_call))
         seat = None
         try:
-            seat = await pool.open()
+            seat = await self._pools[about.name].open()
             observation = await seat.reset(task)
             shown = {"actions": await seat.actions(), "scene": await seat.scene()}
         except EnvFault as fault:
@@ -144,7 +145,8 @@ class Games:
     async def close(self) -> None:
         for name in list(self._games):
             await self._end(name)
-        await self.catalogue.close()
+        for pool in self._pools.values():
+            await pool.close()
         if self.agent is not None:
             await self.agent.close()
 

@@ -107,3 +107,23 @@ def test_a_kept_file_does_nothing_either(hostile, visit, tmp_path):
     kept = visit(f"file://{file}", None).page
     expect(kept.get_by_text(SCRIPT).first).to_be_attached()
     assert kept.locator("script, img, svg[onload]").count() == 0
+
+
+def test_what_the_other_tests_rely_on(hostile, visit):
+    """Markup that did get into the page would be noticed, and its script would still not run."""
+    visitor = visit(hostile, "run/0/episodes")
+    expect(visitor.page.locator(".summary-line")).to_be_visible()
+    visitor.page.evaluate(
+        "(html) => { document.body.append(document.createRange().createContextualFragment(html)) }", f"{IMAGE}<script>alert(1)</script>"
+    )
+    visitor.page.evaluate("fetch('http://127.0.0.1:9/elsewhere').catch(() => 0)")
+    expect(visitor.page.locator("img[src=x]")).to_have_count(1)
+    visitor.page.wait_for_timeout(500)
+    assert not any(trouble.startswith("dialog") for trouble in visitor.troubles)
+    for part in (
+        "Executing inline script violates",
+        "Executing inline event handler violates",
+        "violates the following Content Security Policy",
+    ):
+        assert any(part in trouble for trouble in visitor.troubles), visitor.troubles
+    visitor.troubles.clear()

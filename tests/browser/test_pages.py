@@ -5,6 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.conftest import NARROW
+from tests.viewed import viewing
 
 PAGES = {
     "runs": ("", "Runs"),
@@ -94,3 +95,16 @@ def test_a_curve_leads_to_its_episodes_by_keyboard(server, visit):
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{server.address}/#/run/0/episodes?step=2&kind=train")
     expect(page.get_by_role("status").filter(has_text="24 episodes")).to_be_visible()
+
+
+def test_a_token_opens_the_page_once_and_is_kept(runs, visit):
+    with viewing(runs[0], tokens=("secret",)) as guarded:
+        visitor = visit(guarded, None)
+        visitor.forgiven.append("401")
+        page = visitor.page
+        expect(page.get_by_text("open the page with ?token=TOKEN once")).to_be_visible()
+        page.goto(f"{guarded.address}/?token=secret#/run/0")
+        expect(page.get_by_role("heading", name="small-0", level=1)).to_be_visible()
+        expect(page).to_have_url(f"{guarded.address}/#/run/0")
+        page.reload()
+        expect(page.get_by_role("slider", name="Success, by step")).to_be_visible()

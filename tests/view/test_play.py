@@ -144,6 +144,7 @@ def test_an_environment_that_breaks_ends_only_its_own_game(playing):
     hung = player.start("obedient")
     status, answer = player.post("step", session=hung["session"], action="sleep 60")
     assert (status, "no answer within 1.5 s" in answer["error"]) == (504, True)
+    assert player.ask("step", session=whole["session"], action="count")["observation"] == "2"
     assert player.ask("step", session=player.start("obedient")["session"], action="red")["observation"] == "right"
 
 
