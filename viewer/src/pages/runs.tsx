@@ -69,7 +69,7 @@ export function Progress({ summary: { done, steps, is_over } }: { summary: RunSu
   return (
     <p class="progress">
       {steps !== null && <progress max={steps} value={done} aria-label="Training steps done" />} {count(done)}
-      {steps !== null && ` of ${count(steps)}`} steps <span class={is_over ? "muted" : "is-live"}>{is_over ? "over" : "● not over"}</span>
+      {steps !== null && ` of ${count(steps)}`} steps <span class={is_over ? "muted" : "is-live"}>{is_over ? "over" : "● running"}</span>
     </p>
   );
 }
