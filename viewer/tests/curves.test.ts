@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Evaluation, Row, Run, RunSummary, Score } from "../src/data/types";
 import { comparedPanels, comparedTable, contendersOf } from "../src/lib/comparison";
-import { categoryPanel, curvesOf, episodesFile, finalEvaluation, trainingRows } from "../src/lib/curves";
+import { categoryPanel, curvesOf, episodesFile, finalEvaluation, soundRun, trainingRows } from "../src/lib/curves";
 import { sampleEpisodes } from "./sample";
 
 function score(success: number): Score {
@@ -83,6 +83,11 @@ it("counts success by category from training episodes alone", () => {
 it("names an evaluation's episodes", () => {
   expect(episodesFile({ ...evaluation(2, "final", 1), file: "step-000002-final.json" })).toBe("eval-step-000002-final");
   expect(episodesFile({ ...evaluation(2, "final", 1), file: "eval-step-000002-final" })).toBe("eval-step-000002-final");
+});
+
+it("leaves out evaluations of another form", () => {
+  const odd = [{ file: "x" }, { file: "y", step: 1, all: {} }] as unknown as Evaluation[];
+  expect(soundRun(run([], [...odd, evaluation(2, "final", 1)])).evals.map((own) => own.file)).toEqual(["step-000002-final"]);
 });
 
 it("prefers the final evaluation to a later one", () => {

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asPath, getJson } from "./api";
+import { soundRun } from "../lib/curves";
 import { onChange } from "./events";
 import { episodesOf, type Episodes } from "./episode-store";
 import type { Change, Run } from "./types";
@@ -10,18 +11,22 @@ export type Loaded<T> = { state: "loading" } | { state: "failed"; why: string } 
 
 const LOADING = { state: "loading" } as const;
 
+function asItIs<T>(value: T): T {
+  return value;
+}
+
 export function reason(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
 /** The answer to a GET; asked again where the path or `again` changes, and what was there stays until then. A null path asks nothing. */
-export function useJson<T>(path: string | null, again = 0): Loaded<T> {
+export function useJson<T>(path: string | null, again = 0, read: (value: T) => T = asItIs): Loaded<T> {
   const [held, setHeld] = useState<{ path: string | null; loaded: Loaded<T> }>({ path, loaded: LOADING });
   useEffect(() => {
     if (path === null) return;
     const cancel = new AbortController();
     getJson<T>(path, cancel.signal).then(
-      (value) => setHeld({ path, loaded: { state: "ready", value } }),
+      (value) => setHeld({ path, loaded: { state: "ready", value: read(value) } }),
       (error: unknown) => {
         if (!cancel.signal.aborted) setHeld({ path, loaded: { state: "failed", why: reason(error) } });
       },
@@ -56,7 +61,7 @@ export function useNews(run: string | null, isKnown: (change: Change) => boolean
 export function useRun(id: string): Loaded<Run> {
   const rows = useRef(-1);
   const news = useNews(id, (change) => change.steps === rows.current && !change.rewound);
-  const loaded = useJson<Run>(asPath("runs", id, "run"), news);
+  const loaded = useJson<Run>(asPath("runs", id, "run"), news, soundRun);
   if (loaded.state === "ready") rows.current = loaded.value.rows.length;
   return loaded;
 }
@@ -73,13 +78,13 @@ export function useEpisodes(run: string): Episodes {
 }
 
 /** Runs in parallel, in the order of their ids. */
-export function useAll<T>(paths: string[]): Loaded<T[]> {
+export function useAll<T>(paths: string[], read: (value: T) => T = asItIs): Loaded<T[]> {
   const key = paths.join("\n");
   const [held, setHeld] = useState<{ key: string; loaded: Loaded<T[]> }>({ key, loaded: LOADING });
   useEffect(() => {
     const cancel = new AbortController();
     Promise.all(key === "" ? [] : key.split("\n").map((path) => getJson<T>(path, cancel.signal))).then(
-      (value) => setHeld({ key, loaded: { state: "ready", value } }),
+      (values) => setHeld({ key, loaded: { state: "ready", value: values.map(read) } }),
       (error: unknown) => {
         if (!cancel.signal.aborted) setHeld({ key, loaded: { state: "failed", why: reason(error) } });
       },

@@ -14,8 +14,8 @@ export interface RunSummary {
   folder: string;
   algo: string;
   envs: string[];
-  seed: number;
-  steps: number;
+  seed: number | null;
+  steps: number | null;
   done: number;
   is_over: boolean;
   /** Runs whose configs differ in nothing but the seed have the same group. */

@@ -253,6 +253,16 @@ function categoryPoint(evaluation: Evaluation, category: string, colour: number)
   });
 }
 
+/** Without evaluations that have another form than ours: other programs may write files there too. */
+export function soundRun(run: Run): Run {
+  return { ...run, evals: run.evals.filter(isSound) };
+}
+
+function isSound(evaluation: Partial<Evaluation>): boolean {
+  const { step, all, envs } = evaluation;
+  return typeof step === "number" && typeof all?.success === "number" && Array.isArray(all.success_interval) && typeof envs === "object";
+}
+
 /** The last evaluation, preferably the final one. */
 export function finalEvaluation(run: Run): Evaluation | undefined {
   return run.evals.find((evaluation) => evaluation.phase === "final") ?? [...run.evals].sort((a, b) => a.step - b.step).at(-1);

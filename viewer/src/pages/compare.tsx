@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 import { asPath } from "../data/api";
 import { useAll } from "../data/hooks";
 import type { Run, RunSummary } from "../data/types";
+import { soundRun } from "../lib/curves";
 import { type Contender, comparedPanels, comparedTable, contendersOf } from "../lib/comparison";
 import { share } from "../lib/format";
 import { linkTo } from "../lib/route";
@@ -63,7 +64,7 @@ function Chooser({ runs, wanted, toggle, joinsSeeds, setJoins }: ChooserProps) {
       {runs.map((run) => (
         <label key={run.id} class="check">
           <input type="checkbox" checked={wanted.includes(run.id)} onChange={() => toggle(run.id)} /> {run.name}{" "}
-          <span class="muted">seed {run.seed}</span>
+          {run.seed !== null && <span class="muted">seed {run.seed}</span>}
         </label>
       ))}
       <label class="check is-apart">
@@ -82,7 +83,10 @@ interface ChosenProps {
 }
 
 function Chosen({ summaries, joinsSeeds, query, change }: ChosenProps) {
-  const loaded = useAll<Run>(summaries.map(({ id }) => asPath("runs", id, "run")));
+  const loaded = useAll<Run>(
+    summaries.map(({ id }) => asPath("runs", id, "run")),
+    soundRun,
+  );
   return (
     <WhenReady loaded={loaded} what="the runs">
       {(runs) => <Compared summaries={summaries} runs={runs} joinsSeeds={joinsSeeds} query={query} change={change} />}

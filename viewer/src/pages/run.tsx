@@ -13,6 +13,7 @@ import { Chart } from "../parts/chart";
 import { FinalTable } from "../parts/final-table";
 import { useHoveredStep } from "../parts/hovered-step";
 import { go } from "../parts/place";
+import { RunChips } from "../parts/run-chips";
 import { Safely } from "../parts/safely";
 import { SmoothingSlider, useSmoothing } from "../parts/smoothing";
 import { Empty, WhenReady } from "../parts/states";
@@ -25,15 +26,7 @@ export function RunPage({ id }: { id: string }) {
     <>
       <div class="title">
         <h1>{summary.name}</h1>
-        <p class="chips">
-          <span class="chip">{summary.algo}</span>
-          {summary.envs.map((env) => (
-            <span class="chip" key={env}>
-              {env}
-            </span>
-          ))}
-          <span class="chip">seed {summary.seed}</span>
-        </p>
+        <RunChips summary={summary} />
         <Progress summary={summary} />
         <a class="button" href={linkTo({ page: "episodes", run: id })}>
           Episodes

@@ -6,6 +6,7 @@ import { finalEvaluation, trainingRows, valuesAt } from "../lib/curves";
 import { count, interval, share } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { smoothed } from "../lib/statistics";
+import { RunChips } from "../parts/run-chips";
 import { Empty } from "../parts/states";
 
 /** As many as can be told apart on one screen. */
@@ -45,15 +46,7 @@ function RunCard({ summary }: { summary: RunSummary }) {
         <a href={linkTo({ page: "run", run: summary.id })}>{summary.name}</a>
       </h2>
       <p class="muted small">{summary.folder}</p>
-      <p class="chips">
-        <span class="chip">{summary.algo}</span>
-        {summary.envs.map((env) => (
-          <span class="chip" key={env}>
-            {env}
-          </span>
-        ))}
-        <span class="chip">seed {summary.seed}</span>
-      </p>
+      <RunChips summary={summary} />
       {run && <Spark run={run} />}
       <p>
         {final ? (
@@ -75,8 +68,8 @@ function RunCard({ summary }: { summary: RunSummary }) {
 export function Progress({ summary: { done, steps, is_over } }: { summary: RunSummary }) {
   return (
     <p class="progress">
-      <progress max={steps} value={done} aria-label="Training steps done" /> {count(done)} of {count(steps)} steps{" "}
-      <span class={is_over ? "muted" : "is-live"}>{is_over ? "over" : "● running"}</span>
+      {steps !== null && <progress max={steps} value={done} aria-label="Training steps done" />} {count(done)}
+      {steps !== null && ` of ${count(steps)}`} steps <span class={is_over ? "muted" : "is-live"}>{is_over ? "over" : "● running"}</span>
     </p>
   );
 }

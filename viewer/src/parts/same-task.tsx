@@ -164,9 +164,7 @@ function Columns({
         const place = places[index];
         if (place === undefined || "damaged" in episode) return [];
         const link = linkTo({ page: "episode", run: place.run.id, file: place.file, line: place.line });
-        return [
-          { label: `${place.summary.name}, seed ${place.summary.seed}`, link, trajectory: episode.trajectory, advantage: place.advantage },
-        ];
+        return [{ label: named(place.summary), link, trajectory: episode.trajectory, advantage: place.advantage }];
       }),
     [value],
   );
@@ -175,4 +173,8 @@ function Columns({
       {() => <SideBySide episodes={shown} />}
     </WhenReady>
   );
+}
+
+function named({ name, seed }: RunSummary): string {
+  return seed === null ? name : `${name}, seed ${seed}`;
 }
