@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/browser" in str(item.path):
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(300))  # the first one trains the runs that all look at
 
 
 @pytest.fixture(scope="session")

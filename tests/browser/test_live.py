@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import pytest
 import tomli_w
 from playwright.sync_api import expect
 
@@ -18,7 +17,6 @@ def numbers(text):
     return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
 
 
-@pytest.mark.timeout(240)
 def test_a_run_grows_before_ones_eyes(visit, tmp_path):
     settings = {
         "warm_start": {"episodes": 5, "updates": 1, "check_every": 1, "check_tasks": 2, "batch": 2},
