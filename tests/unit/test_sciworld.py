@@ -223,9 +223,9 @@ def test_the_game_answers_as_the_server_around_it_does(env):
         simulator.load(kind, int(variation), "")
     server = theirs._server
     for action in (
+        "look around",  # first: until the game was played, the server tells the points of the game before
         "help",
         "objects",
-        "look around",
         "nonsense",
         "",
         "wait",
