@@ -19,11 +19,13 @@ def numbers(text):
 
 def test_a_run_grows_before_ones_eyes(visit, tmp_path):
     settings = {
+        "env": {"name": "tests.helpers:SlowCount"},  # some twenty seconds in all, however fast the machine is
         "warm_start": {"episodes": 5, "updates": 1, "check_every": 1, "check_tasks": 2, "batch": 2},
-        "steps": 40,
-        "save": {"every": 40},
+        "steps": 60,
+        "save": {"every": 60},
+        "rollout": {"tasks": 2, "group": 2},
     }
-    (tmp_path / "live.toml").write_text(tomli_w.dumps(TINY | settings | {"rollout": {"tasks": 2, "group": 2}}))
+    (tmp_path / "live.toml").write_text(tomli_w.dumps(TINY | settings))
     parent = tmp_path / "runs"
     parent.mkdir()
     with viewing(parent) as server:
@@ -36,9 +38,9 @@ def test_a_run_grows_before_ones_eyes(visit, tmp_path):
                 assert training.wait(120) == 0, (tmp_path / "out.txt").read_text()
             finally:
                 training.kill()
-        expect(page.locator(".progress").first).to_contain_text("40 of 40 steps over")
+        expect(page.locator(".progress").first).to_contain_text("60 of 60 steps over")
         page.get_by_role("link", name="Episodes").first.click()
-        expect(page.get_by_label("Played in").get_by_role("option", name="eval-step-000040-final")).to_be_attached()
+        expect(page.get_by_label("Played in").get_by_role("option", name="eval-step-000060-final")).to_be_attached()
 
 
 def _watch(page):
