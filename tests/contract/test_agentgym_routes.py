@@ -25,7 +25,7 @@ from tests.served import command, running
 def ask(url, path, body=None, *, method="POST", raw=None):
     """Status and decoded answer."""
     where = urlsplit(url)
-    connection = HTTPConnection(where.hostname, where.port, timeout=10)
+    connection = HTTPConnection(where.hostname, where.port, timeout=60)  # a worker process takes its time to start on a busy machine
     said = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
     connection.request(method, where.path + path, said, {"Content-Type": "application/json"})
     response = connection.getresponse()
