@@ -18,7 +18,7 @@ LAYERS = {
     "rollout": 3, "learn": 3, "conversations": 3,
     "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5,
-    "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
+    "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6, "cli_search": 6,
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8,
     "train": 8, "doctor": 8,
@@ -74,7 +74,7 @@ LIGHT = [
     ),
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
-    *("palestra.envs.agentgym", "palestra.serve.agentgym"),
+    *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.envs.search.env"),
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 
