@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
@@ -19,6 +20,7 @@ from palestra.registry import nearest
 from palestra.types import Example, Step, Task
 
 Reward = Literal["em", "f1"]
+Style = Literal["text", "compact"]
 
 LONGEST_QUERY = 1000
 LONGEST_ANSWER = 1000
@@ -96,20 +98,25 @@ class Search(Environment):
         reward: Reward = "em",
         reading: bool = False,
         max_turns: int = 10,
+        style: Style = "text",
     ) -> None:
         """`seed` of the generated world, and only questions of these `kinds` and `hops`; all where None.
 
         Instead of the generated world: `corpus`, a folder made by `palestra search index` or a JSONL file, and files of questions for
         `train`, `dev` and `test`. `retriever`: "bm25", "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus.
         `model`: a directory for the dense one. `top_k` results of up to `snippet_chars` each. `reward`: "em" or "f1".
-        `reading`: results can be opened, turned over and searched.
+        `reading`: results can be opened, turned over and searched. `style`: "compact" leaves out instructions and example, for a small
+        model made on the spot, which learns what to do by imitation.
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
         for option, value in (("top_k", top_k), ("snippet_chars", snippet_chars), ("max_turns", max_turns)):
             if value < 1:
                 raise ValueError(f"{option} must be at least 1, not {value}")
-        self.instructions = INSTRUCTIONS.format(reading=READING if reading else "")
+        if style not in get_args(Style):
+            raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
+        self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
+        self.example = EXAMPLE if style == "text" else ()
         self.max_turns = max_turns
         self._seed = seed
         self._kinds = None if kinds is None else tuple(kinds)
@@ -323,6 +330,9 @@ def _check_options(corpus: str, files: dict[str, tuple[str, ...]], retriever: st
         raise ValueError(f"retriever = {retriever!r}: {nearest(retriever, RETRIEVERS)}, or a URL such as http://127.0.0.1:8000/retrieve")
     if model and retriever not in ("dense", "hybrid"):
         raise ValueError(f"model = {model!r}: has no effect with retriever = {retriever!r}; expected dense or hybrid")
+    for needed, extra, retrievers in (("tantivy", "search", RETRIEVERS), ("faiss", "search-dense", RETRIEVERS[1:])):
+        if retriever in retrievers and find_spec(needed) is None:
+            raise ValueError(f"retriever = {retriever!r}: needs {needed}; pip install 'palestra[{extra}]'")
     asks = any(files.values())
     if asks and not corpus and not is_url(retriever):
         raise ValueError("train, dev, test: questions of your own need a corpus, or a retriever's URL")

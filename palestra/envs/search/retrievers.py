@@ -144,6 +144,7 @@ def bm25(folder: Path) -> Bm25:
 
 
 RETRIEVERS = ("bm25", "dense", "hybrid")
+"""Those over an index of ours."""
 
 
 def open_retriever(kind: str, folder: Path, *, model: str = "") -> Retriever:
