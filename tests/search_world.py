@@ -4,7 +4,7 @@ import pytest
 
 from palestra.envs.search import env as search_env
 from palestra.envs.search.data import Article, Lookup, Question, World
-from palestra.envs.search.index import cached_index
+from palestra.envs.search.cache import cached_index
 from palestra.envs.search.retrievers import open_retriever
 
 FACTS = {
@@ -52,7 +52,7 @@ QUESTIONS = [
 ]
 
 
-def tiny_world(split, seed=0):
+def tiny_world(split, seed=0, questions=None):
     """The same articles in every split, under ids of the split's own."""
     questions = [Question(f"{split}-{q.id}", q.text, q.answers, q.kind, q.hops, q.chain) for q in QUESTIONS]
     return World(ARTICLES, questions)

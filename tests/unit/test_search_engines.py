@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from palestra.envs.search import index
+from palestra.envs.search import cache, index
 from palestra.envs.search.data import Article
 from palestra.envs.search.retrievers import Bm25, Hit, Hybrid, Remote, RetrieverFault, open_retriever, split_contents
 from tests.search_world import ARTICLES
@@ -88,7 +88,7 @@ def test_an_empty_corpus_is_no_corpus(tmp_path):
 
 
 def build_cached(_):
-    return str(index.cached_index(ARTICLES))
+    return str(cache.cached_index(ARTICLES))
 
 
 def test_processes_share_one_index(tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_processes_share_one_index(tmp_path, monkeypatch):
         (folder,) = set(pool.map(build_cached, range(6)))
     assert len(list((tmp_path / "palestra" / "search").iterdir())) == 1
     assert Bm25(index.Path(folder)).count == len(ARTICLES)
-    assert index.digest_of(ARTICLES) != index.digest_of(ARTICLES[1:])
+    assert cache.digest_of(ARTICLES) != cache.digest_of(ARTICLES[1:])
 
 
 class Fixed:

@@ -12,8 +12,9 @@ from palestra.envs import is_url
 from palestra.envs.base import Environment
 from palestra.envs.search.adapters import read_corpus, read_questions
 from palestra.envs.search.answers import exact_match, f1
+from palestra.envs.search.cache import cached_index, cached_index_of_file, cached_world
 from palestra.envs.search.data import Lookup, Question, World
-from palestra.envs.search.index import cached_index, cached_index_of_file, require_index
+from palestra.envs.search.index import require_index
 from palestra.envs.search.retrievers import RETRIEVERS, Hit, Remote, Retriever, open_retriever
 from palestra.envs.search.text import escaped, information, pages, read_command, snippet
 from palestra.registry import nearest
@@ -85,6 +86,7 @@ class Search(Environment):
         self,
         *,
         seed: int = 0,
+        questions: int | None = None,
         kinds: Sequence[str] | None = None,
         hops: Sequence[int] | None = None,
         corpus: str = "",
@@ -94,13 +96,13 @@ class Search(Environment):
         retriever: str = "bm25",
         model: str = "",
         top_k: int = 5,
-        snippet_chars: int = 600,
+        snippet_chars: int = 1200,
         reward: Reward = "em",
         reading: bool = False,
         max_turns: int = 10,
         style: Style = "text",
     ) -> None:
-        """`seed` of the generated world, and only questions of these `kinds` and `hops`; all where None.
+        """`seed` of the generated world and how many `questions` each split gets; only those of these `kinds` and `hops`, all where None.
 
         Instead of the generated world: `corpus`, a folder made by `palestra search index` or a JSONL file, and files of questions for
         `train`, `dev` and `test`. `retriever`: "bm25", "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus.
@@ -110,15 +112,16 @@ class Search(Environment):
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
-        for option, value in (("top_k", top_k), ("snippet_chars", snippet_chars), ("max_turns", max_turns)):
-            if value < 1:
+        numbers = (("top_k", top_k), ("snippet_chars", snippet_chars), ("max_turns", max_turns), ("questions", questions))
+        for option, value in numbers:
+            if value is not None and value < 1:
                 raise ValueError(f"{option} must be at least 1, not {value}")
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
         self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
         self.example = EXAMPLE if style == "text" else ()
         self.max_turns = max_turns
-        self._seed = seed
+        self._seed, self._number = seed, questions
         self._kinds = None if kinds is None else tuple(kinds)
         self._hops = None if hops is None else tuple(hops)
         self._corpus, self._files = corpus, files
@@ -175,7 +178,8 @@ class Search(Environment):
         return f"answer[{question.answers[0]}]"
 
     def _has_seen(self, lookup: Lookup) -> bool:
-        return lookup.article in self._seen and lookup.finding.lower() in self._seen[lookup.article].lower()
+        shown = self._seen.get(lookup.article, "").lower()
+        return lookup.article in self._seen and all(part in shown for part in lookup.finding.lower().split("; "))
 
     def _playing(self) -> Question:
         if self._question is None:
@@ -262,12 +266,12 @@ class Search(Environment):
             raise ValueError(f"search has no split {split!r}; there are: {', '.join(self.splits)}")
         if any(self._files.values()):
             return _asked_in(self._files[split], self._kinds, self._hops)
-        return _asked_about(split, self._seed, self._kinds, self._hops)
+        return _asked_about(split, self._seed, self._number, self._kinds, self._hops)
 
     def _open_retriever(self, split: str) -> Retriever:
         if is_url(self._retriever_name):
             return Remote(self._retriever_name)
-        folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed)
+        folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number)
         return open_retriever(self._retriever_name, folder, model=self._model)
 
 
@@ -294,20 +298,20 @@ def _asked_in(files: tuple[str, ...], kinds: tuple[str, ...] | None, hops: tuple
 
 
 @cache
-def _asked_about(split: str, seed: int, kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None) -> dict[str, Question]:
-    return _chosen(_world(split, seed).questions, kinds, hops)
+def _asked_about(
+    split: str, seed: int, questions: int | None, kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
+) -> dict[str, Question]:
+    return _chosen(_world(split, seed, questions).questions, kinds, hops)
 
 
 @cache
-def _world(split: str, seed: int) -> World:
-    from palestra.envs.search.world import world
-
-    return world(split, seed=seed)
+def _world(split: str, seed: int, questions: int | None) -> World:
+    return cached_world(split, seed, questions)
 
 
 @cache
-def _world_index(split: str, seed: int) -> Path:
-    return cached_index(_world(split, seed).articles)
+def _world_index(split: str, seed: int, questions: int | None) -> Path:
+    return cached_index(_world(split, seed, questions).articles)
 
 
 @cache

@@ -6,7 +6,6 @@ once all articles are in, `index.json`.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
@@ -23,14 +22,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Of the folder; part of every cached index's name."""
+"""Of the folder."""
 ANALYZER = "english"
 COMMIT_EVERY = 200_000
 """Articles: what an interruption can cost."""
 HEAP_BYTES = 256_000_000
 LONGEST_WORD = 40
-MOST_FOR_ONE_THREAD = 50_000
-"""A small corpus is indexed by one thread, so that equal scores come in the same order on every machine."""
 
 Articles = Callable[[], Iterable[Article]]
 """Reads them from the first on, as often as it is called."""
@@ -145,38 +142,6 @@ def require_index(folder: Path) -> None:
         raise IndexFault(f"{folder}: there is {what}; make one with: palestra search index CORPUS --out {folder}")
     if done["format"] != FORMAT:
         raise IndexFault(f"{folder}: the index has format {done['format']}, expected {FORMAT}; build it anew")
-
-
-def cached_index(articles: list[Article]) -> Path:
-    """The folder in the user's cache with the index of these articles, built by whoever comes first."""
-    digest = digest_of(articles)
-    folder = cache_folder() / digest
-    if not (folder / "index.json").exists():
-        threads = 1 if len(articles) <= MOST_FOR_ONE_THREAD else 0
-        build(lambda: articles, folder, source={"digest": digest}, threads=threads)
-    return folder
-
-
-def cached_index_of_file(file: Path, articles: Articles) -> Path:
-    """Likewise of a corpus, which is told by where it is, how long, and how old: reading all of a large one would take minutes."""
-    stat = file.stat()
-    source = {"path": str(file.resolve()), "bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
-    folder = cache_folder() / hashlib.sha256(json.dumps([FORMAT, source]).encode()).hexdigest()[:16]
-    if not (folder / "index.json").exists():
-        build(articles, folder, source=source)
-    return folder
-
-
-def digest_of(articles: Iterable[Article]) -> str:
-    digest = hashlib.sha256(str(FORMAT).encode())
-    for article in articles:
-        digest.update("\x00".join((*article, "\x01")).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:16]
-
-
-def cache_folder() -> Path:
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return user / "palestra" / "search"
 
 
 def _read(file: Path) -> dict[str, Any] | None:
