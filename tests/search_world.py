@@ -3,8 +3,8 @@
 import pytest
 
 from palestra.envs.search import env as search_env
-from palestra.envs.search.data import Article, Lookup, Question, World
 from palestra.envs.search.cache import cached_index
+from palestra.envs.search.data import Article, Lookup, Question, World
 from palestra.envs.search.retrievers import open_retriever
 
 FACTS = {

@@ -102,7 +102,7 @@ class Search(Environment):
         max_turns: int = 10,
         style: Style = "text",
     ) -> None:
-        """`seed` of the generated world and how many `questions` each split gets; only those of these `kinds` and `hops`, all where None.
+        """`seed` of the generated world, and how many `questions` its train split has; only those of these `kinds` and `hops`, all where None.
 
         Instead of the generated world: `corpus`, a folder made by `palestra search index` or a JSONL file, and files of questions for
         `train`, `dev` and `test`. `retriever`: "bm25", "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus.
@@ -266,12 +266,15 @@ class Search(Environment):
             raise ValueError(f"search has no split {split!r}; there are: {', '.join(self.splits)}")
         if any(self._files.values()):
             return _asked_in(self._files[split], self._kinds, self._hops)
-        return _asked_about(split, self._seed, self._number, self._kinds, self._hops)
+        return _asked_about(split, self._seed, self._number_in(split), self._kinds, self._hops)
+
+    def _number_in(self, split: str) -> int | None:
+        return self._number if split == "train" else None
 
     def _open_retriever(self, split: str) -> Retriever:
         if is_url(self._retriever_name):
             return Remote(self._retriever_name)
-        folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number)
+        folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number_in(split))
         return open_retriever(self._retriever_name, folder, model=self._model)
 
 
