@@ -102,7 +102,7 @@ class Search(Environment):
         max_turns: int = 10,
         style: Style = "text",
     ) -> None:
-        """`seed` of the generated world, and how many `questions` its train split has; only those of these `kinds` and `hops`, all where None.
+        """`seed` of the generated world, how many `questions` its train split has; only those of these `kinds` and `hops`, all where None.
 
         Instead of the generated world: `corpus`, a folder made by `palestra search index` or a JSONL file, and files of questions for
         `train`, `dev` and `test`. `retriever`: "bm25", "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus.
