@@ -221,6 +221,7 @@ def test_the_expert_answers_only_what_it_was_shown(tiny):
 def test_categories_and_choices(tiny):
     assert [task.category for task in Search().tasks("train")] == ["bridge 1", "bridge 2", "bridge 3", "fact 1", "fact 1"]
     assert [task.category for task in Search(kinds=["bridge"], hops=[2, 3]).tasks("train")] == ["bridge 2", "bridge 3"]
+    assert [task.category for task in Search(kinds="bridge", hops=2).tasks("train")] == ["bridge 2"]
     with pytest.raises(ValueError, match="there is no such question; there are: bridge 1, bridge 2"):
         Search(hops=[9]).tasks("train")
     with pytest.raises(ValueError, match="no split 'valid'"):

@@ -87,8 +87,8 @@ class Search(Environment):
         *,
         seed: int = 0,
         questions: int | None = None,
-        kinds: Sequence[str] | None = None,
-        hops: Sequence[int] | None = None,
+        kinds: str | Sequence[str] | None = None,
+        hops: int | Sequence[int] | None = None,
         corpus: str = "",
         train: str | Sequence[str] = (),
         dev: str | Sequence[str] = (),
@@ -122,8 +122,8 @@ class Search(Environment):
         self.example = EXAMPLE if style == "text" else ()
         self.max_turns = max_turns
         self._seed, self._number = seed, questions
-        self._kinds = None if kinds is None else tuple(kinds)
-        self._hops = None if hops is None else tuple(hops)
+        self._kinds = None if kinds is None else _listed(kinds)
+        self._hops = (hops,) if isinstance(hops, int) else None if hops is None else tuple(hops)
         self._corpus, self._files = corpus, files
         self._retriever_name, self._model = retriever, model
         self._top_k, self._snippet_chars, self._reward, self._reading = top_k, snippet_chars, reward, reading
@@ -326,8 +326,8 @@ def _corpus_index(corpus: str) -> Path:
     return cached_index_of_file(path, lambda: read_corpus(path))
 
 
-def _listed(files: str | Sequence[str]) -> tuple[str, ...]:
-    return (files,) if isinstance(files, str) and files else tuple(files)
+def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) and names else tuple(names)
 
 
 def _check_options(corpus: str, files: dict[str, tuple[str, ...]], retriever: str, model: str, reward: str) -> None:
