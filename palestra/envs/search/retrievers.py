@@ -47,6 +47,7 @@ class Bm25:
 
     def __init__(self, folder: Path) -> None:
         self._index = open_tantivy(folder / "bm25")
+        self._index.config_reader("manual")  # it does not change any more: no need for a thread that watches it
         self._searcher = self._index.searcher()
         self._analyzer = analyzer()
 
