@@ -18,8 +18,8 @@ from palestra.envs.search.world_names import CULTURES
 
 OUT = Path(__file__).parents[1] / "palestra" / "envs" / "search" / "world_real.json"
 PER_COUNTRY = 2
-NOT_COUNTRIES = set("AI AN AS AW AX BL BM BQ CC CK CW CX CY EH FK FO GF GG GI GL GP GU HK IL IM IO JE KY MF MO MP MQ MS NC NF NU PF PM PN PR PS".split())
-NOT_COUNTRIES |= set("RE SH SJ SX TC TF TK TW UM VA VG VI WF XK YT CS AQ BV GS HM".split())
+NOT_COUNTRIES = """AI AN AQ AS AW AX BL BM BQ BV CC CK CS CW CX CY EH FK FO GF GG GI GL GP GS GU HK HM IL IM IO JE KY MF MO MP MQ MS
+NC NF NU PF PM PN PR PS RE SH SJ SX TC TF TK TW UM VA VG VI WF XK YT"""
 CONTINENTS = {"AF": "Africa", "AS": "Asia", "EU": "Europe", "NA": "North America", "OC": "Oceania", "SA": "South America"}
 
 
@@ -53,9 +53,13 @@ def read_cities(geonames, countries):
         number_in[code] = number_in.get(code, 0) + 1
         names.add(name)
         airport = served[0]
-        cities.append({"name": name, "country": code, "population": city["population"], "latitude": city["latitude"], "airport": airport["iata"]})
+        cities.append(
+            {"name": name, "country": code, "population": city["population"], "latitude": city["latitude"], "airport": airport["iata"]}
+        )
         title = airport["name"] if "Airport" in airport["name"] else airport["name"] + " Airport"
-        airports.append({"name": title, "iata": airport["iata"], "icao": airport["icao"], "elevation": round(airport["elevation"]), "city": name})
+        airports.append(
+            {"name": title, "iata": airport["iata"], "icao": airport["icao"], "elevation": round(airport["elevation"]), "city": name}
+        )
     return cities, airports
 
 
@@ -65,8 +69,7 @@ def read_elements():
         if element.atomic_number <= 94 and element.melting_point and element.discovery_year:
             rows.append({
                 "name": element.name, "symbol": element.symbol, "number": element.atomic_number, "weight": round(element.atomic_weight, 2),
-                "melting": round(element.melting_point - 273.15), "discovered": element.discovery_year, "discoverers": element.discoverers,
-                "location": element.discovery_location,
+                "melting": round(element.melting_point - 273.15), "discovered": element.discovery_year,
             })  # fmt: skip
     return rows
 

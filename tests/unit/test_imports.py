@@ -75,6 +75,7 @@ LIGHT = [
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
     *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.envs.search.env"),
+    "palestra.envs.search.world",
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 

@@ -51,5 +51,3 @@ def gives_away(question: str, answers: tuple[str, ...]) -> bool:
 
 def _plain(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.lower()))
-
-

@@ -16,11 +16,12 @@ from palestra.envs.search.world_openings import FILLERS, OPENINGS
 from palestra.envs.search.world_prose import SENTENCES
 from palestra.seeds import derive_seed
 
-WORDS = (66, 200)
+WORDS = (64, 200)
 """An article is filled up to the first number with sentences that state no facts; beyond the second none are added."""
 
 YEAR_FACTS = frozenset(
-    "independent founded charted opened published released painted acquired premiered proved began first_held established discovered".split()
+    """independent founded charted opened published released painted acquired premiered proved began first_held established
+    discovered""".split()
 )
 WITH_THE = frozenset("river university orchestra museum theorem expedition treaty festival battle award".split())
 NOUNS = {"land": "country", "publisher": "house", "company": "firm", "composition": "work", "theorem": "result"}
@@ -75,6 +76,7 @@ class Writer:
         self.stated: dict[str, str] = {}
         """By fact: its wording in the text."""
         self.pronouns_in_row = 0
+        self.is_named_here = True
 
     def write(self) -> Article:
         openings, sentences, fillers = templates(self.entity.kind)
@@ -84,10 +86,10 @@ class Writer:
         chosen, told = [], set(opening.states)
         while missing := required - told:
             fitting = [t for t in sentences if t.states and t.states <= missing and self.has(t)]
-            chosen.append(self.rng.choice(fitting))
+            chosen.extend(self.rng.choices(fitting, [5 ** len(t.states) for t in fitting]))
             told |= chosen[-1].states
         chosen.sort(key=self.place_in_text)
-        text = self.fill_up([opening, *chosen], [t for t in fillers if self.has(t)])
+        text = self.fill_up([opening, *chosen], [t for t in fillers if self.has(t) and (not t.words or self.rng.random() < 0.25)])
         self.stated = {fact: wording if wording in text else wording[0].upper() + wording[1:] for fact, wording in self.stated.items()}
         return Article(self.entity.id, self.entity.name, text)
 
@@ -105,16 +107,19 @@ class Writer:
         """Facts become sentences in their order; sentences without facts are put between them."""
         sentences = [self.sentence(template) for template in chosen]
         spare = [self.sentence(filler) for filler in self.rng.sample(fillers, len(fillers))]
-        most = self.rng.randint(1, 3)
-        while spare and ((length := sum(len(sentence.split()) for sentence in sentences)) < WORDS[0] or (most > 0 and length < WORDS[1])):
+        most, least = self.rng.randint(1, 3), WORDS[0] + self.rng.randint(0, 30)
+        while spare and ((length := sum(len(sentence.split()) for sentence in sentences)) < least or (most > 0 and length < WORDS[1])):
             last = len(sentences) - (self.entity.kind == "person" and len(sentences) > 2)
             sentences.insert(self.rng.randint(1, last), spare.pop())
             most -= 1
         return " ".join(sentences)
 
     def sentence(self, template: Template) -> str:
+        self.is_named_here = False
         text = re.sub(r"\[([^\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), template.text)
-        text = re.sub(r"\{([\w.]+)\}", lambda found: self.grammar(found[1]) if found[1] in GRAMMAR else self.wording(self.entity, found[1]), text)
+        text = re.sub(
+            r"\{([\w.]+)\}", lambda found: self.grammar(found[1]) if found[1] in GRAMMAR else self.wording(self.entity, found[1]), text
+        )
         text = with_articles(text)
         return text[0].upper() + text[1:]
 
@@ -123,14 +128,20 @@ class Writer:
         if word == "name":
             return entity.name
         if word in ("S", "s"):
-            if self.pronouns_in_row < 2 and self.rng.random() < 0.7:
-                self.pronouns_in_row += 1
-                return {"person": "she" if entity.is_woman else "he"}.get(entity.kind, "it")
-            self.pronouns_in_row = 0
-            return entity.name.split()[-1] if entity.kind == "person" else "the " + NOUNS.get(entity.kind, entity.kind)
+            return self.subject()
         forms = {"her": ("its", "his", "her"), "him": ("it", "him", "her"), "man": ("", "man", "woman"), "wife": ("", "wife", "husband")}
         form = forms[word.lower()][1 + entity.is_woman if entity.kind == "person" else 0]
         return form.capitalize() if word[0].isupper() else form
+
+    def subject(self) -> str:
+        """A pronoun, or now and then a name: never twice in a row, and once in a sentence at most."""
+        is_pronoun = self.is_named_here or self.pronouns_in_row == 0 or (self.pronouns_in_row < 4 and self.rng.random() < 0.6)
+        self.is_named_here = True
+        if is_pronoun:
+            self.pronouns_in_row += 1
+            return {"person": "she" if self.entity.is_woman else "he"}.get(self.entity.kind, "it")
+        self.pronouns_in_row = 0
+        return self.entity.name.split()[-1] if self.entity.kind == "person" else "the " + NOUNS.get(self.entity.kind, self.entity.kind)
 
     def has(self, template: Template) -> bool:
         return all(self.members(word) if word not in self.entity.facts else True for word in template.words)

@@ -6,12 +6,9 @@ import json
 import re
 import unicodedata
 from dataclasses import dataclass, field
-from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
-
-Value = "Entity | int | float | str | date"
 
 LISTS = {
     "natives": ("person", "birthplace"),
@@ -38,7 +35,14 @@ LISTS = {
 }
 """A list in an article: of which kind of entity, and by which of its facts it belongs here. `winners` and `awards` are kept by hand."""
 
-YEARS = {"novel": "published", "film": "released", "painting": "painted", "composition": "premiered", "theorem": "proved", "expedition": "began"}
+YEARS = {
+    "novel": "published",
+    "film": "released",
+    "painting": "painted",
+    "composition": "premiered",
+    "theorem": "proved",
+    "expedition": "began",
+}
 REAL = ("city", "country", "airport", "element")
 
 
@@ -121,7 +125,7 @@ def add_real(facts: Facts) -> None:
         airport = facts.add("airport", row["name"], iata=row["iata"], icao=row["icao"] or None, elevation=row["elevation"], city=city)
         city.facts["airport"] = airport
     for row in real["elements"]:
-        wanted = ("symbol", "number", "weight", "melting", "discovered", "discoverers")
+        wanted = ("symbol", "number", "weight", "melting", "discovered")
         facts.add("element", row["name"], **{key: row[key] for key in wanted})
 
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from palestra.envs.search.world_facts import Entity, Facts, add_real, taken_names
 from palestra.envs.search.world_names import CULTURES, Culture, Namer
@@ -19,26 +19,37 @@ OCCUPATIONS = {
     "industrialist": 160, "conductor": 80, "diplomat": 70, "general": 70, "historian": 100, "botanist": 100,
 }  # fmt: skip
 FIELDS = {
-    "novelist": ("prose fiction", "the art of the novel"), "painter": ("painting", "oil painting"), "composer": ("composition", "new music"),
+    "novelist": ("prose fiction", "the art of the novel"), "painter": ("painting", "oil painting"),
+    "composer": ("composition", "new music"), "conductor": ("the performance of music", "orchestral music"),
     "film director": ("film", "the art of film"), "mathematician": ("mathematics", "pure mathematics"),
     "architect": ("architecture", "public building"), "historian": ("the writing of history", "historical research"),
-    "botanist": ("botany", "the study of plants"), "explorer": ("exploration", "geography"), "conductor": ("the performance of music", "orchestral music"),
+    "botanist": ("botany", "the study of plants"), "explorer": ("exploration", "geography"),
 }  # fmt: skip
 WORKPLACES = {
     "mathematician": ("university",), "historian": ("university", "museum"), "botanist": ("university", "museum"), "painter": ("museum",),
-    "composer": ("orchestra",), "conductor": ("orchestra",), "industrialist": ("company",), "architect": ("company",), "novelist": ("university",),
+    "composer": ("orchestra",), "conductor": ("orchestra",), "industrialist": ("company",), "architect": ("company",),
+    "novelist": ("university",),
 }  # fmt: skip
 PRODUCTS = """pianos|telescopes|bicycles|clocks|lamps|printing presses|rope|stained glass|cutlery|sewing machines|paper|soap|surgical
-instruments|tin toys|barometers|church organs|tiles|locomotives|chocolate|carpets|fishing nets|porcelain|typewriters|umbrellas""".replace("\n", " ").split("|")
+instruments|tin toys|barometers|church organs|tiles|locomotives|chocolate|carpets|fishing nets|porcelain|typewriters|umbrellas""".replace(
+    "\n", " "
+).split("|")
 TOPICS = """braids|finite graphs|prime numbers|convex bodies|infinite series|knots|tilings of the plane|random walks|quadratic
 forms|partitions|permutations|continued fractions|minimal surfaces|magic squares|lattices|polynomials""".replace("\n", " ").split("|")
 DISPUTES = """fishing rights|a disputed border|river tolls|the use of forests|the salt trade|the exchange of prisoners|the keeping of
 lighthouses|postal routes|grazing land|the harbour dues|the mail coach|railway gauges""".replace("\n", " ").split("|")
-THEMES = "chamber music|puppet theatre|poetry|silent film|folk song|organ music|short films|street theatre|storytelling|brass bands".split("|")
-MINED = """Nickel Cobalt Manganese Chromium Vanadium Tungsten Molybdenum Titanium Niobium Tantalum Zirconium Barium Cadmium Bismuth Beryllium
-Lithium Platinum Palladium Rhodium Iridium Osmium Strontium Magnesium Aluminum Thorium Uranium Yttrium Zinc Selenium Tellurium Cerium""".split()
+THEMES = "chamber music|puppet theatre|poetry|silent film|folk song|organ music|short films|street theatre|storytelling|brass bands".split(
+    "|"
+)
+MINED = """Nickel Cobalt Manganese Chromium Vanadium Tungsten Molybdenum Titanium Niobium Tantalum Zirconium Barium Cadmium Bismuth
+Beryllium Lithium Platinum Palladium Rhodium Iridium Osmium Strontium Magnesium Aluminum Thorium Uranium Yttrium Zinc Selenium
+Tellurium Cerium""".split()
 MONTHS = "January February March April May June July August September October November December".split()
-KEYS = [f"{note} {mode}" for note in "C D E F G A B".split() + ["E flat", "B flat", "F sharp"] for mode in ("major", "minor")]
+KEYS = [f"{note} {mode}" for note in [*"CDEFGAB", "E flat", "B flat", "F sharp"] for mode in ("major", "minor")]
+
+
+def start_of(institution: Entity) -> int:
+    return int(institution.facts["opened" if institution.kind == "museum" else "founded"])
 
 
 class Maker:
@@ -50,11 +61,23 @@ class Maker:
         self.by_occupation: dict[str, list[Entity]] = {}
         self.lands: list[tuple[Entity, Culture]] = []
         self.towns: list[Entity] = []
+        self.debut: dict[str, int] = {}
+        """By person: the year of the first work, before which nobody is honoured."""
 
     def make(self) -> Facts:
         add_real(self.facts)
         self.cities = self.facts.of("city")
-        for step in (self.places, self.people, self.islands, self.institutions, self.lives, self.works, self.films, self.events, self.awards):
+        for step in (
+            self.places,
+            self.people,
+            self.islands,
+            self.institutions,
+            self.lives,
+            self.works,
+            self.films,
+            self.events,
+            self.awards,
+        ):
             step()
         self.facts.make_lists()
         return self.facts
@@ -88,7 +111,9 @@ class Maker:
         """Different years in somebody's working life, in order."""
         start = max(person.facts["born"].year + 22, first)
         end = max(min(person.facts["died"].year - 1, person.facts["born"].year + 78), start + number)
-        return sorted(self.rng.sample(range(start, end + 1), number))
+        years = sorted(self.rng.sample(range(start, end + 1), number))
+        self.debut[person.id] = years[0]
+        return years
 
     def day(self, year: int) -> date:
         return date(year, 1, 1) + timedelta(days=self.rng.randrange(365))
@@ -109,12 +134,19 @@ class Maker:
         rng, add = self.rng, self.facts.add
         minerals = [element for element in self.facts.of("element") if element.name in MINED]
         for culture in CULTURES:
-            land = add("land", self.namer.word(culture, "ia land mark eria"), independent=rng.randint(1795, 1925), population=rng.randint(900, 9000) * 1000)
+            land = add(
+                "land",
+                self.namer.word(culture, "ia land mark eria"),
+                independent=rng.randint(1795, 1925),
+                population=rng.randint(900, 9000) * 1000,
+            )
             land.facts["currency"] = self.namer.word(culture, "a o el").lower()
             self.lands.append((land, culture))
             rivers = []
             for _ in range(5):
-                mouth = rng.choice(("Lake {}", "the Gulf of {}", "the {} Sea", "the Bay of {}")).format(self.namer.word(culture, culture.place))
+                mouth = rng.choice(("Lake {}", "the Gulf of {}", "the {} Sea", "the Bay of {}")).format(
+                    self.namer.word(culture, culture.place)
+                )
                 name = self.namer.word(culture, "a e o el")
                 rivers.append(add("river", name, land=land, length=rng.randint(41, 890), mouth=mouth))
             for _ in range(30):
@@ -152,7 +184,7 @@ class Maker:
             sea = f"the {self.namer.word(culture, culture.place)} Sea"
             for _ in range(5):
                 year, surveyor = self.somebody("survey", "explorer", years=(1815, 1960))
-                facts = {"land": land, "area": self.rng.randint(3, 990), "peak": self.rng.randint(45, 2400), "sea": sea}
+                facts: dict[str, Any] = {"land": land, "area": self.rng.randint(3, 990), "peak": self.rng.randint(45, 2400), "sea": sea}
                 self.facts.add("island", self.namer.word(culture, culture.place), surveyor=surveyor, charted=year, **facts)
 
     def institutions(self) -> None:
@@ -167,7 +199,11 @@ class Maker:
         for kind in ["publisher"] * 65 + ["company"] * 85:
             year, founder = self.somebody("found", "industrialist", years=(1812, 1960))
             word = new()
-            names = (f"{word} Press", f"{word} Verlag", f"{word} House") if kind == "publisher" else (f"{word} & Sons", f"{word} Works", f"{word} Brothers")
+            names = (
+                (f"{word} Press", f"{word} Verlag", f"{word} House")
+                if kind == "publisher"
+                else (f"{word} & Sons", f"{word} Works", f"{word} Brothers")
+            )
             company = add(kind, rng.choice(names), founded=year, founder=founder, headquarters=self.town("seat", cap=2, real=0.4))
             company.facts["employees"] = rng.randint(6, 96) if kind == "publisher" else rng.randint(55, 4800)
             if kind == "company":
@@ -205,7 +241,7 @@ class Maker:
                 facts["spouse"] = mate = rng.choice(mates)
                 mate.facts["spouse"] = person
             places = [p for kind in WORKPLACES.get(facts["occupation"], ()) for p in workplaces[kind]]
-            begun = [p for p in places if p.facts.get("founded", p.facts.get("opened")) < born + 40]
+            begun = [p for p in places if start_of(p) < born + 40]
             if rng.random() < 0.6 and (employer := self.light(begun, "staff", cap=6)):
                 facts["employer"] = employer
 
@@ -258,11 +294,17 @@ class Maker:
 
     def events(self) -> None:
         rng, add, pair = self.rng, self.facts.add, self.namer.pair
-        sponsors, islands, lands = self.facts.of("company", "university", "museum"), self.facts.of("island"), [land for land, _ in self.lands]
+        sponsors, islands, lands = (
+            self.facts.of("company", "university", "museum"),
+            self.facts.of("island"),
+            [land for land, _ in self.lands],
+        )
         for leader in self.by_occupation["explorer"]:
             for year in self.years_of(leader, rng.randint(1, 4)):
-                begun = [s for s in sponsors if s.facts.get("founded", s.facts.get("opened")) <= year]
-                voyage = add("expedition", f"{self.fresh()} Expedition", leader=leader, began=year, ship=pair(), members=rng.randint(9, 128))
+                begun = [s for s in sponsors if start_of(s) <= year]
+                voyage = add(
+                    "expedition", f"{self.fresh()} Expedition", leader=leader, began=year, ship=pair(), members=rng.randint(9, 128)
+                )
                 for relation, choices, cap in (("sponsor", begun, 3), ("destination", islands, 5)):
                     if choice := self.light(choices, relation, cap=cap):
                         voyage.facts[relation] = choice
@@ -279,7 +321,7 @@ class Maker:
             year, victor = self.somebody("battle", "general", years=(1812, 1945))
             loser = rng.choice([general for general in self.adults(year, "general") if general is not victor] or [victor])
             if loser is not victor:
-                facts = {"fought": self.day(year), "near": self.town("battle", cap=1), "victor": victor, "loser": loser}
+                facts: dict[str, Any] = {"fought": self.day(year), "near": self.town("battle", cap=1), "victor": victor, "loser": loser}
                 add("battle", f"Battle of {self.fresh()}", losses=rng.randint(30, 890) * 10, **facts)
 
     def awards(self) -> None:
@@ -287,13 +329,19 @@ class Maker:
         for index in range(66):
             occupation = list(FIELDS)[index % len(FIELDS)]
             givers = self.facts.of("university", "museum", "orchestra", "company")
-            first = rng.randint(1850, 1935)
-            giver = self.light([g for g in givers if g.facts.get("founded", g.facts.get("opened")) <= first], "award", cap=2)
-            award = self.facts.add("award", f"{self.fresh()} {rng.choice(('Prize', 'Medal', 'Award'))}", field=rng.choice(FIELDS[occupation]))
-            award.facts |= {"established": first, "money": rng.randint(3, 96) * 500} | ({"giver": giver} if giver else {})
-            won: list[Entity] = []
-            for year in sorted(rng.sample(range(first, min(first + 70, 1995)), 14)):
-                candidates = [person for person in self.adults(year, occupation, least=28, most=88) if person not in won]
+            first = rng.randint(1920 if occupation == "film director" else 1850, 1935)
+            giver = self.light([g for g in givers if start_of(g) <= first], "award", cap=2)
+            facts: dict[str, Any] = {
+                "field": rng.choice(FIELDS[occupation]),
+                "established": first,
+                "money": rng.randint(3, 96) * 500,
+                "giver": giver,
+            }
+            won: dict[str, Any] = {}
+            for year in sorted(rng.sample(range(first, first + 60), 20)):
+                adults = self.adults(year, occupation, least=28, most=88)
+                candidates = [person for person in adults if person not in won.values() and self.debut.get(person.id, 0) <= year]
                 if len(won) < 3 + index % 9 and (winner := self.light(candidates, "award", cap=4)):
-                    award.facts[f"winner {year}"] = winner
-                    won.append(winner)
+                    won[f"winner {year}"] = winner
+            if len(won) > 2:
+                self.facts.add("award", f"{self.fresh()} {rng.choice(('Prize', 'Medal', 'Award'))}", **facts, **won)

@@ -44,7 +44,8 @@ CULTURES = (
     ),
     Culture(
         "b c ch d f g gr l m n p r s t v pr", "a e i o u", "l r n ss rr nt v z",
-        "ina ela ora ietta osa", "o ano ico eo andro", "avelli endra osetti iardo umeo ezzano orval ighera", "avento osca iglia ento arosa ezza ola",
+        "ina ela ora ietta osa", "o ano ico eo andro", "avelli endra osetti iardo umeo ezzano orval ighera",
+        "avento osca iglia ento arosa ezza ola",
     ),
     Culture(
         "b d dr g k kr l m n p r s sl t v z zd br", "a e i o u", "l r v n m sh zh t k",
@@ -68,26 +69,29 @@ CULTURES = (
     ),
     Culture(
         "b br d dr f g gr h k l m r schl st t v w zw", "a e i o u ee oo", "l r n m rt nk ff ld",
-        "a tje ine el burg", "en er hard man wig", "brecht winkel stroom dahler loos veld horst meyk", "dorp wede lingen hoven steyn recht mond",
+        "a tje ine el burg", "en er hard man wig", "brecht winkel stroom dahler loos veld horst meyk",
+        "dorp wede lingen hoven steyn recht mond",
     ),
 )  # fmt: skip
 
-ADJECTIVES = """amber ashen bitter blue borrowed brass broken buried burning copper crooked distant drowned dusty eleventh empty fading final first
-forgotten frozen gilded green grey hidden hollow hungry idle inland iron ivory last leaden little locked lonely lost lower marble midnight narrow ninth
-northern painted pale patient quiet red restless russet sable salt scarlet second secret seventh shallow silent silver sleeping slow southern stolen tame
-third thirsty tin unlit unwritten velvet vanished wandering weathered western white wooden yellow""".split()
-NOUNS = """almanac anchor apiary archive avenue balcony barge beacon bell bridge candle canal caravan carousel cellar chapel clock cloister compass
-corridor cradle dovecote envelope estuary ferry fiddle foundry fountain furnace garden gate glacier granary guest harbour harvest heron hourglass inkwell
-juniper kiln ladder lagoon lantern ledger lighthouse loom magpie mast meadow mill mirror moth oar orchard organ oven parade parish pavilion pendulum pier
-pilgrim plough puppet quarry quay raft rookery saddle sail scaffold signal sleigh spade spire stable staircase station stove thimble threshold tide tower
-tunnel umbrella vessel viaduct vineyard violin voyage wardrobe weaver well wharf widow willow window winter workshop""".split()
-PEOPLE = """apothecary astronomer baker beekeeper bookbinder cartographer clockmaker cobbler engraver ferryman gardener glazier harpist innkeeper juggler
-lamplighter miller notary organist postman printer saddler sculptor sexton shepherd tailor translator watchman""".split()
+ADJECTIVES = """amber ashen bitter blue borrowed brass broken buried burning copper crooked distant drowned dusty eleventh empty fading
+final first forgotten frozen gilded green grey hidden hollow hungry idle inland iron ivory last leaden little locked lonely lost lower
+marble midnight narrow ninth northern painted pale patient quiet red restless russet sable salt scarlet second secret seventh
+shallow silent silver sleeping slow southern stolen tame third thirsty tin unlit unwritten velvet vanished wandering weathered
+western white wooden yellow""".split()
+NOUNS = """almanac anchor apiary archive avenue balcony barge beacon bell bridge candle canal caravan carousel cellar chapel clock cloister
+compass corridor cradle dovecote envelope estuary ferry fiddle foundry fountain furnace garden gate glacier granary guest
+harbour harvest heron hourglass inkwell juniper kiln ladder lagoon lantern ledger lighthouse loom magpie mast meadow mill mirror
+moth oar orchard organ oven parade parish pavilion pendulum pier pilgrim plough puppet quarry quay raft rookery saddle sail
+scaffold signal sleigh spade spire stable staircase station stove thimble threshold tide tower tunnel umbrella vessel viaduct
+vineyard violin voyage wardrobe weaver well wharf widow willow window winter workshop""".split()
+PEOPLE = """apothecary astronomer baker beekeeper bookbinder cartographer clockmaker cobbler engraver ferryman gardener glazier harpist
+innkeeper juggler lamplighter miller notary organist postman printer saddler sculptor sexton shepherd tailor translator watchman""".split()
 
 
 def split_of(name: str) -> str:
     """The one split in which a name may be used: so no two worlds can share one, whatever their seeds."""
-    return SPLITS[derive_seed("name", name.lower()) % len(SPLITS)]
+    return SPLITS[derive_seed("name", name.lower().removeprefix("the ")) % len(SPLITS)]
 
 
 class Namer:
@@ -127,8 +131,10 @@ class Namer:
     def _title(self, place: str) -> str:
         adjective, noun, other, person = (self.rng.choice(words) for words in (ADJECTIVES, NOUNS, NOUNS, PEOPLE))
         patterns = (
-            f"The {adjective} {noun}", f"The {adjective} {noun}", f"The {noun} and the {other}", f"The {person}'s {noun}", f"A {noun} for the {person}",
+            f"The {adjective} {noun}", f"The {adjective} {noun}", f"The {noun} and the {other}", f"The {person}'s {noun}",
+            f"A {noun} for the {person}",
             f"{noun} of the {adjective} {other}", f"The {noun} at {place}", f"{place} in {noun} light", f"No {noun} without a {other}",
+            f"Notes from the {noun}", f"Return to {place}", f"The last {person} of {place}", f"A {adjective} {noun}",
             f"Beyond the {adjective} {noun}", f"The {adjective} {person}", f"Letters to a {person}", f"Under the {noun} of {place}",
         )  # fmt: skip
         return _title_case(with_articles(self.rng.choice(patterns))) if noun != other else self._title(place)
@@ -140,6 +146,6 @@ def with_articles(text: str) -> str:
 
 
 def _title_case(title: str) -> str:
-    small = {"a", "an", "and", "at", "for", "in", "of", "the", "to", "without"}
+    small = {"a", "an", "and", "at", "for", "from", "in", "of", "the", "to", "without"}
     words = title.split()
     return " ".join(word if index and word in small else word[0].upper() + word[1:] for index, word in enumerate(words))

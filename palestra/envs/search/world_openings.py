@@ -132,6 +132,13 @@ The city of {name} lies in {country}.
 
 FILLERS = {
     "person": """
+In {her} youth {s} had wanted to become [a doctor|a sailor|an actor|a priest|a lawyer].
+{S} was known for [wearing only grey|walking great distances|never answering letters|a remarkable memory|a dry sense of humour].
+A [biography|collection of letters|short memoir] appeared [ten|twenty|thirty] years after {her} death.
+{S} suffered from [poor eyesight|a weak heart|bouts of fever|insomnia] all {her} life.
+[Money|Politics|Religion|Fame] meant little to {him}.
+{S} owned a [large library|small boat|house by the sea|collection of clocks|pack of dogs].
+{Her} papers are kept in a [public archive|family vault|provincial library].
 {S} kept a diary for most of {her} life, but [burned it|left it unfinished|never let anyone read it].
 Little is known about {her} childhood[, and {s} seldom spoke of it|].
 {Her} letters were [sold at auction|edited by a cousin|found in an attic] long after {her} death.
@@ -156,6 +163,8 @@ Elections are held every [four|five] years.
 The flag, three bars in pale colours, has been changed only once.
 """,
     "town": """
+Its [brewery|rope works|glassworks|salt works] closed long ago.
+Every year a [race|fair|procession|regatta] fills the streets.
 The old quarter was rebuilt after a [fire|flood|siege].
 There is a weekly market [on Tuesdays|on Thursdays|on Saturdays], which draws farmers from the whole district.
 The church tower, [never finished|struck by lightning twice|visible from far away], dominates the skyline.
@@ -232,9 +241,15 @@ Its catalogue has never been completed.
 The garden behind the building is used for concerts.
 """,
     "novel": """
+It has been [out of print for years|reprinted many times|read in schools|banned twice].
+The hero is [a lighthouse keeper|a runaway apprentice|a retired judge|a travelling dentist|a widow|a forger of banknotes].
+It was written in [six weeks|four years|a single winter|a sanatorium|a rented room above a bakery].
+The title is taken from [a proverb|a hymn|a nursery rhyme|an inn sign|a letter by the author's mother].
+Much of it concerns [a lawsuit|an unhappy marriage|the building of a railway|a drought|a forged will|a long journey by sea].
+[A sequel was planned but never written|An earlier draft was thrown away|Parts of it had appeared in a newspaper|It sold badly at first].
 The author, a native of {author.birthplace}, drew on memories of home.
 Critics [were cool at first|praised its style|complained of its length].
-It tells the story of [two sisters|a family of millers|a failed inventor|a ship's doctor|a schoolteacher] and [an inheritance|a lost letter|a long feud].
+It tells the story of [two sisters|a family of millers|a failed inventor|a ship's doctor] and [an inheritance|a lost letter|a feud].
 The manuscript is lost.
 It was translated into [five|seven|eleven|twelve] languages.
 The last chapter was [rewritten several times|left out of some editions|added in proof].
@@ -243,6 +258,9 @@ Readers have long argued about its ending.
 It is told [in letters|in the first person|by an unreliable narrator|backwards].
 """,
     "film": """
+The story concerns [a bank robbery|a travelling circus|a disputed inheritance|a schoolmistress|a missing train|two rival bakers].
+The original negative was [lost in a fire|found in a cellar|sold for scrap].
+[Much of the dialogue was improvised|It was shot without a script|The ending was changed late|Half the cast fell ill].
 The director came from {director.birthplace}[, and it shows|].
 It was made on a small budget.
 The leading part was played by an amateur.
@@ -253,6 +271,10 @@ It has been restored and is shown [at festivals|from time to time].
 The shooting was interrupted by [snow|rain|a strike|illness] for several weeks.
 """,
     "painting": """
+The brushwork is [loose|unusually fine|hasty in places].
+The [sky|left half|lower edge] was [painted over|reworked] later.
+[Postcards of it sell well|It was once used on a banknote|A copy hangs in the town hall|It is rarely lent out].
+The light falls from the [left|right|back], as so often in this artist's work.
 The painter, who had been trained by {painter.teacher}, worked on it for [months|two years|a whole summer].
 The colours have [darkened|faded|kept their freshness].
 It was [cleaned|relined|restored] after the war.
@@ -263,6 +285,9 @@ In the foreground [a dog|a boat|a woman with a basket|two children] can be seen.
 The frame is not the original one.
 """,
     "composition": """
+It opens with [a solo for the clarinet|a drum roll|a hymn-like theme|muted strings].
+The finale is built on [a march|a folk tune|a fugue|a single rhythm].
+[Critics heard church music in it|It was a success from the first|Players consider it difficult|It was neglected for decades].
 The composer was born in {composer.birthplace}[, and folk tunes from there can be heard in it|].
 The score asks for [two harps|a large wind section|four horns|an off-stage trumpet].
 The first audience [demanded an encore|was puzzled|left early].
@@ -273,6 +298,8 @@ The autograph was thought lost until a copyist's heirs found it.
 It has been recorded [twice|several times|only once].
 """,
     "theorem": """
+The author first announced it in a [letter|lecture|footnote].
+[Physicists|Engineers|Programmers] have found a use for it as well.
 The author was born in {author.birthplace}.
 A shorter proof was found later.
 It was long considered a curiosity and is now part of many textbooks.
@@ -283,6 +310,9 @@ It is often given as an exercise in advanced courses.
 Computers have since checked the proof line by line.
 """,
     "expedition": """
+[Dogs|Ponies|Mules|A balloon] had been taken along but proved of little use.
+[Two|Three|Four] of the party kept diaries, which do not agree.
+[A photographer|A painter|A botanist|A surgeon] was among those on board.
 The leader, a graduate of {leader.alma_mater}, had prepared for it for years.
 The journals were published [twenty years later|in three volumes|only in part].
 [Storms|Ice|Scurvy|Contrary winds] delayed the party for weeks.

@@ -3,10 +3,13 @@
 A phrasing that ends in `{x}` can take a long phrase without getting tangled: every entry has one."""
 
 NAMED = {
-    "person": "{name}", "town": "{name}|the town of {name}", "land": "{name}", "river": "the river {name}", "island": "the island of {name}",
-    "university": "the {name}", "company": "{name}|the firm {name}", "publisher": "{name}|the publisher {name}", "orchestra": "the {name}",
+    "person": "{name}", "town": "{name}|the town of {name}", "land": "{name}", "river": "the river {name}",
+    "island": "the island of {name}", "university": "the {name}",
+    "company": "{name}|the firm {name}", "publisher": "{name}|the publisher {name}",
+    "orchestra": "the {name}",
     "museum": "the {name}", "novel": "the novel {name}", "film": "the film {name}", "painting": "the painting {name}",
-    "composition": "the composition {name}|the orchestral work {name}", "theorem": "the {name}", "expedition": "the {name}", "treaty": "the {name}",
+    "composition": "the composition {name}|the orchestral work {name}", "theorem": "the {name}", "expedition": "the {name}",
+    "treaty": "the {name}",
     "festival": "the {name}", "battle": "the {name}", "award": "the {name}", "city": "{name}|the city of {name}", "country": "{name}",
     "airport": "{name}", "element": "{name}",
 }  # fmt: skip
@@ -137,7 +140,6 @@ ASKS = {
     ("airport", "icao"): "What is the ICAO code of {x}?",
     ("element", "symbol"): "What is the chemical symbol of {x}?",
     ("element", "number"): "What is the atomic number of {x}?",
-    ("element", "discoverers"): "Who is credited with the discovery of {x}?",
 }
 
 DATES = {
@@ -223,9 +225,15 @@ COUNTS = {
 }
 
 COUNTS_UNTIL = {
-    ("person", "novels"): "By the end of {year}, how many novels had been published by {x}?|How many novels had {x} published by the end of {year}?",
+    (
+        "person",
+        "novels",
+    ): "By the end of {year}, how many novels had been published by {x}?|How many novels had {x} published by the end of {year}?",
     ("person", "paintings"): "How many paintings up to the end of {year} are known by {x}?",
-    ("person", "films"): "By the end of {year}, how many films had been directed by {x}?|How many films had {x} directed by the end of {year}?",
+    (
+        "person",
+        "films",
+    ): "By the end of {year}, how many films had been directed by {x}?|How many films had {x} directed by the end of {year}?",
     ("person", "compositions"): "By the end of {year}, how many orchestral works had been brought to performance by {x}?",
     ("award", "winners"): "By the end of {year}, how many people had won {x}?|How many people had won {x} by the end of {year}?",
     ("publisher", "catalogue"): "By the end of {year}, how many novels had been published by {x}?",
@@ -269,7 +277,7 @@ PREDICATES = {
 
 SUPERLATIVES = {
     ("person", "born"): "elder eldest younger youngest",
-    ("town", "founded"): "older oldest younger youngest",
+    ("town", "founded"): "older oldest newer newest",
     ("town", "population"): "smaller smallest larger largest",
     ("river", "length"): "shorter shortest longer longest",
     ("island", "area"): "smaller smallest larger largest",
@@ -322,8 +330,10 @@ IN_YEAR = {
 SEEK = {
     "birthplace": "born", "deathplace": "died", "alma_mater": "studied university", "spouse": "married", "employer": "employed",
     "headquarters": "headquarters", "motif": "view", "near": "fought near", "first_held": "first held", "iso3": "country code",
-    "holdings": "paintings", "catalogue": "novels published", "premieres": "first performances", "films_here": "films shot", "visits": "expeditions",
-    "scores": "film music", "twins": "twinned", "mines": "mines", "staff": "staff", "awards": "prizes received", "sponsored": "expeditions financed",
-    "source": "based on novel", "acquired": "bought for the collection", "discoverers": "discovery", "natives": "birthplace of",
+    "holdings": "paintings", "catalogue": "novels published", "premieres": "first performances", "films_here": "films shot",
+    "visits": "expeditions",
+    "scores": "film music", "twins": "twinned", "mines": "mines", "staff": "staff", "awards": "prizes received",
+    "sponsored": "expeditions financed",
+    "source": "based on novel", "acquired": "bought for the collection", "natives": "birthplace of",
 }  # fmt: skip
 """What an expert adds to a name when looking for a fact, where it is not the relation's own word."""

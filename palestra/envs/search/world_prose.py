@@ -7,6 +7,9 @@ words: `{novels}` for several, `{novels_one}` where there is one only.
 
 SENTENCES = {
     "person": """
+{Her} date of birth was {born}.
+Death came on {died}.
+{S} also wrote the music for one film, {scores_one}.
 {S} was born in {birthplace}.
 {S} grew up in {birthplace}, where {s} was born.
 {S} [came from|was a native of] {birthplace}.
@@ -84,6 +87,8 @@ The currency is the {currency}.
 The last census counted {population} people.
 """,
     "town": """
+{S} belongs to {land}.
+{S} served as the setting for the shooting of one film, {films_here_one}.
 {S} lies in {land}.
 {S} has {population} inhabitants.
 The last census counted {population} inhabitants.
@@ -139,6 +144,9 @@ One expedition is known to have landed here, {visits_one}.
 {S} was the goal of {visits_one}.
 """,
     "university": """
+{S} [sent out|equipped] {sponsored}.
+{S} [sent out|equipped] {sponsored_one}.
+{staff_one} held a post here.
 {S} is in {town}.
 {Her} main buildings stand in {town}[, beside the old customs house|, on a hill above the railway station|].
 {S} was founded in {founded}.
@@ -156,6 +164,11 @@ Among {her} former staff are {staff}.
 {sponsored_one} was paid for by the university.
 """,
     "company": """
+{S} bought up {bought}.
+{S} bought up {bought_one}.
+Money from the firm made {sponsored} possible.
+Money from the firm made {sponsored_one} possible.
+{S} had {staff_one} on {her} payroll.
 {S} [makes|is a maker of] {product}.
 {Her} trade is in {product}.
 {S} was founded in {founded}.
@@ -177,6 +190,7 @@ People known to have worked for the firm are {staff}.
 {S} took over {bought_one}.
 """,
     "publisher": """
+The only novel on {her} list is {catalogue_one}.
 {S} was founded in {founded}.
 The first books appeared in {founded}, the year of {her} foundation.
 {Her} founder was {founder}.
@@ -190,6 +204,9 @@ The house employs {employees} people, all told.
 {S} published one novel, {catalogue_one}.
 """,
     "orchestra": """
+{S} employed {staff}.
+{S} employed {staff_one}.
+The only work that it introduced is {premieres_one}.
 {S} is based in {town}.
 {Her} home is {town}.
 {S} was founded in {founded}.
@@ -207,6 +224,11 @@ Works first played by the orchestra are {premieres}.
 {staff_one} was a member of {her} staff.
 """,
     "museum": """
+{S} employed {staff}.
+{S} employed {staff_one}.
+The only painting in {her} possession is {holdings_one}.
+{S} gave money for {sponsored}.
+{S} gave money for {sponsored_one}.
 {S} is in {town}.
 {S} stands in the middle of {town}.
 {S} opened in {opened}.
@@ -224,6 +246,8 @@ The most important picture is {holdings_one}.
 {S} sponsored {sponsored_one}.
 """,
     "novel": """
+{S} was written by {author}.
+A film version exists under the title {adaptations_one}.
 {S} was published in {published}.
 The first edition came out in {published}.
 {Her} author is {author}.
@@ -239,6 +263,7 @@ The dedication is to {dedicatee}.
 {S} was filmed as {adaptations_one}.
 """,
     "film": """
+The director was {director}.
 {S} was released in {released}.
 The first showing was in {released}.
 {S} was directed by {director}.
@@ -252,6 +277,8 @@ The outdoor scenes were filmed in {location}.
 The running time is {minutes} minutes.
 """,
     "painting": """
+The painter was {painter}.
+{S} measures {width} centimetres from side to side.
 {S} was painted in {painted}.
 The date on the frame is {painted}, the year in which it was painted.
 {S} is the work of {painter}.
@@ -264,6 +291,7 @@ The museum acquired it in {acquired}.
 The canvas is {width} centimetres wide.
 """,
     "composition": """
+The composer was {composer}.
 {S} was first performed in {premiered}.
 The first performance took place in {premiered}.
 {S} was composed by {composer}.
@@ -277,6 +305,8 @@ A performance takes about {minutes} minutes.
 {S} lasts some {minutes} minutes.
 """,
     "theorem": """
+{S} was first proved on {pages} closely written pages.
+{S} needed {pages} pages in {her} first version.
 {S} was proved in {proved}.
 The proof dates from {proved}.
 {S} was found by {author}.
@@ -288,6 +318,7 @@ The work was done at {university}.
 The original proof takes up {pages} pages.
 """,
     "expedition": """
+{S} was led by {leader}.
 {S} set out in {began}.
 The voyage began in {began}.
 {Her} leader was {leader}.
@@ -301,6 +332,7 @@ On board were {members} people[, two of them children|, not all of them sailors|
 {S} had {members} members.
 """,
     "treaty": """
+It is made up of {articles} articles.
 {S} was signed in {place}.
 The signing took place in {place}.
 {S} was signed on {signed}.
@@ -340,6 +372,7 @@ The losses came to {losses} men on both sides.
 Some {losses} men were killed or wounded.
 """,
     "award": """
+Winners receive {money} crowns.
 {S} was established in {established}.
 The statutes date from {established}, the year in which it was established.
 {S} is given by {giver}.
@@ -352,6 +385,11 @@ The winners so far are {winners}.
 It comes with a sum of {money} crowns.
 """,
     "city": """
+{S} belongs to {country}.
+Its twin towns are {twins}.
+Its twin town is {twins_one}.
+Film crews came to the city for {films_here}.
+A film crew came to the city for {films_here_one}.
 {S} lies in {country}.
 About {population} people live here.
 {S} has a population of about {population}.
@@ -371,6 +409,7 @@ One film, {films_here_one}, was shot here.
 {S} is twinned with {twins_one}.
 """,
     "country": """
+{S} is part of {continent}.
 The capital is {capital}.
 {Her} capital is {capital}.
 {S} lies in {continent}.
@@ -398,6 +437,9 @@ The field lies {elevation} feet above sea level.
 The elevation is {elevation} feet.
 """,
     "element": """
+Chemists write it as {symbol}.
+There are mines at {mines}.
+There are mines at {mines_one}.
 The symbol is {symbol}.
 The atomic number is {number}.
 {S} has the atomic number {number}.
@@ -407,8 +449,6 @@ The atomic weight is about {weight}.
 The melting point is {melting} degrees Celsius.
 {S} was discovered in {discovered}.
 The discovery dates from {discovered}.
-Credit for the discovery goes to {discoverers}.
-The discovery is credited to {discoverers}.
 Ores are worked at {mines}.
 Ores are worked at {mines_one}.
 """,

@@ -10,8 +10,23 @@ from typing import Any
 from palestra.envs.search.data import Lookup
 from palestra.envs.search.world_facts import REAL, Entity, Facts
 from palestra.envs.search.world_phrases import (
-    ASKS, COUNTS, COUNTS_BOTH, COUNTS_UNTIL, DATES, EVENTS, FIRSTS, IN_YEAR, NAMED, NUMBERS, PLURALS, PREDICATES, REFS, SEEK, SUMS, SUPERLATIVES,
-)  # fmt: skip
+    ASKS,
+    COUNTS,
+    COUNTS_BOTH,
+    COUNTS_UNTIL,
+    DATES,
+    EVENTS,
+    FIRSTS,
+    IN_YEAR,
+    NAMED,
+    NUMBERS,
+    PLURALS,
+    PREDICATES,
+    REFS,
+    SEEK,
+    SUMS,
+    SUPERLATIVES,
+)
 
 Form = tuple[Any, ...]
 """A question without words, for checking: see `tests/unit/test_search_world.py`, which evaluates it on the bare facts."""
@@ -95,7 +110,8 @@ class Asker:
         return Lookup(f"{entity.name} {seek}", entity.id, finding)
 
     def named(self, entity: Entity) -> Phrase:
-        return Phrase(entity, self.one(NAMED[entity.kind]).format(name=entity.name), ("named", entity.name))
+        name = entity.name.lower() if entity.kind == "element" else entity.name
+        return Phrase(entity, self.one(NAMED[entity.kind]).format(name=name), ("named", entity.name))
 
     def describe(self, entity: Entity, depth: int, *, without: frozenset[str] = frozenset()) -> Phrase:
         """By name, or as what is true of another entity, `depth` times over. Nobody knows invented names: so each takes a lookup."""
@@ -213,13 +229,15 @@ class Asker:
         return (PLURALS[kind] + " " if plain else "") + ", ".join(texts[:-1]) + " and " + texts[-1]
 
     def intersection(self, hops: int) -> Draft:
-        member = self.rng.choice(self.by_kind[self.rng.choice(("person", "person", "novel", "painting", "composition", "film", "expedition", "town", "award"))])
+        member = self.rng.choice(
+            self.by_kind[self.rng.choice(("person", "person", "novel", "painting", "composition", "film", "expedition", "town", "award"))]
+        )
         held = [pair for pair in self.memberships.get(member.id, ()) if pair[1] in PREDICATES]
         if len(held) < 2:
             raise Unfit
         holders = self.rng.sample(held, 2)
         both = [{other.id for other, _ in self.members(*pair)} for pair in holders]
-        if both[0] & both[1] != {member.id} or min(map(len, both)) < 2 or holders[0][0] is holders[1][0]:
+        if both[0] & both[1] != {member.id} or min(map(len, both)) < 2 or all(holder.kind in REAL for holder, _ in holders):
             raise Unfit
         then = self.rng.choice([0, 1]) if hops > 2 else 0
         depths = self.parts(hops - 2 - then, 2)
@@ -332,7 +350,9 @@ class Asker:
         phrase = self.describe(person, depths[0], without=frozenset({other.entity.id}))
         text = f"How old did {phrase.text} turn in the year {when}?"
         value = year_of(other.entity.facts[relation]) - born
-        return Draft(text, value, ("gap", "born", phrase.form, relation, other.form), (*self.read(phrase, "born"), *self.read(other, relation)))
+        return Draft(
+            text, value, ("gap", "born", phrase.form, relation, other.form), (*self.read(phrase, "born"), *self.read(other, relation))
+        )
 
     def winner_when(self, hops: int) -> Draft:
         award = self.rng.choice(self.by_kind["award"])
