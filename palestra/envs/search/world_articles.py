@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from palestra.envs.search.data import Article
-from palestra.envs.search.world_facts import LISTS, Entity, Facts
+from palestra.envs.search.world_facts import LISTS, MONTHS, Entity, Facts
 from palestra.envs.search.world_names import with_articles
 from palestra.envs.search.world_openings import FILLERS, OPENINGS
 from palestra.envs.search.world_prose import SENTENCES
@@ -47,7 +47,8 @@ def listed(items: list[str]) -> str:
 def date_styles(day: date) -> list[str]:
     """The ways to write a date, the common ones first."""
     ending = "th" if 10 < day.day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
-    return [f"{day.day} {day:%B} {day.year}", f"{day:%B} {day.day}, {day.year}", f"{day.day}{ending} {day:%B} {day.year}", day.isoformat()]
+    month = MONTHS[day.month - 1]
+    return [f"{day.day} {month} {day.year}", f"{month} {day.day}, {day.year}", f"{day.day}{ending} {month} {day.year}", day.isoformat()]
 
 
 def fact_of(word: str) -> str:
@@ -58,7 +59,8 @@ def fact_of(word: str) -> str:
 @cache
 def templates(kind: str) -> tuple[list[Template], list[Template], list[Template]]:
     """Openings, sentences and fillers of a kind of article."""
-    return tuple([_read(line) for line in block[kind].strip().splitlines()] for block in (OPENINGS, SENTENCES, FILLERS))  # type: ignore[return-value]
+    openings, sentences, fillers = ([_read(line) for line in block[kind].strip().splitlines()] for block in (OPENINGS, SENTENCES, FILLERS))
+    return openings, sentences, fillers
 
 
 def _read(line: str) -> Template:
@@ -94,14 +96,11 @@ class Writer:
         return Article(self.entity.id, self.entity.name, text)
 
     def place_in_text(self, template: Template) -> float:
-        ranks = [self.rank(fact) for fact in sorted(template.states)]
-        return max(ranks)
-
-    def rank(self, fact: str) -> float:
+        """Somewhere, but a life is told from its beginning to its end."""
         if self.entity.kind != "person":
             return self.rng.random()
         order = [*LIFE, "", *END]
-        return (order.index(fact) if fact in order else len(LIFE)) + self.rng.random() * 0.9
+        return max(order.index(fact) if fact in order else len(LIFE) for fact in template.states) + self.rng.random() * 0.9
 
     def fill_up(self, chosen: list[Template], fillers: list[Template]) -> str:
         """Facts become sentences in their order; sentences without facts are put between them."""

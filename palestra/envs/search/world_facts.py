@@ -43,6 +43,8 @@ YEARS = {
     "theorem": "proved",
     "expedition": "began",
 }
+MONTHS = "January February March April May June July August September October November December".split()
+"""Ours: those of the standard library depend on the locale."""
 REAL = ("city", "country", "airport", "element")
 
 

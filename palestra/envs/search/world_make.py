@@ -6,13 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
-from palestra.envs.search.world_facts import Entity, Facts, add_real, taken_names
+from palestra.envs.search.world_facts import MONTHS, Entity, Facts, add_real, taken_names
 from palestra.envs.search.world_names import CULTURES, Culture, Namer
 from palestra.seeds import derive_seed
-
-T = TypeVar("T")
 
 OCCUPATIONS = {
     "novelist": 110, "painter": 75, "composer": 70, "film director": 60, "explorer": 60, "mathematician": 70, "architect": 90,
@@ -44,7 +42,6 @@ THEMES = "chamber music|puppet theatre|poetry|silent film|folk song|organ music|
 MINED = """Nickel Cobalt Manganese Chromium Vanadium Tungsten Molybdenum Titanium Niobium Tantalum Zirconium Barium Cadmium Bismuth
 Beryllium Lithium Platinum Palladium Rhodium Iridium Osmium Strontium Magnesium Aluminum Thorium Uranium Yttrium Zinc Selenium
 Tellurium Cerium""".split()
-MONTHS = "January February March April May June July August September October November December".split()
 KEYS = [f"{note} {mode}" for note in [*"CDEFGAB", "E flat", "B flat", "F sharp"] for mode in ("major", "minor")]
 
 
@@ -67,18 +64,15 @@ class Maker:
     def make(self) -> Facts:
         add_real(self.facts)
         self.cities = self.facts.of("city")
-        for step in (
-            self.places,
-            self.people,
-            self.islands,
-            self.institutions,
-            self.lives,
-            self.works,
-            self.films,
-            self.events,
-            self.awards,
-        ):
-            step()
+        self.places()
+        self.people()
+        self.islands()
+        self.institutions()
+        self.lives()
+        self.works()
+        self.films()
+        self.events()
+        self.awards()
         self.facts.make_lists()
         return self.facts
 
@@ -91,9 +85,6 @@ class Maker:
                 self.load[entity.id, use] += 1
                 return entity
         return None
-
-    def maybe(self, chance: float, value: T) -> T | None:
-        return value if self.rng.random() < chance else None
 
     def adults(self, year: int, *occupations: str, least: int = 24, most: int = 75) -> list[Entity]:
         """Who was of that age and alive in that year."""
