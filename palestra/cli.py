@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra import cli_env, cli_report, cli_view
+from palestra import cli_env, cli_report, cli_search, cli_view
 from palestra.printing import as_json, fail, print_json, print_result
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
-    mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError"
+    mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
     return type(error).__name__ in mendable.split()
 
 
@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     play.set_defaults(run=cli_env.play, takes_settings=True)
     _add_serve(actions)
     _add_model(commands)
+    cli_search.add(commands, _Parser)
     return parser
 
 

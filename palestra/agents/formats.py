@@ -72,4 +72,56 @@ class Plain(Format):
         return action
 
 
-formats: Registry[type[Format]] = Registry("formats", {"react": "palestra.agents.formats:ReAct", "plain": "palestra.agents.formats:Plain"})
+class Tags(Format):
+    """`<think>...</think>` and then the action as a tag: `search[words]` is written `<search>words</search>` (arXiv:2503.09516).
+
+    An action that is no name with an argument in brackets stands in `<action>`.
+    """
+
+    instructions = (
+        "Answer every observation with one thought and one action, in exactly this form:\n"
+        "<think>why the next action is a good one</think>\n"
+        "<name>argument</name>\n"
+        "where the tag is the name of the action: search[words] is written <search>words</search>. An action without brackets is "
+        "written <action>the action</action>."
+    )
+    _thought = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+    _opening = re.compile(r"<([a-z_]+)>")
+    _named = re.compile(r"([a-z_]+)\[((?!\s).*(?<!\s)|)\]", re.DOTALL)
+    _reserved = ("think", "information", "action")
+
+    def parse(self, reply: str) -> Parsed:
+        thought = self._thought.match(reply)
+        rest = reply[thought.end() :] if thought else reply
+        opening = self._opening.search(rest)
+        if opening is None or opening[1] in self._reserved[:2]:
+            found = f"there was <{opening[1]}>" if opening else "there was no tag"
+            return Parsed(None, f"Expected <think>...</think> and then one action as a tag, such as <search>words</search>; {found}.")
+        name, closing = opening[1], f"</{opening[1]}>"
+        argument, found_end, after = rest[opening.end() :].partition(closing)
+        if not found_end:
+            return Parsed(None, f"Expected {closing} at the end of the action; there was none.")
+        if after.strip():
+            return Parsed(None, f"Expected nothing after {closing}; there was more. Give one action at a time and wait for its result.")
+        argument = argument.strip()
+        if name != "action":
+            return Parsed(f"{name}[{argument}]")
+        return Parsed(argument) if argument else Parsed(None, "Expected an action in <action>; there was nothing.")
+
+    def write(self, thought: str, action: str) -> str:
+        named = self._named.fullmatch(action)
+        if named is not None and named[1] not in self._reserved:
+            tagged = f"<{named[1]}>{named[2]}</{named[1]}>"
+        else:
+            tagged = f"<action>{action}</action>"
+        return f"<think>{' '.join(thought.split())}</think>\n{tagged}" if thought.strip() else tagged
+
+
+formats: Registry[type[Format]] = Registry(
+    "formats",
+    {
+        "react": "palestra.agents.formats:ReAct",
+        "plain": "palestra.agents.formats:Plain",
+        "tags": "palestra.agents.formats:Tags",
+    },
+)

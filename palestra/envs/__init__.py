@@ -24,6 +24,7 @@ envs = Environments(
         "textcraft": "palestra.envs.textcraft:TextCraft",
         "babyai": "palestra.envs.babyai:BabyAI",
         "agentgym": "palestra.envs.agentgym:AgentGym",
+        "search": "palestra.envs.search.env:Search",
         "sciworld": "palestra.envs.sciworld:SciWorld",
         "guess": "palestra.envs.guess:Guess",
     },

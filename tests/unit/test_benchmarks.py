@@ -82,6 +82,25 @@ def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
     assert "first page" in printed
 
 
+def test_a_corpus_is_indexed_and_searched_by_many_episodes(tmp_path):
+    printed = run("search.py", "--passages", 2000, "--seconds", 0.3, "--workers", 2, "--json", tmp_path / "search.json")
+    result = json.loads((tmp_path / "search.json").read_text())
+    assert [(row["passages"], row["seconds"] > 0, row["peak_mb"] > 10) for row in result["index"]] == [(2000, True, True)]
+    assert [(row["workers"], row["queries_per_s"] > 0, row["p99_ms"] >= row["median_ms"]) for row in result["queries"]] == [(2, True, True)]
+    assert len(printed.splitlines()) == 3
+
+
+def test_search_takes_searching(tmp_path):
+    run("search_baselines.py", "--split", "dev", "--limit", 500, "--json", tmp_path / "baselines.json")
+    rows = json.loads((tmp_path / "baselines.json").read_text())
+    assert rows["all"]["questions"] == 500
+    assert rows["all"]["guesser"] < 0.02 * 500
+    assert all(row["expert"] >= 0.99 * row["questions"] for row in rows.values())
+    after_one = [rows[f"{hops} hops"]["single"] / rows[f"{hops} hops"]["questions"] for hops in (1, 2, 3, 4)]
+    assert after_one == sorted(after_one, reverse=True)
+    assert after_one[3] < 0.1
+
+
 WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 

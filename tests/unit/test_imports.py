@@ -19,7 +19,7 @@ LAYERS = {
     "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5,
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
-    "cli_report": 6, "report": 6,
+    "cli_report": 6, "cli_search": 6, "report": 6,
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8,
     "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
@@ -75,8 +75,9 @@ LIGHT = [
     ),
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
-    *("palestra.envs.agentgym", "palestra.serve.agentgym"),
     *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle", "palestra.view.scenes", "palestra.view.play"),
+    *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.envs.search.env"),
+    "palestra.envs.search.world",
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
 ]
 

@@ -1,0 +1,1 @@
+"""Deep search: questions over a corpus, answered by searching it."""

@@ -1,0 +1,71 @@
+"""What the agent writes is read here, and what it is shown is made fit to be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_COMMAND = re.compile(
+    r"\s*(?:<(?P<tag>[a-z]+)>(?P<tagged>.*)</(?P=tag)>|(?P<name>[a-z]+)\s*(?:\[(?P<bracketed>.*)\]|:(?P<plain>.*)|))[\s.]*",
+    re.DOTALL | re.IGNORECASE,
+)
+_WORD = re.compile(r"\w+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)|\n+")
+
+
+class Command(NamedTuple):
+    name: str
+    argument: str
+
+
+def read_command(action: str) -> Command | None:
+    """`search[words]`, `search: words` and `<search>words</search>` say the same; a name alone has an empty argument."""
+    match = _COMMAND.fullmatch(action)
+    if match is None:
+        return None
+    name = match["tag"] or match["name"]
+    argument = match["tagged"] or match["bracketed"] or match["plain"] or ""
+    return Command(name.lower(), unescaped(argument).strip())
+
+
+def escaped(text: str) -> str:
+    """So that no article can close the block that it is shown in, or look like a tag of the agent's or of a chat template's."""
+    return text.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def unescaped(text: str) -> str:
+    """What an agent copied from a page that was shown to it."""
+    return text.replace("&lt;", "<").replace("&gt;", ">")
+
+
+def information(text: str) -> str:
+    return f"<information>\n{escaped(text)}\n</information>"
+
+
+def snippet(text: str, query: str, chars: int) -> str:
+    """The stretch of at most `chars` that has most of the query's words, from the start of a sentence on."""
+    text = text.strip()
+    if len(text) <= chars:
+        return text
+    wanted = {word.lower() for word in _WORD.findall(query)}
+    starts = [0, *(match.end() for match in _SENTENCE.finditer(text))]
+
+    def words_in(start: int) -> int:
+        return len(wanted & {word.lower() for word in _WORD.findall(text[start : start + chars])})
+
+    best = max(starts, key=lambda start: (words_in(start), -start))
+    shown = text[best : best + chars].strip()
+    return f"{'... ' if best else ''}{shown}{' ...' if best + chars < len(text) else ''}"
+
+
+def pages(text: str, chars: int) -> Sequence[str]:
+    """A text in pages of at most `chars`, parted between words where there are any."""
+    parts: list[str] = []
+    rest = text.strip()
+    while len(rest) > chars:
+        cut = max(rest.rfind(" ", 0, chars + 1), rest.rfind("\n", 0, chars + 1))
+        cut = cut if cut > 0 else chars
+        parts.append(rest[:cut].strip())
+        rest = rest[cut:].strip()
+    return [*parts, rest]
