@@ -134,10 +134,9 @@ class Simulator:
         with self._java.turn_of(self):
             state = self._java.random_state
             goals = _goals(self._server.getGoalProgressStr())
-            location = self._server.agent().get().getContainer().get().name()
-            score = round(100 * self._server.getScore())
+            location = self._game.agent().getContainer().get().name()
             self._java.random_state = state
-            return Progress(score, self._server.getNumMoves(), goals, str(location))
+            return Progress(self._last.score, self._last.moves, goals, str(location))
 
     def gold_actions(self, name: str, variation: int, simplifications: str) -> list[str]:
         """The simulator's own solution. Ends the game that was played."""
