@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from palestra.addresses import is_loopback
+from palestra.addresses import tokens_for
 from palestra.printing import fail, print_json, print_table
 
 if TYPE_CHECKING:
@@ -106,17 +106,16 @@ def _ask() -> str | None:
 
 
 def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    import os
-
     from palestra.serve.catalogue import Served
     from palestra.serve.run import ServerSettings
     from palestra.serve.run import serve as run_server
     from palestra.serve.wire import TOKEN_VARIABLE
 
     variable = known.token_env or TOKEN_VARIABLE
-    tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
-    if not tokens and (known.token_env or not is_loopback(known.host)):
-        fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
+    try:
+        tokens = tokens_for(known.host, variable, is_asked_for=known.token_env is not None)
+    except ValueError as error:
+        fail(str(error))
     options: dict[str, dict[str, Any]] = {name: {} for name in known.names}
     for dotted, value in settings.items():
         name, _, option = dotted.partition(".")

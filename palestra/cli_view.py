@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.addresses import is_loopback
+from palestra.addresses import tokens_for
 from palestra.printing import fail
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def _add_door(command: argparse.ArgumentParser) -> None:
 
 
 def run_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.run_folder import RunFolder, environments
     from palestra.serve.catalogue import Served
     from palestra.view.agent import RunAgent
-    from palestra.view.folder import RunFolder, environments
     from palestra.view.play import DEADLINE_S, Games, add_play_routes
 
     run = known.run_folder
@@ -80,7 +80,7 @@ def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _check_runs(paths: list[Path]) -> None:
-    from palestra.view.folder import runs_in
+    from palestra.run_folder import runs_in
 
     for path in paths:
         if not path.is_dir():
@@ -91,7 +91,6 @@ def _check_runs(paths: list[Path]) -> None:
 
 def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Application], None] | None = None) -> None:
     import asyncio
-    import os
     import threading
     import webbrowser
     from urllib.parse import quote
@@ -100,9 +99,10 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
     from palestra.view.server import make_app, serve
 
     variable = known.token_env or TOKEN_VARIABLE
-    tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
-    if not tokens and (known.token_env or not is_loopback(known.host)):
-        fail(f"--host {known.host}: needs a token, and the variable {variable} has none")
+    try:
+        tokens = tokens_for(known.host, variable, is_asked_for=known.token_env is not None)
+    except ValueError as error:
+        fail(str(error))
     answers = Answers(runs, can_play=play is not None)
     count = len(answers.ids)
     app = make_app(answers, play=play, tokens=tokens, hosts=(known.host, *known.allow_host))

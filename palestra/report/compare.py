@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from palestra.report.read import Record
+from palestra.run_folder import group_names, settings_that_count
 from palestra.tables import scores
 
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
@@ -91,28 +91,18 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
 
 def groups_of(runs: list[Record]) -> list[RunGroup]:
     """In the order in which they are first seen, each with a name of its own."""
-    alike: dict[str, list[Record]] = {}
-    for run in runs:
-        alike.setdefault(repr(_identity(run)), []).append(run)
-    groups: list[RunGroup] = []
-    for members in alike.values():
-        name = _common_name([run.name for run in members])
-        taken = sum(re.fullmatch(rf"{re.escape(name)}( \(\d+\))?", group.name) is not None for group in groups)
-        groups.append(RunGroup(f"{name} ({taken + 1})" if taken else name, members))
-    return groups
+    groups: dict[str, RunGroup] = {}
+    for run, name in zip(runs, group_names([(run.name, run.config) for run in runs]), strict=True):
+        groups.setdefault(name, RunGroup(name, [])).runs.append(run)
+    return list(groups.values())
 
 
 def differing(groups: list[RunGroup]) -> list[tuple[str, list[str]]]:
     """The settings in which groups differ, with each group's value."""
-    trees = [dict(_identity(group.runs[0])) for group in groups]
+    trees = [dict(_flat(settings_that_count(group.runs[0].config))) for group in groups]
     names = sorted({name for tree in trees for name in tree})
     rows = [(name, [str(tree.get(name, "-")) for tree in trees]) for name in names]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
-
-
-def _identity(run: Record) -> list[tuple[str, Any]]:
-    """All settings but the seed, and whom it was reported to."""
-    return sorted(_flat({name: value for name, value in run.config.items() if name not in ("seed", "track")}))
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -121,8 +111,3 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
-
-
-def _common_name(names: list[str]) -> str:
-    """What the folders of a group are called, without the seed or the time at the end."""
-    return names[0] if len(names) == 1 else re.sub(r"([-_. ]*(seed)?[-_. ]*\d+)+$", "", names[0]) or names[0]

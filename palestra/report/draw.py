@@ -106,7 +106,7 @@ def _draw_horizons(axes: Any, groups: list[RunGroup]) -> None:
         return
     for number, own in enumerate(stages):
         for stage in own[1:] if len(own) <= 20 else ():
-            axes.axvline(stage.first_step - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7)
+            axes.axvline(stage["first_step"] - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7)
 
 
 def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from palestra.config import ConfigError
+from palestra.run_folder import is_over, read_config, read_metrics, runs_in, stages
 
 Row = dict[str, Any]
 
@@ -76,15 +75,6 @@ class _Eval(msgspec.Struct):
     faults: int = 0
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stretch of training steps with one horizon."""
-
-    first_step: int
-    last_step: int
-    horizon: int
-
-
 @dataclass
 class Record:
     """All that a report says of a run is in here, or is read from its trajectories."""
@@ -117,7 +107,7 @@ class Record:
 
     @property
     def is_over(self) -> bool:
-        return any(row.get("phase") == "final" for row in self.rows)
+        return is_over(self.rows)
 
     @property
     def last_eval(self) -> Row | None:
@@ -128,11 +118,9 @@ class Record:
         return len(self.config.get("mixture", [])) > 1
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[Row]:
         """Of one environment's horizon: those of a mixture have each their own."""
-        played = [] if self.is_mixture else [row for row in self.steps if "horizon" in row]
-        stretches = [(horizon, [row["step"] for row in same]) for horizon, same in groupby(played, key=lambda row: row["horizon"])]
-        return [Stage(steps[0], steps[-1], horizon) for horizon, steps in stretches]
+        return [] if self.is_mixture else stages(self.steps)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -199,7 +187,7 @@ def find_runs(folders: list[Path]) -> list[Path]:
     """The run folders that are meant: each of them, or all in a folder of runs. None twice."""
     found: dict[Path, Path] = {}
     for folder in folders:
-        inside = [folder] if (folder / "config.toml").is_file() else sorted(path.parent for path in folder.glob("*/config.toml"))
+        inside = runs_in(folder)
         if not inside:
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml), nor in the folders in it")
         for run in inside:
@@ -208,33 +196,20 @@ def find_runs(folders: list[Path]) -> list[Path]:
 
 
 def read_run(folder: Path) -> Record:
-    try:
-        text = (folder / "config.toml").read_text()
-        config = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{folder / 'config.toml'}: not a TOML file: {error}") from error
-    record = Record(folder, config, text, [], [], [])
-    record.rows = list(_rows(record))
+    text, config, damages = read_config(folder / "config.toml")
+    if damages:
+        raise ConfigError(f"{folder / 'config.toml'}: {damages[0]['why']}")
+    rows, damages = read_metrics(folder / "metrics.jsonl")
+    record = Record(folder, config, text, [_numbers_of(row) for row in rows], [], [])
+    for damage in damages:
+        record.note(f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}")
     record.evals = [found for row in record.rows if "eval/success" in row and (found := _eval(record, row)) is not None]
     return record
 
 
-def _rows(record: Record) -> Iterator[Row]:
-    path = record.folder / "metrics.jsonl"
-    if not path.is_file():
-        return
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            yield _sound(msgspec.json.decode(line, type=dict[str, Any]))
-        except (msgspec.MsgspecError, ValueError) as error:
-            record.note(f"metrics.jsonl, line {number}: {error}")
-
-
-def _sound(row: Row) -> Row:
+def _numbers_of(row: Row) -> Row:
     """Numbers only, save for the phase; what was not a number (null) is left out."""
-    if not isinstance(row.get("step"), float | int):
-        raise ValueError("it has no step")
-    return {name: value for name, value in row.items() if isinstance(value, float | int) or name == "phase"} | {"step": int(row["step"])}
+    return {name: value for name, value in row.items() if isinstance(value, float | int) or name == "phase"}
 
 
 def _eval(record: Record, row: Row) -> Row | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def _run_numbers(run: Record) -> dict[str, Any]:
         "steps": run.planned,
         "done": run.steps[-1]["step"] if run.steps else 0,
         "is_over": run.is_over,
-        "stages": [asdict(stage) for stage in run.stages],
+        "stages": run.stages,
         "evals": run.evals,
         "cost": cost_of(run),
         "notes": run.notes,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 import palestra
+from palestra.run_folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, printable, readable_lines, runs_in
 from palestra.types import Trajectory
-from palestra.view.folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
@@ -94,7 +94,7 @@ class Answers:
 
     def runs(self) -> dict[str, Any]:
         known = self._runs
-        groups = group_names([run.folder for run in known.values()])
+        groups = group_names([(printable(run.folder.path.name), run.folder.config()[1]) for run in known.values()])
         runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
         return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
 

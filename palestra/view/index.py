@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from palestra.run_folder import DAMAGE, Signature, explain_damage, printable, readable_lines, signature
 from palestra.types import Stop
-from palestra.view.folder import DAMAGE, Signature, explain_damage, printable, readable_lines, signature
 
 log = logging.getLogger(__name__)
 

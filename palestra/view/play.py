@@ -127,11 +127,7 @@ class Games:
                 said = await self.agent.reply(served.name, served.options, game.past, game.observation, seed=seed)
             except CannotReply as error:
                 raise WireError("out_of_order", f"the agent cannot reply: {error}") from error
-            except (
-                ValueError,
-                OSError,
-                RuntimeError,
-            ) as error:  # its checkpoint or its configuration cannot be loaded, or its engine failed
+            except (ValueError, OSError, RuntimeError) as error:  # what it needs cannot be loaded, or its engine failed
                 raise WireError("internal", f"the agent cannot be asked: {error}") from error
             game.proposed = said
             return {"reply": said.reply, "action": said.action, "tokens": said.tokens, "logprobs": said.logprobs}

@@ -13,10 +13,10 @@ import msgspec
 from palestra.envs import envs
 from palestra.registry import UnknownName
 from palestra.retrace import Check, CheckedTurn, retrace
+from palestra.run_folder import RunFolder, environments
 from palestra.serve.handle import EnvFault
 from palestra.serve.workers import Seat, Workers, WorkerSettings
 from palestra.types import Step, Task, Trajectory
-from palestra.view.folder import RunFolder, environments
 
 REPLAY_S = 60.0
 """For all turns of an episode."""

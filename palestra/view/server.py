@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from palestra.run_folder import printable
 from palestra.serve.guard import Guard
 from palestra.serve.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse
-from palestra.view.folder import printable
 from palestra.view.index import NotThere
 
 log = logging.getLogger(__name__)

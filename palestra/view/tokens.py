@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from palestra.view.folder import Signature, signature
+from palestra.run_folder import Signature, signature
 
 
 class TokenTexts:

@@ -108,7 +108,7 @@ def test_groups_are_compared(runs, tmp_path, capsys):
     assert difference["success"][0]["mean"] == pytest.approx(everything["mean"] - other["mean"])
     assert difference["success"][0]["low"] <= difference["success"][0]["mean"] <= difference["success"][0]["high"]
     assert plain["runs"][0]["stages"] == [
-        {"first_step": 1, "last_step": 2, "horizon": 1}, {"first_step": 3, "last_step": 4, "horizon": 2},
+        {"first_step": 1, "last_step": 2, "stage": 0, "horizon": 1}, {"first_step": 3, "last_step": 4, "stage": 1, "horizon": 2},
     ]  # fmt: skip
     report(capsys, runs / "fast-0", runs / "plain-0", runs / "plain-1", runs / "plain-1" / ".." / "plain-1", "--out", tmp_path / "out")
     markdown = (tmp_path / "out" / "report.md").read_text()
@@ -194,7 +194,7 @@ def test_damaged_lines_are_passed_over_with_a_note(runs, tmp_path, capsys):
     [
         (lambda folder: folder / "nowhere", "no run in this folder"),
         (lambda folder: folder, "no run in this folder"),
-        (lambda folder: _bad_config(folder), "not a TOML file"),
+        (lambda folder: _bad_config(folder), "not TOML"),
     ],
     ids=["no folder", "no run", "bad config"],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -232,17 +232,21 @@ def without_time(name: str) -> str:
     return re.sub(r"-\d{8}-\d{6}$", "", name) or name
 
 
-def group_names(folders: list[RunFolder]) -> list[str]:
-    """One for each run: runs whose configurations differ in nothing but the seed have the same."""
+def settings_that_count(config: dict[str, Any]) -> dict[str, Any]:
+    """All but the seed, and whom the run was reported to: runs that have these in common are one experiment."""
+    return {name: value for name, value in config.items() if name not in ("seed", "track")}
+
+
+def group_names(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """One for each run, given by name and configuration: runs of one experiment have the same. What cannot be read stands alone."""
     members: dict[str, list[int]] = {}
-    for number, folder in enumerate(folders):
-        _, tree, _ = folder.config()
-        key = json.dumps(tree | {"seed": 0}, sort_keys=True, default=str) if tree else str(number)
+    for number, (_, config) in enumerate(runs):
+        key = json.dumps(settings_that_count(config), sort_keys=True, default=str) if config else str(number)
         members.setdefault(key, []).append(number)
-    names = [""] * len(folders)
+    names = [""] * len(runs)
     taken: dict[str, int] = {}
     for numbers in members.values():
-        name = _common_name([printable(folders[number].path.name) for number in numbers])
+        name = _common_name([runs[number][0] for number in numbers])
         taken[name] = taken.get(name, 0) + 1
         name = name if taken[name] == 1 else f"{name} ({taken[name]})"
         for number in numbers:

@@ -6,7 +6,7 @@ import math
 import msgspec
 import pytest
 
-from palestra.view.folder import LOG_LINES, RunFolder, group_names, stages
+from palestra.run_folder import LOG_LINES, RunFolder, group_names, stages
 from palestra.view.tokens import TokenTexts
 from tests.viewed import HOSTILE, trained_copy
 
@@ -122,7 +122,7 @@ def test_runs_that_differ_only_in_their_seed_are_a_group(tmp_path, runs, groups)
         text = "= no TOML" if steps is None else f'steps = {steps}\n[env]\nname = "guess"\n'
         (tmp_path / name / "config.toml").write_text(text if seed is None else f"seed = {seed}\n{text}")
         folders.append(RunFolder(tmp_path / name))
-    assert group_names(folders) == groups
+    assert group_names([(folder.path.name, folder.config()[1]) for folder in folders]) == groups
 
 
 def test_tokens_are_those_of_the_newest_checkpoint(tmp_path):
