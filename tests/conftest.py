@@ -1,6 +1,7 @@
 """What tests share: small models made on the spot."""
 
 import os
+import signal
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before it is read: no test asks the network
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from palestra.model import byte_tokenizer, new_model, word_tokenizer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would the programs tests interrupt
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ from palestra.engines.vllm_common import (
     weight_shapes,
     weights_by_our_names,
 )
+from palestra.engines.vllm_hashes import EpisodeHashes
 from palestra.lora import plain_weights
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
@@ -71,6 +72,7 @@ class VLLMSettings(Settings):
 
 @dataclass(slots=True)
 class _Request:
+    session: Session
     ids: list[int]
     params: Any
     """vLLM's SamplingParams."""
@@ -100,17 +102,20 @@ class VLLM:
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._llm = _start(model, settings, context_tokens)
+        self._hashes = _remember_hashes(self._llm)
         self._overwrite_weights()
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
         check_length(ids, sampling, self.context_tokens)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(list(ids), _params(sampling, seeded=self.settings.seeded), future))
+        self._waiting.append(_Request(session, list(ids), _params(sampling, seeded=self.settings.seeded), future))
         self._wake()
         return await future
 
     def release(self, session: Session) -> None:
         """vLLM keeps its cache by content and makes room by itself; a cancelled request is found by its future."""
+        if self._hashes is not None:
+            self._hashes.forget(session)
 
     async def load(self, version: int) -> None:
         """Hand the learner's weights over once all replies in the making are complete, so that each is of one version."""
@@ -179,6 +184,8 @@ class VLLM:
         for request in able:
             number = str(next(self._numbers))
             self._running[number] = request
+            if self._hashes is not None:
+                self._hashes.session = request.session
             self._llm.add_request(number, {"type": "token", "prompt_token_ids": request.ids}, request.params)
 
     def _finish(self, outputs: list[Any]) -> None:
@@ -278,6 +285,16 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
             **memory,
         )
         return LLMEngine.from_engine_args(arguments)
+
+
+def _remember_hashes(llm: Any) -> EpisodeHashes | None:
+    """Spare vLLM from hashing whole episodes at every turn; None where it has no prefix cache."""
+    core = llm.engine_core.engine_core
+    if core.request_block_hasher is None:
+        return None
+    hashes = EpisodeHashes(core.request_block_hasher, core.scheduler.kv_cache_manager.block_pool.hash_block_size)
+    core.request_block_hasher = hashes
+    return hashes
 
 
 def _params(sampling: Sampling, *, seeded: bool = True) -> Any:

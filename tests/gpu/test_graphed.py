@@ -203,7 +203,7 @@ def test_a_failure_reaches_those_who_wait(model):
     engine = graphed(model)
     engine.runner.prefill = None  # not callable: whatever breaks in there
     with pytest.raises(EngineFailed, match="not callable"):
-        asyncio.run(engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), None))
+        asyncio.run(engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), Session("x", None)))
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="bfloat16 needs the real thing")

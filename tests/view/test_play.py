@@ -151,14 +151,14 @@ def test_an_environment_that_breaks_ends_only_its_own_game(playing):
 def test_games_make_room_and_end_when_nobody_plays(playing):
     player = playing(served("guess"), most=3)
     games = [player.start("guess")["session"] for _ in range(3)]
-    player.ask("step", session=games[0], action="3")
+    player.ask("step", session=games[0], action="0")
     player.start("guess")
-    assert player.post("step", session=games[1], action="3")[0] == 404  # the one that nobody had asked for longest
-    player.ask("step", session=games[0], action="4")
+    assert player.post("step", session=games[1], action="0")[0] == 404  # the one that nobody had asked for longest
+    player.ask("step", session=games[0], action="0")
     player.games.idle_s = 0.0
     time.sleep(0.01)
     player.server.run(player.games.end_idle())
-    assert player.post("step", session=games[0], action="3")[0] == 404
+    assert player.post("step", session=games[0], action="0")[0] == 404
 
 
 @pytest.fixture(scope="module")
