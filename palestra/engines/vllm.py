@@ -48,6 +48,8 @@ class VLLMSettings(Settings):
     """Replies that are sampled at once; more than these wait."""
     prefill_tokens: PositiveInt = 8192
     """Tokens computed in one forward pass at the most; a longer prompt takes several."""
+    graph_tokens: PositiveInt = 1024
+    """Forward passes of up to so many tokens are CUDA graphs. vLLM's own limit of 512 is less than a few new turns beside 256 replies."""
     wave: float = Field(default=0.25, ge=0, le=1)
     """The share of live requests that must wait before they are let in together: a prefill slows down all that are decoded with it."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
@@ -257,11 +259,13 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
         raise EngineFailed(f"engine.name = 'vllm': this vLLM runs on {current_platform.device_type} and the model is on {model.device}")
     if settings.sleep and model.device.type != "cuda":
         raise EngineFailed(f"engine.sleep = true: vLLM can only sleep on a CUDA device, not on {model.device}")
-    memory: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory}
+    sizes: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory}
+    if not settings.enforce_eager:
+        sizes["max_cudagraph_capture_size"] = min(settings.graph_tokens, settings.prefill_tokens)
     if model.device.type == "cpu":
         leave_weights_unpacked()
         host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = {"kv_cache_memory_bytes": int(settings.gpu_memory * host_bytes)}
+        sizes = {"kv_cache_memory_bytes": int(settings.gpu_memory * host_bytes)}
     with tempfile.TemporaryDirectory(prefix="palestra-vllm-") as folder:
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -282,7 +286,7 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
             enable_sleep_mode=settings.sleep,
             logprobs_mode=LOGPROBS_MODE,
             disable_log_stats=True,
-            **memory,
+            **sizes,
         )
         return LLMEngine.from_engine_args(arguments)
 
