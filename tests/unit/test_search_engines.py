@@ -121,8 +121,9 @@ def test_reciprocal_rank_fusion():
         ('"Evan Morris"\nA lobbyist.', "Evan Morris", "A lobbyist."),
         ("Evan Morris\nA lobbyist.\nHe died.", "Evan Morris", "A lobbyist.\nHe died."),
         ('"Heroes" (song)\nBy Bowie.', '"Heroes" (song)', "By Bowie."),
-        ("alone", "alone", ""),
-        ('"', '"', ""),
+        ("Evan Morris Evan L. Morris was a lobbyist.", "", "Evan Morris Evan L. Morris was a lobbyist."),
+        ('"\nA mark.', '"', "A mark."),
+        ("", "", ""),
     ],
 )
 def test_contents_are_a_title_and_a_text(contents, title, text):
@@ -164,6 +165,8 @@ def test_search_r1s_server_is_asked_and_understood(server):
     assert hits == [Hit("7", "Dremmel", "A town.", 0.5), Hit("Aune\nA river.", "Aune", "A river.", 0.25)]
     server.answer = {"result": [[DOCUMENT]]}
     assert Remote(server.url).search("where?", 2) == [Hit("7", "Dremmel", "A town.", 0.0)]
+    server.answer = {"result": [[{"document": {"title": "Aune", "text": "A river."}, "score": 1}]]}
+    assert Remote(server.url).search("where?", 2) == [Hit("Aune\nA river.", "Aune", "A river.", 1.0)]
     server.answer = {"result": [[]]}
     assert Remote(server.url).search("where?", 2) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -120,6 +121,7 @@ class Search(Environment):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
         self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
         self.example = EXAMPLE if style == "text" else ()
+        self._is_compact = style == "compact"
         self.max_turns = max_turns
         self._seed, self._number = seed, questions
         self._kinds = None if kinds is None else _listed(kinds)
@@ -174,8 +176,12 @@ class Search(Environment):
             return None
         for lookup in question.chain:
             if not self._has_seen(lookup):
-                return None if lookup.query in self._asked else f"search[{lookup.query}]"
-        return f"answer[{question.answers[0]}]"
+                return None if lookup.query in self._asked else self._written("search", lookup.query)
+        return self._written("answer", question.answers[0])
+
+    def _written(self, name: str, argument: str) -> str:
+        """In the compact style after a blank, as words stand in a text: a small model can then copy them piece by piece."""
+        return f"{name}: {argument}" if self._is_compact else f"{name}[{argument}]"
 
     def _has_seen(self, lookup: Lookup) -> bool:
         shown = self._seen.get(lookup.article, "").lower()
@@ -220,7 +226,7 @@ class Search(Environment):
         for number, hit in enumerate(self._results, 1):
             stretch = snippet(hit.text, query, self._snippet_chars)
             self._seen[hit.id] = f"{self._seen.get(hit.id, hit.title)}\n{stretch}"
-            shown.append(f"[{number}] {' '.join(hit.title.split())}\n{stretch}")
+            shown.append(f"[{number}] {_headed(hit.title, stretch)}")
         return information("\n\n".join(shown))
 
     # Reading an article.
@@ -246,7 +252,7 @@ class Search(Environment):
         assert self._open is not None
         page = self._pages[self._page]
         self._seen[self._open.id] = f"{self._seen.get(self._open.id, '')}\n{page}"
-        return information(f"{' '.join(self._open.title.split())} (page {self._page + 1} of {len(self._pages)})\n{page}")
+        return information(_headed(f"{self._open.title} (page {self._page + 1} of {len(self._pages)})", page))
 
     def _find(self, words: str) -> str:
         if self._open is None:
@@ -260,6 +266,17 @@ class Search(Environment):
         return self._show_page()
 
     # What is asked, and what is searched.
+
+    def texts(self) -> Iterable[str] | None:
+        """Articles as they are shown, questions, and queries; None for a corpus of one's own, which may be too large."""
+        if any(self._files.values()):
+            return None
+        world = _world("train", self._seed, self._number)
+        articles = (information(f"[1] {title}\n{text}") for _, title, text in world.articles)
+        asked = self._questions("train").values()
+        queries = (self._written("search", lookup.query) for question in asked for lookup in question.chain)
+        answers = (self._written("answer", question.answers[0]) for question in asked)
+        return itertools.chain(articles, (f"Question: {question.text}" for question in asked), queries, answers)
 
     def _questions(self, split: str) -> dict[str, Question]:
         if split not in self.splits:
@@ -276,6 +293,11 @@ class Search(Environment):
             return Remote(self._retriever_name)
         folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number_in(split))
         return open_retriever(self._retriever_name, folder, model=self._model)
+
+
+def _headed(title: str, text: str) -> str:
+    """A title on one line before its text; passages of some corpora have none."""
+    return f"{' '.join(title.split())}\n{text}" if title.strip() else text
 
 
 def _category(question: Question) -> str:

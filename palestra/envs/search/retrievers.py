@@ -124,14 +124,13 @@ class Remote:
 
 def _remote_hit(item: dict[str, Any]) -> Hit:
     document = item.get("document", item)  # without scores, a server answers with the documents alone
-    contents = document["contents"]
-    title, text = split_contents(contents)
-    return Hit(str(document.get("id", contents)), title, text, float(item.get("score", 0.0)))
+    title, text = split_contents(document["contents"]) if "contents" in document else (document["title"], document["text"])
+    return Hit(str(document.get("id", f"{title}\n{text}")), title, text, float(item.get("score", 0.0)))
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """The title, which stands in quotes in wiki-18, and the text."""
-    title, _, text = contents.partition("\n")
+    """The title, which stands in quotes in wiki-18, and the text. What has no new line is a text without a title."""
+    title, _, text = contents.partition("\n") if "\n" in contents else ("", "", contents)
     title = title.strip()
     if len(title) > 1 and title[0] == title[-1] == '"':
         title = title[1:-1]
