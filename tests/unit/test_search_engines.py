@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -180,12 +181,28 @@ def test_search_r1s_server_is_asked_and_understood(server):
         ({"result": [[{"text": "x"}]]}, 200),
         ({"detail": "no"}, 500),
         ([1], 200),
+        ({"result": [[{"document": {"contents": 5}}]]}, 200),
+        (b"[" * 100_000, 200),
     ],
 )
 def test_a_server_that_breaks_is_a_fault_and_no_observation(server, answer, status):
     server.answer, server.status = answer, status
     with pytest.raises(RetrieverFault, match="/retrieve"):
         Remote(server.url).search("x", 1)
+
+
+def test_a_server_that_speaks_no_http_is_a_fault():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail.example.com\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(RetrieverFault, match="BadStatusLine"):
+            Remote(f"http://127.0.0.1:{listening.getsockname()[1]}/retrieve", timeout_s=5).search("x", 1)
 
 
 def test_a_server_that_is_away_is_a_fault(server):

@@ -17,7 +17,7 @@ from palestra.envs.search.cache import cached_index, cached_index_of_file, cache
 from palestra.envs.search.data import Lookup, Question, World
 from palestra.envs.search.index import require_index
 from palestra.envs.search.retrievers import RETRIEVERS, Hit, Remote, Retriever, open_retriever
-from palestra.envs.search.text import escaped, information, pages, read_command, snippet
+from palestra.envs.search.text import escaped, information, pages, printable, read_command, snippet
 from palestra.registry import nearest
 from palestra.types import Example, Step, Task
 
@@ -113,10 +113,9 @@ class Search(Environment):
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
-        numbers = (("top_k", top_k), ("snippet_chars", snippet_chars), ("max_turns", max_turns), ("questions", questions))
-        for option, value in numbers:
-            if value is not None and value < 1:
-                raise ValueError(f"{option} must be at least 1, not {value}")
+        _check_numbers({"top_k": top_k, "snippet_chars": snippet_chars, "max_turns": max_turns})
+        _check_numbers({} if questions is None else {"questions": questions})
+        _check_numbers({"seed": seed}, least=0)
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
         self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
@@ -159,7 +158,7 @@ class Search(Environment):
         question = self._playing()
         if self._ending is not None:
             return self._ending
-        name, argument = read_command(action) or ("", "")
+        name, argument = read_command(printable(action)) or ("", "")
         try:
             if name == "answer":
                 return self._answer(question, argument)
@@ -204,7 +203,8 @@ class Search(Environment):
         """Right or wrong, nothing is told: what was expected is not the agent's to know."""
         if not answer:
             raise _ActionError("The answer is empty. Expected answer[text].")
-        answer = answer[:LONGEST_ANSWER]
+        if len(answer) > LONGEST_ANSWER:
+            raise _ActionError(f"The answer is too long: it has {len(answer)} characters, and at most {LONGEST_ANSWER} are read.")
         is_right = exact_match(answer, question.answers)
         overlap = f1(answer, question.answers)
         info = {"exact_match": is_right, "f1": overlap}
@@ -350,6 +350,12 @@ def _corpus_index(corpus: str) -> Path:
 
 def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) and names else tuple(names)
+
+
+def _check_numbers(options: dict[str, int], *, least: int = 1) -> None:
+    for option, value in options.items():
+        if type(value) is not int or value < least:
+            raise ValueError(f"{option} must be a whole number of at least {least}, not {value!r}")
 
 
 def _check_options(corpus: str, files: dict[str, tuple[str, ...]], retriever: str, model: str, reward: str) -> None:
