@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -23,7 +23,7 @@ from palestra.engines.native import Native
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
 from palestra.lora import LoraSettings, add_adapter, has_peft
-from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, word_tokenizer
+from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
 from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
@@ -33,6 +33,9 @@ from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 
 T = TypeVar("T")
+
+PIECES = 2048
+"""Of words, in a tokenizer that is learnt on the spot."""
 
 
 class Stream(Generic[T]):
@@ -240,10 +243,20 @@ def read_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
 def make_tokenizer(settings: NewModel, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
     if settings.tokenizer == "bytes":
         return byte_tokenizer()
+    if settings.tokenizer == "pieces":
+        return piece_tokenizer(_all_texts(envs), settings.pieces or PIECES)
     words: dict[str, None] = {}
     for label, env in envs.items():
         own = env.vocabulary()
         if own is None:
-            raise ConfigError(f"model.tokenizer = 'words': {label} does not list its words; use 'bytes'")
+            raise ConfigError(f"model.tokenizer = 'words': {label} does not list its words; use 'pieces' or 'bytes'")
         words |= dict.fromkeys(own)
     return word_tokenizer(list(words))
+
+
+def _all_texts(envs: dict[str, Environment]) -> Iterator[str]:
+    for label, env in envs.items():
+        own = env.texts()
+        if own is None:
+            raise ConfigError(f"model.tokenizer = 'pieces': {label} has no texts to learn them from; use 'bytes'")
+        yield from own

@@ -53,13 +53,21 @@ class NewModel(Settings):
     width: PositiveInt = 128
     layers: PositiveInt = 3
     heads: PositiveInt = 4
-    tokenizer: Literal["words", "bytes"] = "words"
-    """One token per word of the environment's own vocabulary, or one per byte."""
+    tokenizer: Literal["words", "pieces", "bytes"] = "words"
+    """One token per word of the environment's own vocabulary, per piece of a word as learnt from its texts, or per byte."""
+    pieces: int | None = Field(default=None, ge=512)
+    """How many, with tokenizer = "pieces"; 2,048 where not set."""
 
     @model_validator(mode="after")
     def _divisible(self) -> NewModel:
         if self.width % (2 * self.heads):
             raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
+        return self
+
+    @model_validator(mode="after")
+    def _no_idle_pieces(self) -> NewModel:
+        if self.pieces is not None and self.tokenizer != "pieces":
+            raise ValueError(f"pieces = {self.pieces}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'pieces'?")
         return self
 
 

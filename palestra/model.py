@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
@@ -255,12 +256,31 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+SPECIALS = ["<end>", "<act>"]
+
+
 def byte_tokenizer() -> PreTrainedTokenizerBase:
     """One token per byte: any text, no training, no files."""
-    specials = ["<end>", "<act>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*specials, *alphabet])}, merges=[]))
+    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*SPECIALS, *alphabet])}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return _of_bytes(core)
+
+
+def piece_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerBase:
+    """`size` pieces of words, learnt from texts by byte-pair encoding; what they do not cover is written byte by byte.
+
+    The same texts give the same tokenizer. A word has the same pieces wherever a blank stands before it, so that it can be copied.
+    """
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False)
+    core.train_from_iterator(texts, trainer)
+    return _of_bytes(core)
+
+
+def _of_bytes(core: Tokenizer) -> PreTrainedTokenizerBase:
     core.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<end>", additional_special_tokens=["<act>"], clean_up_tokenization_spaces=False

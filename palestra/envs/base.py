@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from palestra.types import Example, Step, Task
@@ -60,6 +60,13 @@ class Environment(ABC):
 
     def vocabulary(self) -> list[str] | None:
         """All words its texts and actions can contain, where they are few: a small model made on the spot gets a token for each."""
+        return None
+
+    def texts(self) -> Iterable[str] | None:
+        """What is read and written in it, where its words are many: a small model made on the spot learns its pieces of words from them.
+
+        Of the train split only.
+        """
         return None
 
 

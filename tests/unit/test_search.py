@@ -1,5 +1,8 @@
 """Deep search: what counts as an answer, what the agent may write, and what it is shown."""
 
+import re
+import time
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,6 +68,15 @@ def test_what_is_no_command(action):
     assert read_command(action) is None
 
 
+@pytest.mark.parametrize(
+    "action", ["a" + " " * 50_000 + "!", " " * 50_000 + "!", "a[x" + "] " * 50_000 + "!", "<a>" + "</a>" * 20_000 + "!"]
+)
+def test_no_action_takes_long_to_read(action):
+    begun_at = time.process_time()
+    assert read_command(action) is None
+    assert time.process_time() - begun_at < 1
+
+
 WORDS = (
     st.text(st.characters(exclude_characters="<>[]&", exclude_categories=("C", "Z")) | st.just(" "), min_size=1).map(str.strip).filter(bool)
 )
@@ -102,6 +114,27 @@ def test_pages_have_all_of_the_text(text, chars):
 def test_a_snippet_is_where_the_querys_words_are():
     text = "It begins here. " + "Nothing of note happens. " * 50 + "Gerda Moll keeps the inn."
     assert snippet(text, "who keeps the inn", 60).endswith("Gerda Moll keeps the inn.")
+
+
+def test_a_snippet_of_a_long_text_does_not_take_long():
+    begun_at = time.process_time()
+    text = "Salt. Harvest. " * 50_000 + "Gerda Moll keeps the inn."
+    assert snippet(text, "salt Moll inn keeps", 60).endswith("Gerda Moll keeps the inn.")
+    assert time.process_time() - begun_at < 3
+
+
+@given(text=st.text("ab .\n", max_size=80), query=st.text("ab ", max_size=10), chars=st.integers(1, 30))
+def test_no_other_stretch_has_more_of_the_querys_words(text, query, chars):
+    """By counting anew at the start of every sentence."""
+    text, words = text.strip(), set(query.split())
+    shown = snippet(text, query, chars).removeprefix("... ").removesuffix(" ...")
+
+    def number(start):
+        return len(words & {match[0] for match in re.finditer(r"\w+", text) if start <= match.start() and match.end() <= start + chars})
+
+    starts = [0, *(match.end() for match in re.finditer(r"(?<=[.!?])\s+(?=\S)|\n+", text))]
+    best = max(starts, key=lambda start: (number(start), -start))
+    assert shown == (text if len(text) <= chars else text[best : best + chars].strip())
 
 
 @pytest.fixture
@@ -148,6 +181,7 @@ def test_f1_as_reward(tiny):
         ("search[  ]", "The query is empty"),
         (f"search[{'x' * 10_000}]", "it has 10000 characters"),
         ("answer[]", "The answer is empty"),
+        (f"answer[Dremmel{' ' * 2000}or not]", "The answer is too long"),
         ("who composed it?", "Expected one of search[words], answer[text], open[number], next[], find[words]."),
         ("fly[home]", "Expected one of"),
         ("next[]", "No article is open"),
@@ -164,7 +198,7 @@ def test_what_cannot_be_done_is_said(env, action, told):
 
 HOSTILE = [
     *('"', "title:x", "text:[a TO z]", "AND", "NOT *", "(a OR", "+a -b", "a^9 ~2 \\", "*:*"),
-    *("/(a+)+$/", "id:0 OR 1=1", "{!x}", "\x00", "the of and"),
+    *("/(a+)+$/", "id:0 OR 1=1", "{!x}", "\x00", "\ud800", "the of and"),
 ]
 
 
@@ -231,7 +265,10 @@ def test_categories_and_choices(tiny):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"top_k": 0}, "top_k must be a whole number of at least 1, not 0"),
+        ({"top_k": 2.5}, "top_k must be a whole number of at least 1, not 2.5"),
+        ({"max_turns": None}, "max_turns must be a whole number"),
+        ({"seed": "../x"}, "seed must be a whole number of at least 0"),
         ({"reward": "bleu"}, "reward must be one of em, f1"),
         ({"retriever": "bm26"}, "did you mean 'bm25'"),
         ({"model": "e5"}, "has no effect"),

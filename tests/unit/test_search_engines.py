@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -121,8 +122,9 @@ def test_reciprocal_rank_fusion():
         ('"Evan Morris"\nA lobbyist.', "Evan Morris", "A lobbyist."),
         ("Evan Morris\nA lobbyist.\nHe died.", "Evan Morris", "A lobbyist.\nHe died."),
         ('"Heroes" (song)\nBy Bowie.', '"Heroes" (song)', "By Bowie."),
-        ("alone", "alone", ""),
-        ('"', '"', ""),
+        ("Evan Morris Evan L. Morris was a lobbyist.", "", "Evan Morris Evan L. Morris was a lobbyist."),
+        ('"\nA mark.', '"', "A mark."),
+        ("", "", ""),
     ],
 )
 def test_contents_are_a_title_and_a_text(contents, title, text):
@@ -164,6 +166,8 @@ def test_search_r1s_server_is_asked_and_understood(server):
     assert hits == [Hit("7", "Dremmel", "A town.", 0.5), Hit("Aune\nA river.", "Aune", "A river.", 0.25)]
     server.answer = {"result": [[DOCUMENT]]}
     assert Remote(server.url).search("where?", 2) == [Hit("7", "Dremmel", "A town.", 0.0)]
+    server.answer = {"result": [[{"document": {"title": "Aune", "text": "A river."}, "score": 1}]]}
+    assert Remote(server.url).search("where?", 2) == [Hit("Aune\nA river.", "Aune", "A river.", 1.0)]
     server.answer = {"result": [[]]}
     assert Remote(server.url).search("where?", 2) == []
 
@@ -177,12 +181,28 @@ def test_search_r1s_server_is_asked_and_understood(server):
         ({"result": [[{"text": "x"}]]}, 200),
         ({"detail": "no"}, 500),
         ([1], 200),
+        ({"result": [[{"document": {"contents": 5}}]]}, 200),
+        (b"[" * 100_000, 200),
     ],
 )
 def test_a_server_that_breaks_is_a_fault_and_no_observation(server, answer, status):
     server.answer, server.status = answer, status
     with pytest.raises(RetrieverFault, match="/retrieve"):
         Remote(server.url).search("x", 1)
+
+
+def test_a_server_that_speaks_no_http_is_a_fault():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"220 mail.example.com\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(RetrieverFault, match="BadStatusLine"):
+            Remote(f"http://127.0.0.1:{listening.getsockname()[1]}/retrieve", timeout_s=5).search("x", 1)
 
 
 def test_a_server_that_is_away_is_a_fault(server):

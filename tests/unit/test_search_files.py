@@ -121,11 +121,103 @@ def test_search_r1_parquet(tmp_path):
     assert read_questions(tmp_path / "train.parquet") == questions
 
 
+def test_search_r1_rows_of_ones_own(tmp_path):
+    """As its README asks for them: no question, answers or id beside what verl reads."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    own = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+    row = search_r1_row("mine", ROWS["triviaqa"], "train", 7)
+    parquet.write_table(pyarrow.Table.from_pylist([{name: row[name] for name in own}]), tmp_path / "train.parquet")
+    (question,) = read_questions(tmp_path / "train.parquet")
+    assert (question.id, question.text) == ("mine/train_7", "Which Salt was sung?")
+    assert question.answers == ("The Salt Harvest", "Salt Harvest")
+    bare = {"data_source": "mine", "extra_info": {"split": "test", "index": 0}, "reward_model": {"style": "rule", "ground_truth": "Aune"}}
+    (question,) = read_questions(write_lines(tmp_path / "x.jsonl", [{**bare, "prompt": [{"role": "user", "content": "Which river?"}]}]))
+    assert (question.id, question.text, question.answers) == ("mine/test_0", "Which river?", ("Aune",))
+
+
+HOTPOT = {
+    "_id": "5a7a06935542990198eaf050", "question": "Which was started first?", "answer": "Salt Review", "type": "comparison",
+    "level": "medium",
+    "supporting_facts": [["Salt Review", 0], ["First for Salt", 0], ["First for Salt", 1]],
+    "context": [["Salt Review", ["It was begun in 1844.", " It ended in 1846."]], ["Aune", ["A river."]]],
+}  # fmt: skip
+TWO_WIKI = {
+    "_id": "13f5ad2c088c11ebbd6fac1f6bf848b6", "type": "bridge_comparison", "question": "Are both of one country?", "answer": "Dremland",
+    "context": [["Aune", ["A river."]]], "entity_ids": "Q1_Q2_Q3_Q4", "answer_id": "Q38",
+    "supporting_facts": [["A", 0], ["B", 1], ["C", 0], ["D", 2]],
+    "evidences": [["A", "director", "C"]], "evidences_id": [["Q1", "director", "Q3"]],
+}  # fmt: skip
+MUSIQUE = {
+    "id": "2hop__482757_12019", "question": "When was the seat of it founded?", "answer": "1866", "answer_aliases": ["in 1866"],
+    "answerable": True,
+    "paragraphs": [{"idx": 0, "title": "Aune", "paragraph_text": "A river.", "is_supporting": True}],
+    "question_decomposition": [{"id": 482757, "question": "It >> seat", "answer": "Dremmel", "paragraph_support_idx": 0}],
+}  # fmt: skip
+
+
+def test_hotpotqas_own_file(tmp_path):
+    (tmp_path / "hotpot_dev_distractor_v1.json").write_text(json.dumps([HOTPOT]))
+    (question,) = read_questions(tmp_path / "hotpot_dev_distractor_v1.json")
+    assert (question.id, question.text, question.answers) == ("hotpotqa/5a7a06935542990198eaf050", HOTPOT["question"], ("Salt Review",))
+    assert (question.kind, question.hops) == ("hotpotqa comparison", 2)
+    hidden = {name: HOTPOT[name] for name in ("_id", "question", "context")}  # hotpot_test_fullwiki_v1.json
+    (tmp_path / "hotpot_test.json").write_text(json.dumps([hidden]))
+    with pytest.raises(FileFault, match="at least one golden answer"):
+        read_questions(tmp_path / "hotpot_test.json")
+
+
+def test_2wikis_own_file_with_the_aliases_beside_it(tmp_path):
+    (tmp_path / "dev.json").write_text(
+        json.dumps([TWO_WIKI, TWO_WIKI | {"_id": "2", "answer": "yes", "answer_id": None, "evidences_id": []}])
+    )
+    assert [question.answers for question in read_questions(tmp_path / "dev.json")] == [("Dremland",), ("yes",)]
+    write_lines(tmp_path / "id_aliases.json", [{"Q_id": "Q38", "aliases": ["Land of Drem"], "demonyms": ["Dremlandic"]}])
+    first, second = read_questions(tmp_path / "dev.json")
+    assert first.id == "2wikimultihopqa/13f5ad2c088c11ebbd6fac1f6bf848b6"
+    assert (first.kind, first.hops) == ("2wikimultihopqa bridge-comparison", 4)
+    assert first.answers == ("Dremland", "Land of Drem", "Dremlandic")  # as its own evaluation counts them
+    assert second.answers == ("yes",)
+
+
+def test_musiques_own_file(tmp_path):
+    """The full set asks everything twice, once without the paragraphs that it would take."""
+    rows = [MUSIQUE, MUSIQUE | {"answerable": False, "answer_aliases": []}]
+    (question,) = read_questions(write_lines(tmp_path / "musique_full_v1.0_dev.jsonl", rows))
+    assert (question.id, question.answers) == ("musique/2hop__482757_12019", ("1866", "in 1866"))
+    assert (question.kind, question.hops) == ("musique", 2)
+
+
+def test_fields_of_other_shapes_are_not_read(tmp_path):
+    row = {"id": 3, "question": "Who?", "golden_answers": ["x"], "metadata": "{'type': 'bridge'}", "supporting_facts": '[["A", 0]]'}
+    (question,) = read_questions(write_lines(tmp_path / "q.jsonl", [row]))
+    assert (question.id, question.hops) == ("hotpotqa/3", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.jsonl.gz", b"no gzip"),
+        ("q.jsonl.gz", gzip.compress(b'{"id": 1, "question": "?", "answer": "x"}\n')[:-9]),
+        ("q.parquet", b"PAR1 not"),
+    ],
+)
+def test_files_that_are_broken_off(tmp_path, name, content):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FileFault, match=r"expected a (whole gzip|parquet) file"):
+        read_questions(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("{", "line 1: expected a JSON object"),
-        ("[]", "line 1: expected a JSON object"),
+        ("[]", "there is no question"),
+        ('[{"question": "Who?"}]', "expected a list of questions"),
+        ('{"id": "1", "question": "Who?", "golden_answers": ["x"]}\n[]', "line 2: expected a JSON object"),
         ('{"id": "1"}', 'expected {"id": ..., "question"'),
         ('{"id": "1", "question": "Who?"}', "at least one golden answer"),
         ('{"id": "1", "question": "Who?", "golden_answers": [" "]}', "at least one golden answer"),

@@ -1,25 +1,43 @@
-"""The field's own files: corpora and questions as Search-R1 and FlashRAG keep them."""
+"""The field's own files: corpora and questions as Search-R1 and FlashRAG keep them, and questions as their authors published them."""
 
 from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import msgspec
 
 from palestra.envs.search.data import Article, Question
 from palestra.envs.search.retrievers import split_contents
 
+Row = Mapping[str, Any]
+
 HOPS = {"bamboogle": 2, "hotpotqa": 2}
 """Of sets whose questions all take as many."""
+ALIASES = "id_aliases.json"
+"""Lies beside 2WikiMultihopQA's own files: other names of the entities that are answers."""
 _MUSIQUE_ID = re.compile(r"([2-4])hop")
 
 
 class FileFault(ValueError):
     """A file that is not in the format that it should be in."""
+
+
+class _Original(msgspec.Struct):
+    """What is read of HotpotQA's and 2WikiMultihopQA's own rows; the paragraphs that come with them fill hundreds of megabytes."""
+
+    id: str = msgspec.field(name="_id")
+    question: str
+    answer: str | None = None
+    type: str | None = None
+    supporting_facts: list[tuple[str, int]] = []
+    evidences: list[Any] | None = None
+    answer_id: str | None = None
 
 
 def read_corpus(file: Path) -> Iterator[Article]:
@@ -35,9 +53,13 @@ def read_corpus(file: Path) -> Iterator[Article]:
 
 
 def read_questions(file: Path) -> list[Question]:
-    """FlashRAG's JSONL or Search-R1's parquet. Ids are the file's own, after the name of the set: "nq/test_12"."""
-    rows: Iterable[tuple[int, Mapping[str, Any]]] = _parquet(file) if file.suffix == ".parquet" else _json_lines(file)
-    questions = [_question(row, f"{file}, row {number}", _set_of(row, file)) for number, row in rows]
+    """FlashRAG's JSONL, Search-R1's parquet, or what HotpotQA, 2WikiMultihopQA and MuSiQue published themselves.
+
+    Ids are the file's own, after the name of the set: "nq/test_12". Questions marked as unanswerable are left out.
+    """
+    questions = [
+        _question(row, f"{file}, row {number}", _set_of(row, file)) for number, row in _rows(file) if row.get("answerable") is not False
+    ]
     if not questions:
         raise FileFault(f"{file}: there is no question in it")
     seen: set[str] = set()
@@ -48,56 +70,118 @@ def read_questions(file: Path) -> list[Question]:
     return questions
 
 
-def _question(row: Mapping[str, Any], where: str, set_name: str) -> Question:
-    text, answers = row.get("question"), _answers(row)
-    if not isinstance(text, str) or not text.strip():
+def _question(row: Row, where: str, set_name: str) -> Question:
+    text, answers, own_id = _text(row), _answers(row), _id(row)
+    if not text:
         raise FileFault(f'{where}: expected {{"id": ..., "question": ..., "golden_answers": [...]}}, got the fields {", ".join(row)}')
     if not answers:
         raise FileFault(f"{where}: expected at least one golden answer, got none")
-    if "id" not in row:
+    if not own_id:
         raise FileFault(f"{where}: expected an id, got the fields {', '.join(row)}")
-    own_id = str(row["id"])
     kind = " ".join(filter(None, (set_name, _type(row))))
-    return Question(f"{set_name}/{own_id}", text.strip(), answers, kind, _hops(row, set_name, own_id))
+    return Question(f"{set_name}/{own_id}", text, answers, kind, _hops(row, set_name, own_id))
 
 
-def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """In FlashRAG's field, or in the one that verl's reward functions read."""
+def _text(row: Row) -> str:
+    """Its own field, or what a prompt in the format of verl ends with."""
+    text, prompt = row.get("question"), row.get("prompt")
+    if text is None and isinstance(prompt, list) and prompt:
+        text = str(_mapping(prompt[-1]).get("content", "")).rpartition("Question: ")[2]
+    return text.strip() if isinstance(text, str) else ""
+
+
+def _id(row: Row) -> str:
+    """Its own field; rows in the format of verl may have no more than a place in their split."""
+    if row.get("id") is not None:
+        return str(row["id"])
+    place = _mapping(row.get("extra_info"))
+    return f"{place.get('split', 'row')}_{place['index']}" if place.get("index") is not None else ""
+
+
+def _answers(row: Row) -> tuple[str, ...]:
+    """FlashRAG's field, the one that verl's reward functions read, or an answer with its aliases."""
     answers: Any = row.get("golden_answers")
     if answers is None:
-        truth = (row.get("reward_model") or {}).get("ground_truth") or {}
+        truth = _mapping(row.get("reward_model")).get("ground_truth")
         answers = truth.get("target") if isinstance(truth, Mapping) else truth
+    if answers is None and row.get("answer") is not None:
+        answers = [row["answer"], *(row.get("answer_aliases") or ())]
     if isinstance(answers, str):
         answers = [answers]
-    return tuple(str(answer) for answer in answers if str(answer).strip()) if answers is not None else ()
+    return tuple(dict.fromkeys(str(answer) for answer in answers if str(answer).strip())) if answers is not None else ()
 
 
-def _type(row: Mapping[str, Any]) -> str:
+def _type(row: Row) -> str:
     """HotpotQA and 2WikiMultihopQA say what kind of question it is."""
-    kind = (row.get("metadata") or {}).get("type")
+    kind = _mapping(row.get("metadata")).get("type", row.get("type"))
     return kind.replace("_", "-") if isinstance(kind, str) else ""
 
 
-def _hops(row: Mapping[str, Any], set_name: str, own_id: str) -> int:
-    original = str((row.get("metadata") or {}).get("id", own_id))
-    if match := _MUSIQUE_ID.match(original):  # 2hop__482757_12019
+def _hops(row: Row, set_name: str, own_id: str) -> int:
+    metadata = _mapping(row.get("metadata"))
+    if match := _MUSIQUE_ID.match(str(metadata.get("id", own_id))):  # 2hop__482757_12019
         return int(match[1])
-    facts = (row.get("metadata") or {}).get("supporting_facts")
-    titles = facts.get("title") if isinstance(facts, Mapping) else None
+    facts = metadata.get("supporting_facts", row.get("supporting_facts"))
+    titles = facts.get("title") if isinstance(facts, Mapping) else [fact[0] for fact in facts] if isinstance(facts, list) else []
     return len(set(titles)) if titles else HOPS.get(set_name, 0)
 
 
-def _set_of(row: Mapping[str, Any], file: Path) -> str:
-    """What the row says, else the folder of `nq/test.jsonl`, else the file's own name."""
+def _set_of(row: Row, file: Path) -> str:
+    """What the row says, else what only one set's rows have, else the folder of `nq/test.jsonl`, else the file's own name."""
     named = row.get("data_source")
     if isinstance(named, str) and named:
         return named
+    if "question_decomposition" in row:
+        return "musique"
+    if "supporting_facts" in row:
+        return "hotpotqa" if row.get("evidences") is None else "2wikimultihopqa"
     return file.parent.name if file.name.split(".")[0] in ("train", "dev", "test") and file.parent.name else file.name.split(".")[0]
 
 
-def _json_lines(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _mapping(value: Any) -> Row:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _rows(file: Path) -> Iterable[tuple[int, Row]]:
+    if file.suffix == ".parquet":
+        return _parquet(file)
+    with _opened(file) as text:
+        is_list = text.read(64).lstrip().startswith(b"[")
+    return _originals(file) if is_list else _json_lines(file)
+
+
+def _originals(file: Path) -> Iterator[tuple[int, Row]]:
+    """HotpotQA and 2WikiMultihopQA are one list; the aliases that 2WikiMultihopQA's own evaluation counts are added."""
+    with _opened(file) as text:
+        whole = text.read()
+    try:
+        rows = msgspec.json.decode(whole, type=list[_Original])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FileFault(f"{file}: expected a list of questions as HotpotQA has them: {error}") from error
+    aliases = _aliases(file.with_name(ALIASES))
+    for number, row in enumerate(rows, 1):
+        yield number, msgspec.structs.asdict(row) | {"answer_aliases": aliases.get(row.answer_id or "", [])}
+
+
+def _aliases(file: Path) -> dict[str, list[str]]:
+    if not file.exists():
+        return {}
+    return {str(row.get("Q_id")): [*row.get("aliases", ()), *row.get("demonyms", ())] for _, row in _json_lines(file)}
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """Plain or gzipped."""
+    try:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as opened:
+            yield cast(IO[bytes], opened)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileFault(f"{file}: expected a whole gzip file: {error}") from error
+
+
+def _json_lines(file: Path) -> Iterator[tuple[int, Row]]:
     decoder = msgspec.json.Decoder(dict[str, Any])
-    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as lines:
+    with _opened(file) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -107,14 +191,17 @@ def _json_lines(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 raise FileFault(f"{file}, line {number}: expected a JSON object: {error}") from error
 
 
-def _parquet(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _parquet(file: Path) -> Iterator[tuple[int, Row]]:
     try:
-        from pyarrow import parquet
+        from pyarrow import ArrowInvalid, parquet
     except ImportError as error:
         raise FileFault(f"{file}: parquet needs pyarrow; pip install pyarrow") from error
-    wanted = ("id", "question", "golden_answers", "data_source", "reward_model", "metadata")
-    table = parquet.ParquetFile(file)
-    columns = [name for name in table.schema_arrow.names if name in wanted]
+    wanted = ("id", "question", "golden_answers", "data_source", "prompt", "reward_model", "extra_info", "metadata")
+    try:
+        table = parquet.ParquetFile(file)
+    except ArrowInvalid as error:
+        raise FileFault(f"{file}: expected a parquet file: {error}") from error
+    columns = [name for name in wanted if name in table.schema_arrow.names]
     number = 0
     for batch in table.iter_batches(columns=columns):
         for row in batch.to_pylist():

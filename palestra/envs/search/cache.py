@@ -21,7 +21,8 @@ def cached_world(split: str, seed: int, questions: int | None) -> World:
     """A generated world. Making one takes some seconds, too long for each of many processes."""
     from filelock import FileLock
 
-    maker = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("world*")))).hexdigest()[:12]
+    here = Path(__file__).parent
+    maker = hashlib.sha256(b"".join(file.read_bytes() for file in (here / "data.py", *sorted(here.glob("world*"))))).hexdigest()[:12]
     file = cache_folder() / f"world-{split}-{seed}-{questions or 'all'}-{maker}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):

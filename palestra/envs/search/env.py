@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from palestra.envs.search.cache import cached_index, cached_index_of_file, cache
 from palestra.envs.search.data import Lookup, Question, World
 from palestra.envs.search.index import require_index
 from palestra.envs.search.retrievers import RETRIEVERS, Hit, Remote, Retriever, open_retriever
-from palestra.envs.search.text import escaped, information, pages, read_command, snippet
+from palestra.envs.search.text import escaped, information, pages, printable, read_command, snippet
 from palestra.registry import nearest
 from palestra.types import Example, Step, Task
 
@@ -112,14 +113,14 @@ class Search(Environment):
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
-        numbers = (("top_k", top_k), ("snippet_chars", snippet_chars), ("max_turns", max_turns), ("questions", questions))
-        for option, value in numbers:
-            if value is not None and value < 1:
-                raise ValueError(f"{option} must be at least 1, not {value}")
+        _check_numbers({"top_k": top_k, "snippet_chars": snippet_chars, "max_turns": max_turns})
+        _check_numbers({} if questions is None else {"questions": questions})
+        _check_numbers({"seed": seed}, least=0)
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
         self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
         self.example = EXAMPLE if style == "text" else ()
+        self._is_compact = style == "compact"
         self.max_turns = max_turns
         self._seed, self._number = seed, questions
         self._kinds = None if kinds is None else _listed(kinds)
@@ -157,7 +158,7 @@ class Search(Environment):
         question = self._playing()
         if self._ending is not None:
             return self._ending
-        name, argument = read_command(action) or ("", "")
+        name, argument = read_command(printable(action)) or ("", "")
         try:
             if name == "answer":
                 return self._answer(question, argument)
@@ -174,8 +175,12 @@ class Search(Environment):
             return None
         for lookup in question.chain:
             if not self._has_seen(lookup):
-                return None if lookup.query in self._asked else f"search[{lookup.query}]"
-        return f"answer[{question.answers[0]}]"
+                return None if lookup.query in self._asked else self._written("search", lookup.query)
+        return self._written("answer", question.answers[0])
+
+    def _written(self, name: str, argument: str) -> str:
+        """In the compact style after a blank, as words stand in a text: a small model can then copy them piece by piece."""
+        return f"{name}: {argument}" if self._is_compact else f"{name}[{argument}]"
 
     def _has_seen(self, lookup: Lookup) -> bool:
         shown = self._seen.get(lookup.article, "").lower()
@@ -198,7 +203,8 @@ class Search(Environment):
         """Right or wrong, nothing is told: what was expected is not the agent's to know."""
         if not answer:
             raise _ActionError("The answer is empty. Expected answer[text].")
-        answer = answer[:LONGEST_ANSWER]
+        if len(answer) > LONGEST_ANSWER:
+            raise _ActionError(f"The answer is too long: it has {len(answer)} characters, and at most {LONGEST_ANSWER} are read.")
         is_right = exact_match(answer, question.answers)
         overlap = f1(answer, question.answers)
         info = {"exact_match": is_right, "f1": overlap}
@@ -220,7 +226,7 @@ class Search(Environment):
         for number, hit in enumerate(self._results, 1):
             stretch = snippet(hit.text, query, self._snippet_chars)
             self._seen[hit.id] = f"{self._seen.get(hit.id, hit.title)}\n{stretch}"
-            shown.append(f"[{number}] {' '.join(hit.title.split())}\n{stretch}")
+            shown.append(f"[{number}] {_headed(hit.title, stretch)}")
         return information("\n\n".join(shown))
 
     # Reading an article.
@@ -246,7 +252,7 @@ class Search(Environment):
         assert self._open is not None
         page = self._pages[self._page]
         self._seen[self._open.id] = f"{self._seen.get(self._open.id, '')}\n{page}"
-        return information(f"{' '.join(self._open.title.split())} (page {self._page + 1} of {len(self._pages)})\n{page}")
+        return information(_headed(f"{self._open.title} (page {self._page + 1} of {len(self._pages)})", page))
 
     def _find(self, words: str) -> str:
         if self._open is None:
@@ -260,6 +266,17 @@ class Search(Environment):
         return self._show_page()
 
     # What is asked, and what is searched.
+
+    def texts(self) -> Iterable[str] | None:
+        """Articles as they are shown, questions, and queries; None for a corpus of one's own, which may be too large."""
+        if any(self._files.values()):
+            return None
+        world = _world("train", self._seed, self._number)
+        articles = (information(f"[1] {title}\n{text}") for _, title, text in world.articles)
+        asked = self._questions("train").values()
+        queries = (self._written("search", lookup.query) for question in asked for lookup in question.chain)
+        answers = (self._written("answer", question.answers[0]) for question in asked)
+        return itertools.chain(articles, (f"Question: {question.text}" for question in asked), queries, answers)
 
     def _questions(self, split: str) -> dict[str, Question]:
         if split not in self.splits:
@@ -276,6 +293,11 @@ class Search(Environment):
             return Remote(self._retriever_name)
         folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number_in(split))
         return open_retriever(self._retriever_name, folder, model=self._model)
+
+
+def _headed(title: str, text: str) -> str:
+    """A title on one line before its text; passages of some corpora have none."""
+    return f"{' '.join(title.split())}\n{text}" if title.strip() else text
 
 
 def _category(question: Question) -> str:
@@ -328,6 +350,12 @@ def _corpus_index(corpus: str) -> Path:
 
 def _listed(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) and names else tuple(names)
+
+
+def _check_numbers(options: dict[str, int], *, least: int = 1) -> None:
+    for option, value in options.items():
+        if type(value) is not int or value < least:
+            raise ValueError(f"{option} must be a whole number of at least {least}, not {value!r}")
 
 
 def _check_options(corpus: str, files: dict[str, tuple[str, ...]], retriever: str, model: str, reward: str) -> None:

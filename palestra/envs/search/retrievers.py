@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -118,20 +118,19 @@ class Remote:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:  # noqa: S310
                 (found,) = json.loads(answer.read(LONGEST_ANSWER))["result"]
             return [_remote_hit(item) for item in found[:k]]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RetrieverFault(f"{self.url}: expected the answer of a /retrieve, got {type(error).__name__}: {error}") from error
 
 
 def _remote_hit(item: dict[str, Any]) -> Hit:
     document = item.get("document", item)  # without scores, a server answers with the documents alone
-    contents = document["contents"]
-    title, text = split_contents(contents)
-    return Hit(str(document.get("id", contents)), title, text, float(item.get("score", 0.0)))
+    title, text = split_contents(document["contents"]) if "contents" in document else (str(document["title"]), str(document["text"]))
+    return Hit(str(document.get("id", f"{title}\n{text}")), title, text, float(item.get("score", 0.0)))
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """The title, which stands in quotes in wiki-18, and the text."""
-    title, _, text = contents.partition("\n")
+    """The title, which stands in quotes in wiki-18, and the text. What has no new line is a text without a title."""
+    title, _, text = contents.partition("\n") if "\n" in contents else ("", "", contents)
     title = title.strip()
     if len(title) > 1 and title[0] == title[-1] == '"':
         title = title[1:-1]

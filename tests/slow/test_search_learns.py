@@ -1,0 +1,24 @@
+"""Reinforcement learning really improves a tiny model at deep search, in a world that has nothing in common with the one it learnt in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palestra.config import load
+from palestra.display import Display
+from palestra.run import Run
+from palestra.train import run_training
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "search-quickstart.toml"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_hop_questions_are_answered_more_often_after_rl(tmp_path, seed):
+    run = Run.create(tmp_path / "run", load(RECIPE, {"seed": seed}))
+    run_training(run, Display())
+    results = {path.stem.split("-", 2)[2]: json.loads(path.read_text())["all"] for path in (run.folder / "eval").glob("*.json")}
+    raw, imitated, learnt = (results[phase] for phase in ("raw", "warm-start", "final"))
+    assert raw["success"] == 0.0
+    assert learnt["success_interval"][0] > imitated["success_interval"][1], f"{imitated} then {learnt}"
