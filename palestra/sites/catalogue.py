@@ -38,6 +38,8 @@ SITES = {
     site.name: site
     for site in [
         _django("shop", "a shop and its dashboard (django-oscar)"),
+        Site("code", "a code host with tickets, wiki and forum (fossil)", "code_host", ("code_host.serve",), program="fossil"),
+        Site("map", "a map of the world's towns", "map", ("map.serve",)),
     ]
 }
 

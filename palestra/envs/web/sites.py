@@ -17,7 +17,7 @@ from palestra.sites.catalogue import cache_folder
 
 NOT_STATE = re.compile(r"(.*_session|analytics_.*|.*_log|.*accesslog|sqlite_.*)")
 """Tables that change when somebody merely looks."""
-NOT_STATE_COLUMNS = {"last_login", "last_seen"}
+NOT_STATE_COLUMNS = {"last_login", "last_seen", "cookie", "cexpire"}
 
 
 class SitesDown(RuntimeError):

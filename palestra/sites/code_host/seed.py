@@ -131,6 +131,7 @@ def _configure(repository: Path) -> None:
         "project-code": PROJECT,
         "server-code": PROJECT[::-1],
         "project-description": "Tide tables for small harbours",
+        "baseurl:http://code.test": "1",  # else the first request of an episode would write it
         "index-page": "/wiki?name=Tidewatch",
         "mainmenu": (FOLDER / "templates" / "main_menu.txt").read_text(),
         "ticket-common": (FOLDER / "templates" / "ticket_common.th1").read_text(),

@@ -88,13 +88,13 @@ def log_in(request: Request) -> Reply:
 
 
 def log_out(request: Request) -> Reply:
-    request.base.execute("DELETE FROM session WHERE token = ?", (request.token,))
+    request.base.execute("DELETE FROM user_session WHERE token = ?", (request.token,))
     return redirect("/", "")
 
 
 def _session(base: sqlite3.Connection, user_id: int) -> str:
     token = secrets.token_hex(16)
-    base.execute("INSERT INTO session VALUES (?, ?)", (token, user_id))
+    base.execute("INSERT INTO user_session VALUES (?, ?)", (token, user_id))
     return token
 
 

@@ -48,5 +48,5 @@ def read(environ: dict[str, Any], base: sqlite3.Connection) -> Request:
     query = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode() if post else environ.get("QUERY_STRING", "")
     cookie = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
     token = cookie.value if cookie else ""
-    user = base.execute("SELECT user.* FROM session JOIN user ON user.id = session.user WHERE token = ?", (token,)).fetchone()
+    user = base.execute("SELECT user.* FROM user_session JOIN user ON user.id = user_session.user WHERE token = ?", (token,)).fetchone()
     return Request(base, environ.get("PATH_INFO") or "/", post, dict(parse_qsl(query, keep_blank_values=True)), user, token)

@@ -21,7 +21,7 @@ CREATE INDEX place_folded ON place (folded);
 CREATE INDEX place_country ON place (country, population);
 CREATE INDEX place_latitude ON place (latitude);
 CREATE TABLE user (id INTEGER PRIMARY KEY, login TEXT UNIQUE, name TEXT, password TEXT, units TEXT DEFAULT 'km', home INTEGER);
-CREATE TABLE session (token TEXT PRIMARY KEY, user INTEGER);
+CREATE TABLE user_session (token TEXT PRIMARY KEY, user INTEGER);
 CREATE TABLE list (id INTEGER PRIMARY KEY, user INTEGER, name TEXT, public INTEGER DEFAULT 0);
 CREATE TABLE list_item (id INTEGER PRIMARY KEY, list INTEGER, place INTEGER, note TEXT);
 CREATE TABLE route (id INTEGER PRIMARY KEY, user INTEGER, start INTEGER, via INTEGER, finish INTEGER, travel TEXT);
