@@ -1,4 +1,4 @@
-"""Fill the shop."""
+"""Fill the shop: `python -m shop.seed`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from django_common.seeding import Clock, seed_site
 
 
 def fill(clock: Clock, chance: random.Random) -> None:
-    from django.contrib.auth import get_user_model
+    from shop.customers import fill_accounts, fill_carts, fill_orders
+    from shop.goods import fill_catalogue, fill_reviews
 
-    get_user_model().objects.create_user("clara", "clara@example.com", "clara-clara")
+    customers = fill_accounts(clock, chance)
+    fill_catalogue(clock, chance)
+    fill_reviews(customers, clock, chance)
+    fill_orders(customers, clock, chance)
+    fill_carts(customers, clock, chance)
 
 
 if __name__ == "__main__":

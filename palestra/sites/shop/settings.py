@@ -1,5 +1,7 @@
 """django-oscar as its manual sets it up, less what needs the world outside."""
 
+from pathlib import Path
+
 from django_common.base_settings import *  # noqa: F403
 from oscar.defaults import *  # noqa: F403
 
@@ -17,7 +19,7 @@ INSTALLED_APPS = [
     "oscar.apps.analytics.apps.AnalyticsConfig",
     "oscar.apps.checkout.apps.CheckoutConfig",
     "oscar.apps.address.apps.AddressConfig",
-    "oscar.apps.shipping.apps.ShippingConfig",
+    "shop.shipping.apps.ShippingConfig",
     "oscar.apps.catalogue.apps.CatalogueConfig",
     "oscar.apps.catalogue.reviews.apps.CatalogueReviewsConfig",
     "oscar.apps.communication.apps.CommunicationConfig",
@@ -60,6 +62,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [Path(__file__).parent / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -76,7 +79,7 @@ TEMPLATES = [
     },
 ]
 AUTHENTICATION_BACKENDS = ["oscar.apps.customer.auth_backends.EmailBackend"]
-HAYSTACK_CONNECTIONS = {"default": {"ENGINE": "haystack.backends.simple_backend.SimpleEngine"}}
+HAYSTACK_CONNECTIONS = {"default": {"ENGINE": "shop.search.Engine"}}
 HAYSTACK_SIGNAL_PROCESSOR = "haystack.signals.BaseSignalProcessor"
 
 OSCAR_SHOP_NAME = "Fernhill Stores"
@@ -86,6 +89,7 @@ OSCAR_REQUIRED_ADDRESS_FIELDS = ("first_name", "last_name", "line1", "line4", "p
 OSCAR_THUMBNAILER = "shop.thumbnails.OnePicture"
 OSCAR_SAVE_SENT_EMAILS_TO_DB = False
 OSCAR_ALLOW_ANON_REVIEWS = False
+MIGRATION_MODULES = {"shipping": "oscar.apps.shipping.migrations"}
 OSCAR_INITIAL_ORDER_STATUS = "Pending"
 OSCAR_INITIAL_LINE_STATUS = "Pending"
 OSCAR_ORDER_STATUS_PIPELINE = {
@@ -95,3 +99,5 @@ OSCAR_ORDER_STATUS_PIPELINE = {
     "Delivered": (),
     "Cancelled": (),
 }
+OSCAR_LINE_STATUS_PIPELINE = OSCAR_ORDER_STATUS_PIPELINE
+OSCAR_ORDER_STATUS_CASCADE = {status: status for status in OSCAR_ORDER_STATUS_PIPELINE}
