@@ -72,33 +72,100 @@ REMARKS = (
 
 WIKI: tuple[tuple[str, str, str], ...] = (
     # title, author, text
-    ("Tidewatch", "mira", "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a screen.\n\nThe maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) and the [Style guide](/wiki?name=Style+guide)."),
-    ("Install", "mira", "Python 3.9 or newer is needed.\n\n1. Make a virtual environment.\n2. `pip install tidewatch`\n3. `tidewatch Brest`"),
-    ("Style guide", "mira", "Functions stay below 40 lines. Names are words. Lines have at most 100 characters. Every fix comes with a test."),
-    ("Release checklist", "jonas", "1. All tests pass.\n2. The change log has a section for the release.\n3. Tag the check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays by Jonas Petrov."),
-    ("Adding a harbour", "oskar", "A harbour needs a name, a country code, the mean level and the spring range. Send the source of the figures with the ticket. Oskar Lund looks after the list."),
+    (
+        "Tidewatch",
+        "mira",
+        "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a screen.\n\nThe maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) and the [Style guide](/wiki?name=Style+guide).",
+    ),
+    (
+        "Install",
+        "mira",
+        "Python 3.9 or newer is needed.\n\n1. Make a virtual environment.\n2. `pip install tidewatch`\n3. `tidewatch Brest`",
+    ),
+    (
+        "Style guide",
+        "mira",
+        "Functions stay below 40 lines. Names are words. Lines have at most 100 characters. Every fix comes with a test.",
+    ),
+    (
+        "Release checklist",
+        "jonas",
+        "1. All tests pass.\n2. The change log has a section for the release.\n3. Tag the check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays by Jonas Petrov.",
+    ),
+    (
+        "Adding a harbour",
+        "oskar",
+        "A harbour needs a name, a country code, the mean level and the spring range. Send the source of the figures with the ticket. Oskar Lund looks after the list.",
+    ),
     ("Constituents", "priya", "We use 37 constituents. The largest are M2, S2, N2 and K1. M2 has a period of 12.42 hours."),
     ("Cache", "jonas", "Tables are kept for 90 days under `~/.cache/tidewatch`. `tidewatch --forget` empties the folder."),
     ("Export formats", "priya", "CSV since 0.2.0. Calendar files are made on the branch *calendar*. JSON is wanted but not begun."),
     ("Testing", "priya", "Run `python -m pytest`. The whole suite takes about 40 seconds. Reference tables lie in `tests/reference`."),
-    ("Meeting 2025-02-11", "lena", "Present: Mira, Jonas, Priya, Lena.\n\nDecided: 0.3 will know time zones. The next meeting is on 11 March."),
-    ("Meeting 2025-03-11", "lena", "Present: Mira, Oskar, Priya.\n\nDecided: the calendar is developed on a branch of its own. The next meeting is on 8 April."),
+    (
+        "Meeting 2025-02-11",
+        "lena",
+        "Present: Mira, Jonas, Priya, Lena.\n\nDecided: 0.3 will know time zones. The next meeting is on 11 March.",
+    ),
+    (
+        "Meeting 2025-03-11",
+        "lena",
+        "Present: Mira, Oskar, Priya.\n\nDecided: the calendar is developed on a branch of its own. The next meeting is on 8 April.",
+    ),
     ("Meeting 2025-04-08", "lena", "Present: all.\n\nDecided: the cache keeps tables for 90 days. Lena writes a page for skippers."),
     ("Contact", "mira", "Write to the forum first. Security matters go to security@tidewatch.example."),
     ("Supported systems", "oskar", "Linux and macOS are tested at each release. Windows is tested by Sam Okafor now and then."),
-    ("Glossary", "lena", "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range in between. *Slack water*: the short rest when the stream turns."),
+    (
+        "Glossary",
+        "lena",
+        "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range in between. *Slack water*: the short rest when the stream turns.",
+    ),
 )
 
 FORUM: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
     # author, title, text, replies
-    ("mira", "Tidewatch 0.5.0 is out", "It prints the range of the day in the heading and forgets its cache when asked to.", (("sam", "Thank you. It runs well on Windows."), ("lena", "The docs are up to date."))),
-    ("sam", "Which harbour for Tromsø?", "There is none on the list. Which of the Norwegian ones comes closest?", (("oskar", "Take Narvik and add about forty minutes."), ("sam", "That fits within ten minutes, thank you."))),
-    ("lena", "A page for skippers", "What should stand on it? I have the wind and the pilot book so far.", (("priya", "Air pressure: a hectopascal is about a centimetre."), ("jonas", "The difference between chart datum and mean level."))),
-    ("jonas", "Should 0.6 drop Python 3.9?", "It would let us use match statements. Who still needs it?", (("sam", "Our club's computer has 3.9 until summer."), ("mira", "Then we keep it until September."))),
-    ("priya", "Six minutes or ten?", "Sampling every six minutes finds all turns in the reference tables. Ten would be faster and misses two.", (("mira", "Six. Correct comes first."),)),
+    (
+        "mira",
+        "Tidewatch 0.5.0 is out",
+        "It prints the range of the day in the heading and forgets its cache when asked to.",
+        (("sam", "Thank you. It runs well on Windows."), ("lena", "The docs are up to date.")),
+    ),
+    (
+        "sam",
+        "Which harbour for Tromsø?",
+        "There is none on the list. Which of the Norwegian ones comes closest?",
+        (("oskar", "Take Narvik and add about forty minutes."), ("sam", "That fits within ten minutes, thank you.")),
+    ),
+    (
+        "lena",
+        "A page for skippers",
+        "What should stand on it? I have the wind and the pilot book so far.",
+        (("priya", "Air pressure: a hectopascal is about a centimetre."), ("jonas", "The difference between chart datum and mean level.")),
+    ),
+    (
+        "jonas",
+        "Should 0.6 drop Python 3.9?",
+        "It would let us use match statements. Who still needs it?",
+        (("sam", "Our club's computer has 3.9 until summer."), ("mira", "Then we keep it until September.")),
+    ),
+    (
+        "priya",
+        "Six minutes or ten?",
+        "Sampling every six minutes finds all turns in the reference tables. Ten would be faster and misses two.",
+        (("mira", "Six. Correct comes first."),),
+    ),
     ("oskar", "Sources for Chile", "The navy's tables of 2024 are the best that I found. Does anybody know newer ones?", ()),
     ("sam", "Printing on A5", "Can a week be printed on one sheet of A5?", (("lena", "Not yet. There is a ticket for one printed page."),)),
-    ("lena", "Meeting in May", "Shall we meet on 13 May or on 20 May?", (("mira", "13 May suits me."), ("oskar", "13 May."), ("priya", "I can do both."))),
+    (
+        "lena",
+        "Meeting in May",
+        "Shall we meet on 13 May or on 20 May?",
+        (("mira", "13 May suits me."), ("oskar", "13 May."), ("priya", "I can do both.")),
+    ),
     ("sam", "How often is the list of harbours checked?", "Some mean levels look old.", (("oskar", "Once a year, in January."),)),
-    ("priya", "Calendar branch needs testers", "Please try it with your own calendar program and say which one it is.", (("sam", "Thunderbird shows all events."), ("jonas", "So does the one on my phone."))),
+    (
+        "priya",
+        "Calendar branch needs testers",
+        "Please try it with your own calendar program and say which one it is.",
+        (("sam", "Thunderbird shows all events."), ("jonas", "So does the one on my phone.")),
+    ),
 )
