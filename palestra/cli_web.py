@@ -31,7 +31,7 @@ def add(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
 
 
 def up(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.sites.building import BuildFailed, make_ready
+    from palestra.sites.building import BuildFailed, base, make_ready
     from palestra.sites.catalogue import SITES
 
     wanted = known.only.split(",") if known.only else list(SITES)
@@ -40,7 +40,8 @@ def up(known: argparse.Namespace, settings: dict[str, Any]) -> None:
             fail(f"--only {name}: there is no such site; there are: {', '.join(SITES)}")
     running = _running()
     if running is not None:
-        if set(wanted) <= set(running["sites"]):
+        is_current = all(site["base"] == str(base(SITES[name])) for name, site in running["sites"].items())
+        if set(wanted) <= set(running["sites"]) and is_current:
             return _print_sites(running)
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
         _stop(running["pid"])

@@ -39,6 +39,8 @@ class Served:
     site: Site
     instances: Path
     token: str
+    base: Path
+    """As it was when we started: a change of the code that seeds it is for the next start."""
     port: int = 0
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
@@ -100,7 +102,7 @@ class Supervisor:
         folder = self.instances / name
         folder.mkdir(mode=0o700)
         for site in sites:
-            shutil.copyfile(base(SITES[site]) / BASE_FILE, folder / f"{site}.sqlite3")
+            shutil.copyfile(self.sites[site].base / BASE_FILE, folder / f"{site}.sqlite3")
         self.opened[name] = time.monotonic()
 
     def remove_instance(self, name: str) -> bool:
@@ -125,7 +127,7 @@ class Supervisor:
         name = secrets.token_hex(8)
         self.make_instance(name, wanted)
         files = {site: str(self.instances / name / f"{site}.sqlite3") for site in wanted}
-        return web.json_response({"id": name, "files": files, "base": {site: str(base(SITES[site]) / BASE_FILE) for site in wanted}})
+        return web.json_response({"id": name, "files": files, "base": {site: str(self.sites[site].base / BASE_FILE) for site in wanted}})
 
     async def delete_instance(self, request: web.Request) -> web.Response:
         return web.json_response({"removed": self.remove_instance(request.match_info["id"])})
@@ -171,7 +173,7 @@ async def supervise(names: list[str]) -> None:
     instances.mkdir(parents=True, mode=0o700)
     (cache / "logs").mkdir(exist_ok=True)
     token = secrets.token_hex(16)
-    supervisor = Supervisor({name: Served(SITES[name], instances, token) for name in names}, instances, token)
+    supervisor = Supervisor({name: Served(SITES[name], instances, token, base(SITES[name])) for name in names}, instances, token)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -198,7 +200,7 @@ async def supervise(names: list[str]) -> None:
 def _write_up_file(path: Path, supervisor: Supervisor, port: int) -> None:
     """Moved into its place, so that nobody reads half of it; for the user alone, since it holds the token."""
     sites = {
-        name: {"host": served.site.host, "port": served.port, "seconds": round(served.seconds, 2)}
+        name: {"host": served.site.host, "port": served.port, "base": str(served.base), "seconds": round(served.seconds, 2)}
         for name, served in supervisor.sites.items()
     }
     content = {"control": f"http://127.0.0.1:{port}", "pid": os.getpid(), "token": supervisor.token, "sites": sites}

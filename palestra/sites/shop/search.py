@@ -20,7 +20,11 @@ class Query(BaseSearchQuery):
 def _as_q(node: SearchNode) -> Q:
     together = Q()
     for child in node.children:
-        one = _as_q(child) if isinstance(child, SearchNode) else _condition(*node.split_expression(child[0]), child[1])
+        if isinstance(child, SearchNode):
+            one = _as_q(child)
+        else:
+            field, kind = node.split_expression(child[0])
+            one = _condition(field, kind, child[1])
         together = together | one if node.connector == "OR" else together & one
     return ~together if node.negated else together
 
