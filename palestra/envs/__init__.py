@@ -26,6 +26,7 @@ envs = Environments(
         "agentgym": "palestra.envs.agentgym:AgentGym",
         "search": "palestra.envs.search.env:Search",
         "sciworld": "palestra.envs.sciworld:SciWorld",
+        "web": "palestra.envs.web.env:Web",
         "guess": "palestra.envs.guess:Guess",
     },
 )

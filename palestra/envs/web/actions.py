@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+# fmt: off
 Kind = Literal[
-    *("click", "hover", "check", "uncheck", "type", "select", "press", "scroll", "new_tab", "tab_focus", "close_tab"),
-    *("goto", "go_back", "go_forward", "accept", "dismiss", "wait", "stop"),
+    "click", "hover", "check", "uncheck", "type", "select", "press", "scroll", "new_tab", "tab_focus", "close_tab",
+    "goto", "go_back", "go_forward", "accept", "dismiss", "wait", "stop",
 ]
+# fmt: on
 
 LONGEST_TEXT = 5000
 """Characters that can be typed or answered at once."""

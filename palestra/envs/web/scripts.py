@@ -76,7 +76,7 @@ PREPARE = """function () {
     selection.addRange(range);
     return element.textContent ? 'filled' : 'empty';
   }
-  if (element.tabIndex >= 0) { element.focus(); return 'empty'; }
+  if (element.tabIndex >= 0 && !['A', 'BUTTON', 'SELECT'].includes(element.tagName)) { element.focus(); return 'empty'; }
   return 'no field';
 }"""
 """Puts the cursor into a field with all its content selected."""

@@ -74,6 +74,8 @@ class Session:
         self._notes: list[tuple[str, str]] = []
         """A mark and a line for the next observation."""
         self._crashed = False
+        self._watching = True
+        """Pages that open are tabs."""
 
     @property
     def tab(self) -> Tab:
@@ -97,7 +99,7 @@ class Session:
         self._context.on("dialog", self._on_dialog)
         self._context.on("page", self._on_page)
         if self._beginning.cookies:
-            await self._context.add_cookies(list(self._beginning.cookies))  # type: ignore[arg-type]
+            await self._context.add_cookies(list(self._beginning.cookies))
         if route is not None:
             await self._context.route("**/*", route)
         await self._new_tab()
@@ -190,6 +192,29 @@ class Session:
         asked = f'Dialog: {self._dialog.type} "{self._dialog.message[:500]}" is open: accept or dismiss it.'
         lines = [f"URL: {self.tab.page.url[:500]}", *(line for _, line in self._notes), asked]
         return Observation(self.tab.page.url, "", "\n".join(lines), marks=("dialog",))
+
+    async def screenshot(self) -> bytes:
+        """Nothing where a dialog stands before the page, or where it cannot be drawn."""
+        from playwright.async_api import Error
+
+        try:
+            return b"" if self._dialog is not None else await self.tab.screenshot()
+        except Error:
+            return b""
+
+    async def text(self, url: str, locator: str) -> str:
+        """What the script `locator` gives on a page, or all of its text. "last" is the page in front; another is opened beside it."""
+        if url == "last":
+            return await _text(self.tab.page, locator)
+        assert self._context is not None
+        self._watching = False
+        page = await self._context.new_page()
+        try:
+            await page.goto(url, wait_until="load", timeout=self.look.load_s * 1000)
+            return await _text(page, locator)
+        finally:
+            self._watching = True
+            await page.close()
 
     def _note(self, mark: str, line: str) -> None:
         if (mark, line) not in self._notes:
@@ -312,6 +337,8 @@ class Session:
 
     def _on_page(self, page: Page) -> None:
         """A pop-up, or a tab of ours. Too many are closed at once."""
+        if not self._watching:
+            return
         if len(self._tabs) + len(self._opening) > MOST_TABS:
             self._note("popups", "The page opened more tabs than there may be; they were closed.")
             self._keep(page.close())
@@ -383,6 +410,10 @@ class Session:
         await self._new_tab()
         await self.tab.goto(self._beginning.url)
         await self.tab.settle()
+
+
+async def _text(page: Page, locator: str) -> str:
+    return str(await page.evaluate(locator or "document.body ? document.body.innerText : ''") or "")
 
 
 def _quietly(task: asyncio.Future[Any]) -> None:

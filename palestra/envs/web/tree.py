@@ -212,7 +212,6 @@ def _bare(name: str) -> str:
 
 
 _STATES: dict[str, Callable[[Any], str]] = {
-    "focused": lambda value: "focused" if value is True else "",
     "disabled": lambda value: "disabled" if value is True else "",
     "checked": lambda value: {"true": "checked", "mixed": "mixed"}.get(str(value).lower(), "unchecked"),
     "pressed": lambda value: "pressed" if str(value).lower() == "true" else "",
@@ -220,6 +219,7 @@ _STATES: dict[str, Callable[[Any], str]] = {
     "expanded": lambda value: "expanded" if value is True else "collapsed",
     "required": lambda value: "required" if value is True else "",
     "readonly": lambda value: "readonly" if value is True else "",
+    "focused": lambda value: "focused" if value is True else "",
 }
 
 
