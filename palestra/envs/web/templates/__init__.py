@@ -53,6 +53,10 @@ class Template(ABC):
     def instances(self) -> Sequence[Slots]:
         """From the seed's data; the same each time."""
 
+    def logged_in(self, slots: Slots) -> Mapping[str, str]:
+        """`users`, unless it depends on what fills the slots."""
+        return self.users
+
     @abstractmethod
     def evaluation(self, slots: Slots) -> Evaluation: ...
 
@@ -71,9 +75,9 @@ class Template(ABC):
                 intent_template=self.intent,
                 intent_template_id=self.id,
                 instantiation_dict=dict(slots),
-                require_login=bool(self.users),
+                require_login=bool(self.logged_in(slots)),
                 require_reset=self.changes,
-                users=dict(self.users),
+                users=dict(self.logged_in(slots)),
                 split=self.split,
             )
             for number, slots in enumerate(self.instances())
