@@ -38,6 +38,8 @@ SITES = {
     site.name: site
     for site in [
         _django("shop", "a shop and its dashboard (django-oscar)"),
+        _django("forum", "a forum of kitchen gardeners (django-spirit)"),
+        _django("cms", "a museum's website and its editors (wagtail)"),
         Site("code", "a code host with tickets, wiki and forum (fossil)", "code_host", ("code_host.serve",), program="fossil"),
         Site("map", "a map of the world's towns", "map", ("map.serve",)),
     ]

@@ -75,7 +75,8 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Tidewatch",
         "mira",
-        "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a screen.\n\nThe maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) and the [Style guide](/wiki?name=Style+guide).",
+        "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a screen.\n\n"
+        "The maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) and the [Style guide](/wiki?name=Style+guide).",
     ),
     (
         "Install",
@@ -90,12 +91,14 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Release checklist",
         "jonas",
-        "1. All tests pass.\n2. The change log has a section for the release.\n3. Tag the check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays by Jonas Petrov.",
+        "1. All tests pass.\n2. The change log has a section for the release.\n"
+        "3. Tag the check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays by Jonas Petrov.",
     ),
     (
         "Adding a harbour",
         "oskar",
-        "A harbour needs a name, a country code, the mean level and the spring range. Send the source of the figures with the ticket. Oskar Lund looks after the list.",
+        "A harbour needs a name, a country code, the mean level and the spring range. "
+        "Send the source of the figures with the ticket. Oskar Lund looks after the list.",
     ),
     ("Constituents", "priya", "We use 37 constituents. The largest are M2, S2, N2 and K1. M2 has a period of 12.42 hours."),
     ("Cache", "jonas", "Tables are kept for 90 days under `~/.cache/tidewatch`. `tidewatch --forget` empties the folder."),
@@ -117,7 +120,8 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Glossary",
         "lena",
-        "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range in between. *Slack water*: the short rest when the stream turns.",
+        "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range in between. "
+        "*Slack water*: the short rest when the stream turns.",
     ),
 )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .artifacts import Records
 from .content import FORUM, REMARKS, SEEN, TICKETS, WIKI, WISHES
-from .source import BRANCH, BRANCH_COMMITS, COMMITS
+from .source import BRANCH, Commit, commits
 
 FOLDER = Path(__file__).parent
 START = datetime(2025, 1, 7, 9, 12)
@@ -50,39 +50,27 @@ def _add_source(records: Records, chance: random.Random) -> None:
     texts: dict[str, str] = {}
     moment, parent, branched = START, "", ""
     branch_texts: dict[str, str] = {}
-    for number, (user, comment, added, tag) in enumerate(COMMITS):
-        tags = [] if parent else ["*branch * trunk", "*sym-trunk *"]
-        tags += [f"+sym-{tag} *"] if tag else []
-        parent = _commit(records, texts, moment, user, comment, added, [parent] if parent else [], sorted(tags, key=_tag_order))
-        if number == len(COMMITS) - 6:
+    trunk = commits("trunk")
+    for number, commit in enumerate(trunk):
+        tags = [f"+sym-{commit.tag} *"] if commit.tag else []
+        tags += [] if parent else ["*branch * trunk", "*sym-trunk *"]
+        parent = _check_in(records, texts, moment, commit, parent, tags)
+        if number == len(trunk) - 6:
             branched, branch_texts = parent, dict(texts)
         moment += timedelta(hours=chance.randint(40, 110), minutes=chance.randint(0, 59))
     moment -= timedelta(days=12)
     tags = [f"*branch * {BRANCH}", f"*sym-{BRANCH} *", "-sym-trunk *"]
-    for user, comment, added in BRANCH_COMMITS:
-        branched = _commit(records, branch_texts, moment, user, comment, added, [branched], tags)
+    for commit in commits(BRANCH):
+        branched = _check_in(records, branch_texts, moment, commit, branched, tags)
         moment, tags = moment + timedelta(hours=chance.randint(20, 60)), []
 
 
-def _tag_order(tag: str) -> tuple[str, str]:
-    """Fossil wants T cards in the order of their names."""
-    return tag[1:], tag[0]
-
-
-def _commit(
-    records: Records,
-    texts: dict[str, str],
-    moment: datetime,
-    user: str,
-    comment: str,
-    added: dict[str, str],
-    parents: list[str],
-    tags: list[str],
-) -> str:
-    for path, text in added.items():
+def _check_in(records: Records, texts: dict[str, str], moment: datetime, commit: Commit, parent: str, tags: list[str]) -> str:
+    for path, text in commit.added.items():
         texts[path] = texts.get(path, "") + text
     files = {path: records.add(text.encode()) for path, text in texts.items()}
-    return records.checkin(moment, user, comment, files, parents, tags)
+    in_order = sorted(tags, key=lambda tag: (tag[1:], tag[0]))  # fossil wants them by name
+    return records.checkin(moment, commit.user, commit.comment, files, [parent] if parent else [], in_order)
 
 
 def _add_wiki(records: Records, chance: random.Random) -> None:
