@@ -1,0 +1,25 @@
+"""Small things that templates have in common."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from palestra.envs.web.tasks import Evaluation, answer_with
+
+TEMPLATES = ()
+
+
+def quoted(text: str) -> str:
+    """As a text in SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def number(value: int) -> Evaluation:
+    """The answer is this number, with or without commas."""
+    return answer_with(f"{value:,} |OR| {value}")
+
+
+def called(name: str) -> Evaluation:
+    """The answer is this name, with or without accents."""
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
+    return answer_with(name if plain == name else f"{name} |OR| {plain}")
