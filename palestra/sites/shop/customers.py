@@ -57,7 +57,8 @@ def _address(customer: Any, chance: random.Random, is_default: bool) -> None:
 
 def fill_orders(customers: list[Any], clock: Clock, chance: random.Random) -> None:
     products = list(get_model("catalogue", "Product").objects.filter(stockrecords__num_in_stock__gt=7).order_by("pk"))
-    days = sorted((chance.uniform(0.5, 300) for _ in range(ORDERS)), reverse=True)
+    recent = ORDERS // 3  # much is still under way
+    days = sorted((chance.uniform(*((0.5, 18) if n < recent else (18, 300))) for n in range(ORDERS)), reverse=True)
     for day in days:
         clock.set(NOW - timedelta(days=day))
         customer = chance.choice(customers)

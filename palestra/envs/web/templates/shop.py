@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
@@ -68,7 +68,7 @@ class Price(Shop):
     id, split = "shop-price", "train"
     intent = "What does the product {product} cost? Answer with the price."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [{"product": row["product"], "price": f"{row['price']:.2f}"} for row in spread(seed_rows("shop", PRODUCTS), 10)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -89,7 +89,7 @@ class Fact(Shop):
         ("Warranty (years)", "For how many years is there a warranty on the product"),
     )
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         facts = (
             "SELECT coalesce(value_text, value_integer) AS fact FROM catalogue_productattributevalue v JOIN catalogue_productattribute a"
         )
@@ -109,33 +109,32 @@ class Fact(Shop):
         yield stop(fact(page, slots["label"]))
 
 
-class Cheapest(Shop):
-    id, split = "shop-cheapest", "train"
-    intent = "Which product in the category {category} is the cheapest? Answer with its full name."
-    ORDER, SORTED = "ASC", "Price low to high"
-
-    def instances(self) -> list[Slots]:
-        found = []
-        for row in spread(seed_rows("shop", "SELECT DISTINCT name FROM catalogue_category WHERE depth = 2 ORDER BY name"), 10):
-            first = seed_rows("shop", f"{PRODUCTS} WHERE c.name = ? ORDER BY s.price {self.ORDER} LIMIT 1", row["name"])
-            found.append({"category": row["name"], "product": first[0]["product"]})
-        return found
+class _FirstByPrice(Shop):
+    sorted_by: ClassVar[str]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return answer(slots["product"])
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield page.click("link", slots["category"], after="Show results for")
-        yield page.select("combobox", "Sort by", self.SORTED)
+        yield page.select("combobox", "Sort by", self.sorted_by)
         yield stop(page.all("link", after="Sort by")[0].name)
 
 
-class DearestOfDepartment(Cheapest):
-    id, split = "shop-dearest-of-department", "test"
-    intent = "What is the most expensive product of the whole department {category}? Answer with its full name."
-    SORTED = "Price high to low"
+class Cheapest(_FirstByPrice):
+    id, split, sorted_by = "shop-cheapest", "train", "Price low to high"
+    intent = "Which product in the category {category} is the cheapest? Answer with its full name."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
+        best = f"SELECT category, product, min(price) FROM ({PRODUCTS}) GROUP BY category ORDER BY category"
+        return [{"category": row["category"], "product": row["product"]} for row in spread(seed_rows("shop", best), 10)]
+
+
+class DearestOfDepartment(_FirstByPrice):
+    id, split, sorted_by = "shop-dearest-of-department", "test", "Price high to low"
+    intent = "What is the most expensive product of the whole department {category}? Answer with its full name."
+
+    def instances(self) -> Sequence[Slots]:
         found = []
         for row in seed_rows("shop", "SELECT name, path FROM catalogue_category WHERE depth = 1 ORDER BY name"):
             dearest = seed_rows("shop", f"{PRODUCTS} WHERE c.path LIKE ? ORDER BY s.price DESC LIMIT 2", row["path"] + "%")
@@ -148,7 +147,7 @@ class ReviewCount(Shop):
     id, split = "shop-review-count", "train"
     intent = "How many customer reviews does the product {product} have? Answer with the number."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         rows = seed_rows("shop", PRODUCTS + " WHERE p.id % 5 = 2")
         return [{"product": row["product"], "count": str(row["reviews"])} for row in spread(rows, 10)]
 
@@ -164,7 +163,7 @@ class WorstReviewer(Shop):
     id, split = "shop-worst-reviewer", "test"
     intent = "Who gave the product {product} its worst rating? Answer with the customer's name."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         """Products of which one customer thinks less than all others, and which have a page of reviews of their own."""
         found = []
         reviews = (
@@ -189,7 +188,7 @@ class WhoSaid(Shop):
     id, split = "shop-who-said", "train"
     intent = 'Which customer wrote in a review of the product {product}: "{sentence}" Answer with the customer\'s name.'
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         found = []
         rows = seed_rows(
             "shop",
@@ -217,7 +216,7 @@ class Unavailable(Shop):
     id, split = "shop-unavailable", "test"
     intent = "Which product in the category {category} is unavailable at the moment? Answer with its full name."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         rows = seed_rows(
             "shop", f"SELECT category, product, count(*) AS n FROM ({PRODUCTS}) WHERE stock = 0 GROUP BY category HAVING n = 1"
         )
@@ -235,7 +234,7 @@ class OrderTotal(Shop):
     id, split = "shop-order-total", "train"
     intent = "What is the total of my order {number}? Answer with the amount."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         rows = seed_rows("shop", ORDERS + " WHERE o.total_incl_tax < 1000 ORDER BY o.id")
         return [{"user": row["user"], "number": row["number"], "total": row["total"]} for row in spread(rows, 10)]
 
@@ -252,7 +251,7 @@ class LatestStatus(Shop):
     id, split = "shop-latest-order-status", "train"
     intent = "What is the status of my most recent order?"
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         rows = seed_rows("shop", f"SELECT user, status, number, max(date_placed) FROM ({ORDERS}) GROUP BY user ORDER BY user")
         return [{"user": row["user"], "status": row["status"], "number": row["number"]} for row in spread(rows, 12)]
 
@@ -269,7 +268,7 @@ class SpentInMonth(Shop):
     id, split = "shop-spent-in-month", "test"
     intent = "How much do all the orders add up to that I placed in {month}? Answer with the amount."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         rows = seed_rows(
             "shop",
             f"SELECT user, month, printf('%.2f', sum(total)) AS sum, count(*) AS n FROM ({ORDERS}) GROUP BY user, month"

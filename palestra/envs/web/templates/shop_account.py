@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from palestra.envs.web.seeds import seed_rows
@@ -25,7 +26,7 @@ class WriteReview(Changing):
     id, split = "shop-write-review", "train"
     intent = 'Write a review of the product {product} with the title "{title}", the score {score} and the text "{text}"'
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         """Of products that have no review yet: nobody has had their say."""
         found = []
         for number, (user, row) in enumerate(zip(users_without_cart(), spread(available("reviews = 0"), 10), strict=False)):
@@ -53,7 +54,7 @@ class Vote(Changing):
     id, split = "shop-vote", "test"
     intent = "Say that the review that {name} wrote of the product {product} is {opinion}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         query = "SELECT r.id AS review, r.title, p.title AS product, u.first_name || ' ' || u.last_name AS name, u.email FROM"
         query += " reviews_productreview r JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id"
         query += " WHERE (SELECT count(*) FROM reviews_productreview o WHERE o.product_id = p.id) IN (2, 3) ORDER BY r.id"
@@ -86,7 +87,7 @@ class Wish(Changing):
     id, split = "shop-wish", "train"
     intent = "Add the product {product} to my wish list."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [
             {"user": user, "product": row["product"]}
             for user, row in zip(users_without_cart(), spread(available("p.id % 6 = 5"), 10), strict=False)
@@ -105,7 +106,7 @@ class Unwish(Changing):
     id, split = "shop-unwish", "train"
     intent = "Remove the product {product} from my wish list {list}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         query = "SELECT u.email AS user, w.name AS list FROM wishlists_wishlist w JOIN auth_user u ON u.id = w.owner_id ORDER BY w.id"
         found = []
         for number, row in enumerate(seed_rows("shop", query)):
@@ -120,9 +121,9 @@ class Unwish(Changing):
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from open_account(page, "Wish Lists")
         yield page.click("link", slots["list"])
-        yield page.click("link", re.compile("Remove"), after=slots["product"])
-        if page.has("button", re.compile("Delete|Remove")):
-            yield page.click("button", re.compile("Delete|Remove"))
+        yield page.click("button", "", after=slots["product"])
+        yield page.click("link", re.compile("Remove"))
+        yield page.click("button", re.compile("Delete|Remove"))
         yield stop()
 
 
@@ -130,7 +131,7 @@ class Alert(Changing):
     id, split = "shop-alert", "test"
     intent = "The product {product} is out of stock. Have the shop notify me when it is back."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         gone = spread(seed_rows("shop", PRODUCTS + " WHERE s.num_in_stock = 0 ORDER BY p.id"), 10)
         return [{"user": user, "product": row["product"]} for user, row in zip(users_without_cart(), gone, strict=False)]
 
@@ -161,7 +162,7 @@ class NewAddress(Changing):
     id, split = "shop-new-address", "train"
     intent = "Add an address to my address book: {first} {last}, {line1}, {town}, {postcode}, {country}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         people = seed_rows("shop", "SELECT email AS user, first_name AS first, last_name AS last FROM auth_user WHERE is_staff = 0")
         return [{**person, **place(number), "had": addresses(person["user"])} for number, person in enumerate(spread(people, 10))]
 
@@ -183,7 +184,7 @@ class Moved(Changing):
     id, split = "shop-moved", "test"
     intent = "I have moved. Change my address at {old} in the address book to {line1}, {town}, {postcode}, {country}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         people = seed_rows("shop", "SELECT email AS user FROM auth_user WHERE is_staff = 0 AND id % 3 = 1")
         found = []
         for number, person in enumerate(spread(people, 10)):
@@ -208,7 +209,7 @@ class Rename(Changing):
     intent = "I have married: change my last name in my profile to {last}."
     NAMES = ("Ashford", "Calder", "Ellery", "Fenwick", "Garland", "Hawthorne", "Ingram", "Kingsley", "Lockwood", "Mercer")
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         people = seed_rows("shop", "SELECT email AS user, first_name AS first FROM auth_user WHERE is_staff = 0 AND id % 4 = 2")
         return [{**person, "last": name} for person, name in zip(spread(people, 10), self.NAMES, strict=False)]
 

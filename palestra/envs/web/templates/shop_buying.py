@@ -75,7 +75,7 @@ class AddToCart(Changing):
     id, split = "shop-add-to-cart", "train"
     intent = "Put the product {product} into my cart."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [
             {"user": user, "product": row["product"]}
             for user, row in zip(users_without_cart(), spread(available("p.id % 3 = 1"), 10), strict=False)
@@ -94,7 +94,7 @@ class AddSeveral(Changing):
     id, split = "shop-add-several", "test"
     intent = "I need {quantity} pieces of the product {product}. Put them into my cart."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         found = spread(available("p.id % 3 = 2"), 10)
         return [
             {"user": user, "product": row["product"], "quantity": 2 + n % 5}
@@ -117,7 +117,7 @@ class CheapestIntoCart(Changing):
     id, split = "shop-cheapest-into-cart", "test"
     intent = "Put the cheapest product of the category {category} that can be bought into my cart."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         best = f"SELECT category, product, min(price) FROM ({PRODUCTS}) WHERE stock > 0 GROUP BY category ORDER BY category"
         return [
             {"user": user, "category": row["category"], "product": row["product"]}
@@ -138,7 +138,7 @@ class RemoveFromCart(Changing):
     id, split = "shop-remove-from-cart", "train"
     intent = "Take the product {product} out of my cart."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [{"user": cart["user"], "product": cart["lines"][n % 3][0], "lines": cart["lines"]} for n, cart in enumerate(carts())]
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -154,7 +154,7 @@ class ChangeQuantity(Changing):
     id, split = "shop-change-quantity", "train"
     intent = "Change the quantity of the product {product} in my cart to {quantity}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [
             {"user": cart["user"], "product": cart["lines"][n % 3][0], "quantity": 4 + n % 4, "lines": cart["lines"]}
             for n, cart in enumerate(carts(), 1)
@@ -175,7 +175,7 @@ class SaveForLater(Changing):
     id, split = "shop-save-for-later", "test"
     intent = "I do not want to buy the product {product} in my cart now: save it for later."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [{"user": cart["user"], "product": cart["lines"][n % 3][0], "lines": cart["lines"]} for n, cart in enumerate(carts(), 2)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -199,7 +199,7 @@ class CheckOut(Changing):
     id, split = "shop-check-out", "train"
     intent = "Order all that is in my cart by {method}, sent to my address in {town}."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         found = []
         for number, cart in enumerate(carts()):
             code, method = METHODS[number % 3]
@@ -228,7 +228,7 @@ class BuyToNewAddress(Changing):
     intent = "Buy one {product} and have it sent by {method} to {first} {last}, {line1}, {town}, {postcode}, {country}."
     NAMES = (("Anna", "Blake"), ("Theo", "Winter"), ("Mira", "Sands"), ("Paul", "Frost"), ("Edda", "Linde"))
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         found = []
         for number, (user, row) in enumerate(zip(users_without_cart(), spread(available("p.id % 3 = 0"), 10), strict=False)):
             line1, town, postcode, country, short = PLACES[number % len(PLACES)]
@@ -261,7 +261,7 @@ class Reorder(Changing):
     id, split = "shop-reorder", "test"
     intent = "Put everything that was in my order {number} into my cart once more."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         """Orders of customers with an empty cart, all of whose products are still there."""
         found = []
         for user in users_without_cart():
@@ -291,7 +291,7 @@ class LogInAndAdd(Changing):
     id, split = "shop-log-in-and-add", "train"
     intent = "Log in as {email} with the password {password}, and put the product {product} into the cart."
 
-    def instances(self) -> list[Slots]:
+    def instances(self) -> Sequence[Slots]:
         return [
             {"email": user, "password": f"{user.split('.')[0]}-shop", "product": row["product"]}
             for user, row in zip(users_without_cart(), spread(available("p.id % 4 = 2"), 10), strict=False)
