@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OPEN_S = 60.0
 """For the browser to start, the first page to load, and for all that an action may take."""
 
+MOST_REUSED = 100
+"""Episodes in one context."""
+
 
 class Browsing:
     """An episode in the browser of this process, synchronously. One at a time."""
@@ -28,6 +31,7 @@ class Browsing:
         self._observation: Observation | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._scene: dict[str, Any] | None = None
+        self._reused = 0
 
     @property
     def observation(self) -> Observation:
@@ -40,9 +44,14 @@ class Browsing:
             raise RuntimeError("call reset(task) before this")
         return self._session
 
-    def begin(self, reach: Reach, beginning: Beginning, route: Handler | None = None) -> Observation:
-        """A fresh context; the one before is closed meanwhile."""
+    def begin(self, reach: Reach, beginning: Beginning, route: Handler | None = None, *, is_fresh: bool = True) -> Observation:
+        """A fresh context; the one before is closed meanwhile. Otherwise the one before, some of the time."""
+        if self._session is not None and not is_fresh and self._session.is_usable and self._reused < MOST_REUSED:
+            self._reused += 1
+            assert self._browser is not None
+            return self._seen(self._browser.run(self._session.again(beginning), OPEN_S))
         self.end()
+        self._reused = 0
         browser = self._browser = shared_browser(reach)
         session = self._session = Session(browser, self.look, beginning)
         self._finalizer = weakref.finalize(self, _drop, browser, session)  # an environment may be forgotten without being closed

@@ -115,8 +115,12 @@ SCROLL = """(direction) => {
   const scrolls = element => element.scrollHeight > element.clientHeight + 2 && /(auto|scroll)/.test(getComputedStyle(element).overflowY);
   let element = document.activeElement;
   while (element && element !== document.body && !scrolls(element)) element = element.parentElement;
-  const target = element && element !== document.body ? element : window;
+  if (!element || element === document.body) {
+    const page = document.scrollingElement;
+    element = page && page.scrollHeight > innerHeight + 2 ? null : Array.from(document.querySelectorAll('body *')).find(scrolls);
+  }
+  const target = element || window;
   const height = target === window ? innerHeight : element.clientHeight;
   target.scrollBy({top: direction * 0.8 * height, behavior: 'instant'});
 }"""
-"""Scrolls what has the focus where it can be scrolled, else the page."""
+"""Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it that can be."""

@@ -176,9 +176,7 @@ class Tab:
         aim = await self._on(node, scripts.AIM)
         match aim["how"]:
             case "mouse":
-                await self._mouse("mouseMoved", aim)
-                await self._mouse("mousePressed", aim)
-                await self._mouse("mouseReleased", aim)
+                await self._mouse(aim, "mouseMoved", "mousePressed", "mouseReleased")
             case "option":
                 await self._on(node, scripts.SELECT, None)
             case "disabled":
@@ -192,11 +190,14 @@ class Tab:
         aim = await self._on(node, scripts.AIM)
         if "x" not in aim:
             raise ActionError("That element cannot be pointed at.")
-        await self._mouse("mouseMoved", aim)
+        await self._mouse(aim, "mouseMoved")
 
-    async def _mouse(self, kind: str, aim: dict[str, Any]) -> None:
-        button = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {}
-        await self._cdp.send("Input.dispatchMouseEvent", {"type": kind, "x": aim["x"], "y": aim["y"], **button})
+    async def _mouse(self, aim: dict[str, Any], *kinds: str) -> None:
+        """They are done in this order; waiting for each one takes the time of a frame."""
+        at = {"x": aim["x"], "y": aim["y"]}
+        pressed = {"button": "left", "clickCount": 1}
+        events = [{"type": kind, **at, **(pressed if kind != "mouseMoved" else {})} for kind in kinds]
+        await asyncio.gather(*(self._cdp.send("Input.dispatchMouseEvent", event) for event in events))
 
     async def type(self, node: int, text: str, *, enter: bool) -> None:
         match await self._on(node, scripts.PREPARE):

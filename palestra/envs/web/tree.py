@@ -139,8 +139,7 @@ class _Walk:
                 if own.options or role in FIELDS or role == "StaticText":
                     continue
                 below, heard = min(depth + 1, 20), own.name if role in NAMED_BY_CONTENT else within
-                if not own.id:
-                    stack.append(_Fold(len(lines) - 1))
+                stack.append(_Fold(len(lines) - 1))
             stack += [(child, below, heard) for child in reversed(self._children(node))]
         return lines
 
@@ -153,7 +152,8 @@ class _Walk:
         number = node.get("backendDOMNodeId", 0)
         name = _clean(_text(node, "name"), LONGEST_TEXT if role == "StaticText" else LONGEST_NAME)
         if role == "StaticText":
-            return Element("text", name, depth, -1 if self._number_all else 0, node=number) if name and name not in within else None
+            is_new = name and name not in within
+            return Element("text", name, depth, -1 if self._number_all and number else 0, node=number) if is_new else None
         properties = {entry["name"]: entry["value"].get("value") for entry in node.get("properties", ())}
         if role in ("generic", "paragraph", "none", "Section") and properties.get("editable") == "richtext" and properties.get("focusable"):
             role = "textbox"
@@ -162,7 +162,7 @@ class _Walk:
             return None
         if not acts and (role in ("generic", "none", "paragraph", "LabelText", "image", "img") and (name in within)):
             return None
-        value = _clean(_text(node, "value")) if role not in ("link", "option") else ""
+        value = _clean(_text(node, "value"), LONGEST_TEXT) if role not in ("link", "option") else ""
         options = self._options(node) if role in ("combobox", "PopUpButton") else ()
         shown_number = -1 if acts or (self._number_all and number) else 0
         return Element(SHORT_ROLES.get(role, role), name, depth, shown_number, value, _states(properties), options, number)
@@ -175,14 +175,16 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A heading that is nothing but a link: one line says it."""
+    """A heading that is nothing but a link is that link, and a tab that is nothing but a link is that tab."""
 
     at: int
 
     def fold(self, lines: list[Element]) -> None:
-        if len(lines) == self.at + 2 and lines[self.at + 1].name == lines[self.at].name and lines[self.at].name:
+        own = lines[self.at]
+        if own.name and len(lines) == self.at + 2 and lines[-1].name == own.name:
             child = lines.pop()
-            lines[self.at] = replace(child, depth=lines[self.at].depth)
+            if own.role not in INTERACTIVE:
+                lines[self.at] = replace(child, depth=own.depth)
 
 
 def _append(lines: list[Element], line: Element) -> None:
