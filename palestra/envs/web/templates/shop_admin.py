@@ -370,7 +370,8 @@ class NewCategory(ChangingAdmin):
         return [{"category": name, "department": department} for name, department in self.NAMES]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT c.name AS category, p.name AS department FROM catalogue_category c JOIN catalogue_category p ON p.path = substr(c.path, 1, 4)"
+        query = "SELECT c.name AS category, p.name AS department FROM catalogue_category c"
+        query += " JOIN catalogue_category p ON p.path = substr(c.path, 1, 4)"
         query += " WHERE c.depth = 2 AND c.id > (SELECT count(*) FROM catalogue_productclass) * 4"
         return rows("shop", query, [[slots["category"], slots["department"]]], changed=(*LOOKED, "catalogue_category"))
 
