@@ -17,6 +17,7 @@ from palestra.sites.catalogue import SITES
 from palestra.types import Task
 from tests.sites.visitor import Visitor
 
+
 def contents(paths):
     return {site: Path(path).read_bytes() for site, path in paths.items()}
 

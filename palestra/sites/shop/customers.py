@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django_common.clock import NOW
 from django_common.seeding import Clock
 from oscar.core.loading import get_class, get_model
-from shop.people import COUNTRIES, FIRST, LAST, STAFF, STREETS, TOWNS
+from shop.places import COUNTRIES, STREETS, TOWNS
 from shop.shipping.repository import Express, Pickup, Standard
 
 ORDERS = 150
@@ -24,20 +26,20 @@ def fill_accounts(clock: Clock, chance: random.Random) -> list[Any]:
             display_order=len(COUNTRIES) - position, is_shipping_country=True,
         )  # fmt: skip
     clock.set(NOW - timedelta(days=420))
-    email, first, last = STAFF
-    _account(email, first, last, is_staff=True, is_superuser=True)
     customers = []
-    for place, (first, last) in enumerate(zip(FIRST, LAST, strict=True)):
-        clock.set(NOW - timedelta(days=400 - 7 * place))
-        customer = _account(f"{first}.{last}@example.com".lower(), first, last)
-        customers.append(customer)
+    for email, user in json.loads((Path(__file__).parent / "users.json").read_text()).items():
+        first, last = user["name"].split()
+        is_staff = "role" in user
+        account = get_user_model().objects.create_user(
+            email, email, user["password"], first_name=first, last_name=last, is_staff=is_staff, is_superuser=is_staff
+        )
+        if is_staff:
+            continue
+        customers.append(account)
         for number in range(chance.choice((1, 1, 2))):
-            _address(customer, chance, is_default=number == 0)
+            _address(account, chance, is_default=number == 0)
+        clock.set(NOW - timedelta(days=400 - 7 * len(customers)))
     return customers
-
-
-def _account(email: str, first: str, last: str, **rights: bool) -> Any:
-    return get_user_model().objects.create_user(email, email, f"{first.lower()}-shop", first_name=first, last_name=last, **rights)
 
 
 def _address(customer: Any, chance: random.Random, is_default: bool) -> None:

@@ -21,7 +21,7 @@ WAYS = ("foot", "bicycle", "car", "plane")
 
 def last(table: str) -> int:
     """The last row of the seed: what comes after it is new."""
-    return int(seed_rows("map", f"SELECT max(id) AS last FROM {table}")[0]["last"] or 0)  # noqa: S608
+    return int(seed_rows("map", f"SELECT max(id) AS last FROM {table}")[0]["last"] or 0)
 
 
 class OfAUser(Template):

@@ -9,8 +9,8 @@ from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, answer, answer_with, rows
 from palestra.envs.web.templates import Slots
+from palestra.envs.web.templates.common import quoted
 from palestra.envs.web.templates.shop import ORDERS, PRODUCTS, Shop, fact, read, spread
-from palestra.envs.web.templates.shop_buying import quoted
 
 MANAGER = "manager@fernhill.test"
 LOOKED = ("basket_basket",)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from palestra.envs.web.seeds import seed_rows
+from palestra.envs.web.seeds import seed_rows, seed_users
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots
@@ -27,11 +27,6 @@ PLACES = (
     ("31 Prairie Drive", "Calgary", "T2P 3C5", "Canada", "CA"), ("12 Orange Street", "Valencia", "46002", "Spain", "ES"),
 )  # fmt: skip
 """New addresses: in towns that the shop's customers live in, and in streets where none of them does."""
-
-
-def quoted(text: str) -> str:
-    """As SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def users_without_cart() -> list[str]:
@@ -293,7 +288,7 @@ class LogInAndAdd(Changing):
 
     def instances(self) -> Sequence[Slots]:
         return [
-            {"email": user, "password": f"{user.split('.')[0]}-shop", "product": row["product"]}
+            {"email": user, "password": seed_users("shop")[user]["password"], "product": row["product"]}
             for user, row in zip(users_without_cart(), spread(available("p.id % 4 = 2"), 10), strict=False)
         ]
 

@@ -1,16 +1,5 @@
-"""Who buys in the shop, and where they live. The people are invented, the towns are real."""
+"""Where the shop's customers live. The towns are real, the streets are not theirs."""
 
-FIRST = (
-    "Amara", "Bruno", "Clara", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Ingrid", "Jonas", "Keiko", "Liam", "Marta", "Nadia",
-    "Oscar", "Priya", "Quentin", "Rosa", "Samir", "Tilda", "Umar", "Vera", "Walter", "Ximena", "Yusuf", "Zoe", "Anton", "Bianca",
-    "Cyrus", "Delia", "Emil", "Flora", "Gideon", "Hanna", "Ivo", "Judith", "Karim", "Lena", "Milo", "Nora",
-)  # fmt: skip
-LAST = (
-    "Okafor", "Lindgren", "Moreau", "Petrov", "Castillo", "Haddad", "Brandt", "Keller", "Nilsen", "Fischer", "Tanaka", "Doyle",
-    "Kowalska", "Rahman", "Whitfield", "Nair", "Dubois", "Ferreira", "Aziz", "Holm", "Siddiqui", "Novak", "Schroeder", "Vega",
-    "Demir", "Papadakis", "Weber", "Rossi", "Farahani", "Marsh", "Larsen", "Bennett", "Stone", "Vogel", "Horvat", "Aldridge",
-    "Mansour", "Berg", "Costa", "Lang",
-)  # fmt: skip
 COUNTRIES = (
     ("US", "USA", "840", "United States"), ("GB", "GBR", "826", "United Kingdom"), ("DE", "DEU", "276", "Germany"),
     ("FR", "FRA", "250", "France"), ("ES", "ESP", "724", "Spain"), ("IT", "ITA", "380", "Italy"), ("NL", "NLD", "528", "Netherlands"),
@@ -28,5 +17,3 @@ STREETS = (
     "Maple Street", "Station Road", "Mill Lane", "Harbour Street", "Chestnut Avenue", "Garden Row", "Bridge Street", "Hill Road",
     "Orchard Close", "Market Square", "River Walk", "Park Terrace",
 )  # fmt: skip
-STAFF = ("manager@fernhill.test", "Morgan", "Hale")
-PASSWORD_RULE = "the first name in small letters, a hyphen, and `shop`: clara-shop"  # noqa: S105
