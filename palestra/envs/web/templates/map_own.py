@@ -142,8 +142,8 @@ class SaveRoute(OfAUser):
 
     def evaluation(self, slots: Slots) -> Evaluation:
         query = (
-            "SELECT user.login AS user, a.name AS start, b.name AS via, c.name AS finish, travel FROM route JOIN user ON user.id = route.user"
-            " JOIN place a ON a.id = start JOIN place b ON b.id = via JOIN place c ON c.id = finish"
+            "SELECT user.login AS user, a.name AS start, b.name AS via, c.name AS finish, travel FROM route"
+            " JOIN user ON user.id = route.user JOIN place a ON a.id = start JOIN place b ON b.id = via JOIN place c ON c.id = finish"
             f" WHERE route.id > {last('route')}"
         )
         expected = [[slots[name] for name in ("user", "start", "via", "finish", "travel")]]
