@@ -83,7 +83,8 @@ class PrivateTopic(OfAUser):
     def evaluation(self, slots: Slots) -> Evaluation:
         query = (
             "SELECT topic.title, user.username FROM spirit_topic_private_topicprivate shared"
-            " JOIN auth_user user ON user.id = shared.user_id JOIN spirit_topic_topic topic ON topic.id = shared.topic_id ORDER BY user.username"
+            " JOIN auth_user user ON user.id = shared.user_id"
+            " JOIN spirit_topic_topic topic ON topic.id = shared.topic_id ORDER BY user.username"
         )
         members = sorted([slots["user"], slots["friend"]])
         told = rows("forum", query, [[slots["title"], member] for member in members])
@@ -167,7 +168,7 @@ class EditComment(OfAUser):
         return [{**row, "old": row["text"], "text": corrections[n % 4]} for n, row in enumerate(found)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        return rows("forum", f"{COMMENTS} WHERE comment.is_modified", [[slots["user"], slots["topic"], slots["text"]]])
+        return rows("forum", f"{COMMENTS} WHERE comment.modified_count > 0", [[slots["user"], slots["topic"], slots["text"]]])
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from open_topic(page, slots["topic"])
