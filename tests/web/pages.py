@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from palestra.envs.web.env import Web
@@ -31,10 +32,10 @@ PAGES = {
     "/plain": "<title>Plain</title><h1>A plain page</h1><p>Its number is <b>42</b>.</p><a href=/form>Form</a> <a href=/shelf>Shelf</a>",
     "/shelf": "<title>Shelf</title>"
     + "".join(f"<h2>Item {n}</h2><p>It costs {n * 3} coins.</p><button>Take</button>" for n in range(1, 8)),
-    "/outside": "<title>Outside</title><img src=http://elsewhere.test/x.png><img src=http://127.0.0.1:9/x.png>"
+    "/outside": "<title>Outside</title><img src=http://elsewhere.test/x.png><img src=http://127.0.0.1:18099/x.png>"
     "<script>fetch('http://elsewhere.test/steal').catch(() => {})</script><a href=http://elsewhere.test/>Leave</a>",
     "/popups": "<title>Popups</title><a href=/plain target=_blank>One</a>"
-    "<button onclick=\"for (let i = 0; i < 20; i++) open('/plain')\">Open</button>",
+    "<button onclick=\"for (let i = 0; i < 20; i++) window.open('/plain')\">Open</button>",
     "/loop": "<title>Loop</title><script>setTimeout(() => location.reload(), 1)</script>round",
     "/busy": "<title>Busy</title><p id=p></p><script>setInterval(() => p.textContent = Math.random(), 5)</script><button>Fine</button>",
     "/hang": "<title>Hang</title><button onclick='while (true) {}'>Hang</button>",
@@ -124,9 +125,10 @@ class Small(Web):
 
     name = "small"
 
-    def __init__(self, host, **options):
+    def __init__(self, host, **times):
         self.host = host
-        super().__init__(**options)
+        super().__init__()
+        self._browsing.look = replace(self._browsing.look, **times)
 
     def _hosted(self):
         return FixedSites({"small": f"http://{self.host}"})

@@ -83,7 +83,8 @@ def same_page(url: str, reference: str) -> bool:
 def _answer(evaluation: Evaluation, ending: Ending) -> bool:
     if not evaluation.reference_answers:
         raise ValueError("string_match needs reference_answers")
-    return matches(ending.answer, evaluation.reference_answers)
+    is_short = not evaluation.longest_answer or len(ending.answer) <= evaluation.longest_answer
+    return is_short and matches(ending.answer, evaluation.reference_answers)
 
 
 def _url(evaluation: Evaluation, ending: Ending) -> bool:

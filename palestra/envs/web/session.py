@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 MOST_TABS = 8
 BLANK = "about:blank"
+CLOSE_PAGE_S = 2.0
+READ_UNSETTLED_S = 3.0
+"""For a page that does not come to rest: it may be another one each time that it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,13 @@ class Session:
         return await self.observe()
 
     @property
+    def _is_connected(self) -> bool:
+        return self._context is not None and self._context.browser is not None and self._context.browser.is_connected()
+
+    @property
     def is_usable(self) -> bool:
         """It can begin anew."""
-        is_connected = self._context is not None and self._context.browser is not None and self._context.browser.is_connected()
-        return is_connected and not self._crashed and self._dialog is None and len(self._tabs) == 1
+        return self._is_connected and not self._crashed and self._dialog is None and len(self._tabs) == 1
 
     async def _begin(self) -> None:
         await self.tab.goto(self._beginning.url)
@@ -164,14 +170,18 @@ class Session:
     async def _read(self) -> Observation:
         from playwright.async_api import Error
 
-        for attempt in range(3):
+        for _ in range(3):
             try:
-                return await self._read_once(self.tab)
+                async with asyncio.timeout(READ_UNSETTLED_S if self.tab.is_loading else None):
+                    return await self._read_once(self.tab)
+            except TimeoutError:
+                break
             except Error:  # the page was left while it was read
-                if attempt == 2:
+                if not self._is_connected:
                     raise
                 await self._settle()
-        raise AssertionError
+        self._note("loading", "The page changes faster than it can be read.")
+        return self._observation(self.tab, "", "", (), "")
 
     async def _read_once(self, tab: Tab) -> Observation:
         if tab.has_failed:
@@ -298,7 +308,9 @@ class Session:
             if parts.scheme not in ("http", "https") or parts.netloc.lower() not in self._beginning.sites:
                 there = ", ".join(self._beginning.sites) or "none"
                 raise ActionError(f"{url[:200]} cannot be gone to; the sites that can be reached are: {there}.")
-        await self.tab.goto(url)
+        if not await self.tab.goto(url):
+            await self._replace_page()
+            await self.tab.goto(url)
 
     async def _history(self, by: int) -> None:
         from playwright.async_api import Error
@@ -367,7 +379,7 @@ class Session:
         """A pop-up, or a tab of ours. Too many are closed at once."""
         if not self._watching:
             return
-        if len(self._tabs) + len(self._opening) > MOST_TABS:
+        if len(self._tabs) + len(self._opening) >= MOST_TABS:
             self._note("popups", "The page opened more tabs than there may be; they were closed.")
             self._keep(page.close())
         else:
@@ -432,12 +444,18 @@ class Session:
     async def _replace_hung(self) -> None:
         """A page that does not answer is closed, and its tab begins where the episode began."""
         self._note("hung", f"The page did not answer for {self.look.hang_s:g} s and was closed.")
-        hung = self.tab.page
-        await asyncio.wait_for(hung.close(), self.look.hang_s)
-        self._forget(hung)
-        await self._new_tab()
+        await self._replace_page()
         await self._begin()
         await self.tab.settle()
+
+    async def _replace_page(self) -> None:
+        """A fresh page in front. The one that was there is closed, in its own time: it may not answer to that either."""
+        left = self.tab.page
+        self._forget(left)
+        closing = asyncio.ensure_future(left.close())
+        closing.add_done_callback(_quietly)
+        await asyncio.wait({closing}, timeout=CLOSE_PAGE_S)
+        await self._new_tab()
 
 
 async def _text(page: Page, locator: str) -> str:

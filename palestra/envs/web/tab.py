@@ -90,14 +90,18 @@ class Tab:
     def has_failed(self) -> bool:
         return self.page.url.startswith(FAILED_PAGE)
 
-    async def goto(self, url: str) -> None:
+    async def goto(self, url: str) -> bool:
+        """False where the page that is left does not let go: it opens another one meanwhile."""
         from playwright.async_api import Error
 
         try:
             await self.page.goto(url, wait_until="commit", timeout=self.look.load_s * 1000)
         except Error as error:
+            if "interrupted by another navigation" in str(error):
+                return False
             if not self.failure:
                 raise ActionError(f"{url[:200]} could not be opened: {str(error).splitlines()[0][:200]}") from None
+        return True
 
     async def settle(self) -> None:
         """Wait until the page has loaded and nothing changes any more, up to a limit."""

@@ -44,6 +44,8 @@ class Evaluation:
     eval_types: list[str]
     reference_answers: dict[str, Any] | None = None
     """{"exact_match": "..."}, {"must_include": [...]} or {"fuzzy_match": [...]}."""
+    longest_answer: int = 0
+    """Characters; an answer that lists everything there is is none. 0 for any number."""
     reference_url: str | None = ""
     url_note: str = "GOLD in PRED"
     program_html: list[PageCheck] = field(default_factory=list)
@@ -57,6 +59,7 @@ class Evaluation:
             self,
             eval_types=list(dict.fromkeys([*self.eval_types, *other.eval_types])),
             reference_answers={**(self.reference_answers or {}), **(other.reference_answers or {})} or None,
+            longest_answer=self.longest_answer + other.longest_answer,
             reference_url=self.reference_url or other.reference_url,
             program_html=[*self.program_html, *other.program_html],
             database=[*self.database, *other.database],
@@ -70,8 +73,8 @@ def answer(exact: str) -> Evaluation:
 
 
 def answer_with(*parts: str) -> Evaluation:
-    """The answer has all of these in it."""
-    return Evaluation(["string_match"], {"must_include": list(parts)})
+    """The answer has all of these in it, and not everything else too."""
+    return Evaluation(["string_match"], {"must_include": list(parts)}, longest_answer=100 + 3 * sum(map(len, parts)))
 
 
 def ends_at(url: str) -> Evaluation:
