@@ -19,8 +19,6 @@ START = datetime(2025, 1, 7, 9, 12)
 PROJECT = hashlib.sha1(b"tidewatch", usedforsecurity=False).hexdigest()
 """Fossil draws it by chance; passwords are hashed with it."""
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0")
-NEVER_STALE = 4102444800
-"""The year 2100: fossil writes down anew under which address it is asked when it has not done so for a day."""
 ANYBODY = "hjorz2"
 """What a visitor may do without logging in: read everything."""
 
@@ -123,7 +121,6 @@ def _configure(repository: Path) -> None:
         "project-code": PROJECT,
         "server-code": PROJECT[::-1],
         "project-description": "Tide tables for small harbours",
-        "baseurl:http://code.test": "1",
         "footer": "<div class='footer'>Tidewatch is hosted with Fossil.</div>\n",  # its own says how long the page took
         "index-page": "/wiki?name=Tidewatch",
         "mainmenu": (FOLDER / "templates" / "main_menu.txt").read_text(),
@@ -160,7 +157,7 @@ def _settle(repository: Path, out: Path) -> None:
     out.unlink(missing_ok=True)
     base = sqlite3.connect(repository)
     with base:
-        base.execute("UPDATE config SET mtime = iif(name LIKE 'baseurl:%', ?, 0)", (NEVER_STALE,))
+        base.execute("UPDATE config SET mtime = 0")
         base.execute("UPDATE reportfmt SET mtime = 0")
         base.execute("UPDATE user SET mtime = 0")
         base.execute("UPDATE rcvfrom SET mtime = 2460000.5, ipaddr = NULL, nonce = NULL")
