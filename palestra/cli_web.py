@@ -31,26 +31,38 @@ def add(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
 
 
 def up(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.sites.building import BuildFailed, base, make_ready
+    from palestra.sites.building import BuildFailed, alone
     from palestra.sites.catalogue import SITES
 
     wanted = known.only.split(",") if known.only else list(SITES)
     for name in wanted:
         if name not in SITES:
             fail(f"--only {name}: there is no such site; there are: {', '.join(SITES)}")
+    try:
+        with alone("up"):
+            _print_sites(_bring_up(wanted))
+    except BuildFailed as error:
+        fail(str(error))
+
+
+def _bring_up(wanted: list[str]) -> dict[str, Any]:
+    """These sites beside those that are up; what is up already and has not changed since is left alone."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from palestra.sites.building import base, make_ready
+    from palestra.sites.catalogue import SITES
+
     running = _running()
     if running is not None:
         is_current = all(site["base"] == str(base(SITES[name])) for name, site in running["sites"].items())
         if set(wanted) <= set(running["sites"]) and is_current:
-            return _print_sites(running)
+            return running
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
+    with ThreadPoolExecutor() as threads:  # they mostly wait for pip
+        list(threads.map(lambda name: make_ready(SITES[name], lambda line: print(line, file=sys.stderr)), wanted))
+    if running is not None:
         _stop(running["pid"])
-    try:
-        for name in wanted:
-            make_ready(SITES[name], lambda line: print(line, file=sys.stderr))
-    except BuildFailed as error:
-        fail(str(error))
-    _print_sites(_start(wanted))
+    return _start(wanted)
 
 
 def _start(sites: list[str]) -> dict[str, Any]:
@@ -104,7 +116,7 @@ def _running() -> dict[str, Any] | None:
     from palestra.sites.catalogue import cache_folder
 
     try:
-        answered = Sites.find()._ask("GET", "/status")
+        answered = Sites.find().ask("GET", "/status")
     except SitesDown:
         return None
     return {**json.loads((cache_folder() / "up.json").read_text()), "status": answered}

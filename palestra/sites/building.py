@@ -49,7 +49,7 @@ def make_ready(site: Site, tell: Callable[[str], None]) -> None:
     """Whatever of it is not there yet. Two of us at once wait for each other."""
     if site.program and not shutil.which(site.program):
         raise BuildFailed(f"{site.name} needs {site.program}: apt-get install {site.program}")
-    with _alone(site):
+    with alone(site.name):
         if not (environment(site) / "complete").is_file():
             tell(f"{site.name}: making its virtual environment")
             _make_environment(site)
@@ -88,9 +88,10 @@ def _do(command: list[str], complaint: str, variables: dict[str, str] | None = N
 
 
 @contextmanager
-def _alone(site: Site) -> Iterator[None]:
+def alone(work: str) -> Iterator[None]:
+    """Nobody else on this machine does the same meanwhile."""
     cache_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (cache_folder() / f"{site.name}.lock").open("w") as lock:
+    with (cache_folder() / f"{work}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -57,12 +57,12 @@ class Served:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,
             )
+        self.starts += 1
         assert self.process.stdout is not None
         said = await self.process.stdout.readline()
         if not said.strip().isdigit():
             raise RuntimeError(f"{self.site.name} did not start; see {cache_folder() / 'logs' / self.site.name}.log")
         self.port = int(said)
-        self.starts += 1
         await self._wait_until_it_answers()
         self.seconds = time.monotonic() - began
 
@@ -81,8 +81,11 @@ class Served:
             assert self.process is not None
             code = await self.process.wait()
             log.warning("%s ended with %s and is started again", self.site.name, code)
-            await asyncio.sleep(min(2**self.starts, 30) / 10)
-            await self.start()
+            await asyncio.sleep(min(2**self.starts, 300) / 20)
+            try:
+                await self.start()
+            except RuntimeError as error:
+                log.error("%s", error)
 
     async def stop(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -120,7 +123,8 @@ class Supervisor:
                     self.remove_instance(name)
 
     async def post_instance(self, request: web.Request) -> web.Response:
-        wanted = (await request.json()).get("sites") or list(self.sites) if request.can_read_body else list(self.sites)
+        asked_for = await request.json() if request.can_read_body else {}
+        wanted = asked_for.get("sites") or list(self.sites)
         unknown = [site for site in wanted if site not in self.sites]
         if unknown:
             return web.json_response({"error": f"not up: {', '.join(unknown)}; there are: {', '.join(self.sites)}"}, status=404)
@@ -169,9 +173,9 @@ async def supervise(names: list[str]) -> None:
     """Start the sites, say so in `up.json`, and wait to be told to stop."""
     cache = cache_folder()
     instances = cache / "instances"
-    shutil.rmtree(instances, ignore_errors=True)
-    instances.mkdir(parents=True, mode=0o700)
-    (cache / "logs").mkdir(exist_ok=True)
+    for folder in (instances, cache / "logs"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
     token = secrets.token_hex(16)
     supervisor = Supervisor({name: Served(SITES[name], instances, token, base(SITES[name])) for name in names}, instances, token)
     stopped = asyncio.Event()

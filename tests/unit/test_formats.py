@@ -29,7 +29,9 @@ def test_blocks_read_what_they_write(thought, action):
     assert Block().parse(Block().write(thought, action)).action == action
 
 
-@pytest.mark.parametrize(("reply", "reason"), [("click [1]", "there was none"), ("```a``` ```b```", "there were 2"), ("``` ```", "nothing")])
+@pytest.mark.parametrize(
+    ("reply", "reason"), [("click [1]", "there was none"), ("```a``` ```b```", "there were 2"), ("``` ```", "nothing")]
+)
 def test_blocks_are_strict_in_what_counts(reply, reason):
     assert Block().parse(reply).action is None
     assert reason in Block().parse(reply).error

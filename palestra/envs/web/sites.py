@@ -52,18 +52,19 @@ class Sites:
 
     def open(self, sites: Sequence[str] = ()) -> Instance:
         """A fresh copy of these sites (default: all), byte-equal to the seed."""
-        made = self._ask("POST", "/instances", {"sites": list(sites)})
+        made = self.ask("POST", "/instances", {"sites": list(sites)})
         return Instance(self, made["id"], made["files"], made["base"])
 
     def close(self, instance: str) -> None:
-        self._ask("DELETE", f"/instances/{instance}")
+        self.ask("DELETE", f"/instances/{instance}")
 
     def resolver_rules(self) -> str:
         """Chromium's `--host-resolver-rules`: the sites' names lead here, and no other name anywhere."""
         own = [f"MAP {site['host']} 127.0.0.1:{site['port']}" for site in self.sites.values()]
         return ", ".join([*own, "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"])
 
-    def _ask(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
+    def ask(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
+        """A request to the supervisor."""
         address = urlsplit(self.control)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         with closing(http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)) as connection:
@@ -88,7 +89,7 @@ class Instance:
 
     def login(self, site: str, user: str) -> list[dict[str, str]]:
         """A session of `user`, as cookies for Playwright."""
-        made = self.sites._ask("POST", f"/instances/{self.id}/login", {"site": site, "user": user})
+        made = self.sites.ask("POST", f"/instances/{self.id}/login", {"site": site, "user": user})
         return [{"name": name, "value": value, "domain": made["host"], "path": "/"} for name, value in made["cookies"].items()]
 
     def query(self, site: str, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
