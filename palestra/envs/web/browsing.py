@@ -96,3 +96,13 @@ class Browsing:
 
 def _drop(browser: Browser, session: Session) -> None:
     browser.later(session.close())
+
+
+def offered(seen: Observation) -> list[str]:
+    """Clicks and choices that can be made now. What could be typed or answered cannot be listed."""
+    if "dialog" in seen.marks and not seen.elements:
+        return ["accept", "dismiss"]
+    enabled = [element for element in seen.elements if element.id and "disabled" not in element.states]
+    clicks = [f"click [{element.id}]" for element in enabled]
+    choices = [f"select [{element.id}] [{option}]" for element in enabled for option in element.options if option]
+    return [*clicks, *choices, "scroll [down]", "scroll [up]"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import Action, ActionError, parse, usage
 from palestra.envs.web.browser import find_chromium
-from palestra.envs.web.browsing import Browsing
+from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.evaluators import solved
 from palestra.envs.web.hosting import Hosting, OwnSites
 from palestra.envs.web.session import Observation
@@ -162,6 +162,10 @@ class Web(Environment):
         success = solved(self._hosting.placed(self._task.eval), _Ending(action.text, url, self._browsing, self._hosting))
         self._ending = Step("The task is over.", terminated=True, success=success)
         return Step("The task is over.", reward=float(success), terminated=True, success=success, info={"answer": action.text})
+
+    def actions(self) -> list[str]:
+        """Clicks, choices, scrolling, and to stop without an answer."""
+        return [] if self._ending is not None else [*offered(self._browsing.observation), "stop []"]
 
     def expert(self) -> str | None:
         """The task's scripted solution, for as long as it was followed."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import ActionError, parse, usage
 from palestra.envs.web.browser import Reach, find_chromium
-from palestra.envs.web.browsing import Browsing
+from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.miniwob_experts import SOLUTIONS
 from palestra.envs.web.miniwob_tasks import CATEGORIES, TASKS
 from palestra.envs.web.session import Beginning, Observation
@@ -166,6 +166,10 @@ class MiniWob(Environment):
             success=raw > 0,
             info={"raw_reward": raw},
         )
+
+    def actions(self) -> list[str]:
+        """Clicks, choices and scrolling."""
+        return [] if self._ending is not None else offered(self._browsing.observation)
 
     def expert(self) -> str | None:
         """Scripts for some simple tasks."""
