@@ -9,7 +9,7 @@ from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, answer, answer_with, rows
 from palestra.envs.web.templates import Slots
-from palestra.envs.web.templates.common import quoted
+from palestra.envs.web.templates.common import quoted, unchanged
 from palestra.envs.web.templates.shop import ORDERS, PRODUCTS, Shop, fact, read, spread
 
 MANAGER = "manager@fernhill.test"
@@ -159,10 +159,11 @@ class _Stock(ChangingAdmin):
     FIELDS = ("num_in_stock", "low_stock_threshold", "price")
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = f"SELECT s.{self.column} FROM partner_stockrecord s JOIN catalogue_product p ON p.id = s.product_id"
-        query += f" WHERE p.title = {quoted(slots['product'])}"
+        records = "FROM partner_stockrecord s JOIN catalogue_product p ON p.id = s.product_id"
+        figures = "total(num_in_stock) AS pieces, total(low_stock_threshold) AS thresholds, printf('%.2f', total(price)) AS prices"
         tables = (*LOOKED, "partner_stockrecord", "partner_stockalert", "catalogue_product")
-        return rows("shop", query, [[slots["new"]]], changed=tables)
+        own = rows("shop", f"SELECT s.{self.column} {records} WHERE p.title = {quoted(slots['product'])}", [[slots["new"]]], changed=tables)
+        return own & unchanged("shop", f"SELECT {figures} {records} WHERE p.title <> {quoted(slots['product'])}")
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from edit_stock(page, slots["product"])
@@ -241,6 +242,11 @@ class Retitle(ChangingAdmin):
 ORDER_TABLES = (*LOOKED, "order_order", "order_line", "order_orderstatuschange", "order_ordernote", "partner_stockrecord")
 
 
+def order_is(number: str, status: str) -> Evaluation:
+    own = rows("shop", f"SELECT status FROM order_order WHERE number = '{number}'", [[status]], changed=ORDER_TABLES)
+    return own & unchanged("shop", f"SELECT status, count(*) AS orders FROM order_order WHERE number <> '{number}' GROUP BY status")
+
+
 class SetStatus(ChangingAdmin):
     id, split = "admin-set-status", "train"
     intent = "Change the status of order {number} to {status}."
@@ -256,7 +262,7 @@ class SetStatus(ChangingAdmin):
         return [{"number": row["number"], "status": after[n % len(after)]} for n, (row, after) in enumerate(steps)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        return rows("shop", f"SELECT status FROM order_order WHERE number = '{slots['number']}'", [[slots["status"]]], changed=ORDER_TABLES)
+        return order_is(slots["number"], slots["status"])
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from open_order(page, slots["number"])
@@ -276,7 +282,7 @@ class CancelFor(ChangingAdmin):
         return [{key: row[key] for key in ("name", "email", "status", "number")} for row in spread(found, 10)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        return rows("shop", f"SELECT status FROM order_order WHERE number = '{slots['number']}'", [["Cancelled"]], changed=ORDER_TABLES)
+        return order_is(slots["number"], "Cancelled")
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from open_customer(page, slots["email"])
