@@ -15,7 +15,8 @@ from palestra.envs.web.templates.common import quoted
 
 HOME = "http://code.test/"
 DEVELOPERS = ("priya", "jonas", "oskar")
-TICKETS = "SELECT ticket.*, (SELECT tkt_user FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY tkt_mtime LIMIT 1) AS author FROM ticket"
+FIRST_WRITER = "(SELECT tkt_user FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY tkt_mtime LIMIT 1)"
+TICKETS = f"SELECT ticket.*, {FIRST_WRITER} AS author FROM ticket"
 
 
 def tickets(where: str = "1", *, count: int = 8, skip: int = 0) -> list[dict[str, Any]]:
@@ -35,9 +36,10 @@ def tickets_changed(columns: str) -> str:
 
 
 def find(page: View, kind: str, title: str) -> Solution:
-    """By the search in the menu, which takes eight words at most. `kind` is Ticket, Wiki or Forum."""
+    """By the search in the menu, which takes eight words, each of them once. `kind` is Ticket, Wiki or Forum."""
+    words = dict.fromkeys(word.lower() for word in re.findall(r"\w+", title) if len(word) > 3)
     yield page.click("link", "Search")
-    yield page.type("textbox", "", " ".join(re.findall(r"\w+", title)[:6]), enter=True)
+    yield page.type("textbox", "", " ".join([*words][:6]), enter=True)
     yield page.click("link", re.compile(f"^{kind}.*{re.escape(title)}"))
 
 
