@@ -17,6 +17,8 @@ HOME = "http://cms.test/"
 ADMIN = "http://cms.test/admin/"
 TOUCHED = "(page.latest_revision_created_at > '2026-06-15' OR page.last_published_at > '2026-06-15' OR page.id > {last})"
 """Whatever anybody has worked on since the seed, whose last day is the 13th."""
+TEXT = "replace(substr(own.body, instr(own.body, '>') + 1), '</p>', '') AS text"
+"""Of a page with one paragraph; of another it has tags in it."""
 
 
 def pages(kind: str, where: str = "1", *, count: int = 8, skip: int = 0) -> list[dict[str, Any]]:
@@ -60,6 +62,13 @@ def value(page: View, label: str) -> str:
     return page.find("cell", after=label).name
 
 
+def spoken(iso: str, *, weekday: bool = False) -> str:
+    """2026-05-09 is 9 May 2026 on the pages, and Saturday 9 May 2026 where it is an event's."""
+    date = datetime.date.fromisoformat(iso)
+    said = f"{date.day} {calendar.month_name[date.month]} {date.year}"
+    return f"{calendar.day_name[date.weekday()]} {said}" if weekday else said
+
+
 class EventRoom(Template):
     id, sites, split, start = "cms-event-room", ("cms",), "train", HOME
     intent = 'In which room of the museum is the event "{title}", and what does it cost?'
@@ -96,12 +105,7 @@ class WhoWrote(Template):
     intent = 'Who wrote the museum\'s article "{title}", and on which date did it appear?'
 
     def instances(self) -> Sequence[Slots]:
-        return [{"title": row["title"], "author": row["author"], "date": self._said(row["date"])} for row in pages("article")]
-
-    def _said(self, iso: str) -> str:
-        """2026-05-09 is 9 May 2026 on the page."""
-        date = datetime.date.fromisoformat(iso)
-        return f"{date.day} {calendar.month_name[date.month]} {date.year}"
+        return [{"title": row["title"], "author": row["author"], "date": spoken(row["date"])} for row in pages("article")]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return called(slots["author"]) & answer_with(slots["date"])
@@ -248,8 +252,7 @@ class ReplaceText(OfAnEditor):
         return [{"title": title, "text": text} for title, text in texts.items()]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        body = "replace(replace(substr(own.body, instr(own.body, '>') + 1), '</p>', ''), char(10), '') AS body"
-        return rows("cms", worked_on("text", body), [[slots["title"], 1, slots["text"]]])
+        return rows("cms", worked_on("text", TEXT), [[slots["title"], 1, slots["text"]]])
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from edit(page, slots["title"])
