@@ -38,7 +38,8 @@ class HarbourTicket(Template):
     id, sites, split, start, changes = "code-map-harbour", ("code", "map"), "train", code_host.HOME, True
     intent = (
         'File a ticket on the code host with the title "Harbour of {town}", the type Feature_Request and the subsystem harbours. Its'
-        " description is the latitude and the longitude of {town} ({country}) as the map at http://map.test/ shows them, written like 54.3233, 10.1394"
+        " description is the latitude and the longitude of {town} ({country}) as the map at http://map.test/ shows them,"
+        " written like 54.3233, 10.1394"
     )
     users = {"code": "oskar"}
 
@@ -163,18 +164,9 @@ class WikiToForum(Template):
     )
 
     def instances(self) -> Sequence[Slots]:
-        facts = code_host.WikiFact().instances()
-        pairs = zip(gardeners.READERS, facts, gardeners.topics(skip=60), strict=True)
-        return [
-            {
-                "user": user,
-                "topic": topic["topic"],
-                "page": fact["page"],
-                "question": fact["question"],
-                "fact": fact["fact"].split(" |OR| ")[0],
-            }
-            for user, fact, topic in pairs
-        ]
+        facts = [fact for fact in code_host.WikiFact().instances() if " |OR| " not in fact["fact"]]
+        pairs = zip(gardeners.READERS, facts, gardeners.topics(skip=60), strict=False)
+        return [{"user": user, "topic": topic["topic"], **fact} for user, fact, topic in pairs]
 
     def logged_in(self, slots: Slots) -> Mapping[str, str]:
         return {"forum": slots["user"]}

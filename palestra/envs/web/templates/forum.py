@@ -130,8 +130,9 @@ class MostLiked(OfAUser):
                 " JOIN auth_user user ON user.id = comment.user_id WHERE topic_id = ? ORDER BY likes DESC",
                 topic["id"],
             )
-            if said[0]["likes"] > said[1]["likes"]:
-                found.append({"user": READERS[len(found)], "topic": topic["topic"], "author": said[0]["user"], "text": said[0]["text"]})
+            reader = READERS[len(found)]
+            if said[0]["likes"] > said[1]["likes"] and reader not in {row["user"] for row in said}:  # one's own likes are not named so
+                found.append({"user": reader, "topic": topic["topic"], "author": said[0]["user"], "text": said[0]["text"]})
             if len(found) == len(READERS):
                 break
         return found

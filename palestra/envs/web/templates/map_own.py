@@ -81,7 +81,7 @@ class ChangeNote(OfAUser):
 
     def instances(self) -> Sequence[Slots]:
         found = seed_rows("map", f"{ITEMS} WHERE list_item.note != '' ORDER BY list_item.id LIMIT 7")
-        return [{**row, "new": note} for row, note in zip(found, reversed(NOTES), strict=True)]
+        return [{**row, "new": f"{note} (changed)"} for row, note in zip(found, NOTES, strict=True)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         expected = [
