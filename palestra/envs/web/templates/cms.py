@@ -269,8 +269,10 @@ class NewEvent(OfAnEditor):
     )
 
     def instances(self) -> Sequence[Slots]:
-        titles = ("Knots for beginners", "An evening of shanties", "How to read a chart", "Night at the museum")
-        titles += ("Rope in ten minutes", "Tea with the director", "Flags and signals", "The museum in the dark")
+        titles = (
+            *("Knots for beginners", "An evening of shanties", "How to read a chart", "Night at the museum"),
+            *("Rope in ten minutes", "Tea with the director", "Flags and signals", "The museum in the dark"),
+        )
         texts = (
             "Bring nothing but your hands.",
             "Doors open half an hour before.",

@@ -1,11 +1,13 @@
-"""Small things that templates have in common."""
+"""What templates have in common."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 
 from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.tasks import Evaluation, answer_with, rows
+from palestra.envs.web.templates import Slots, Template
 
 TEMPLATES = ()
 
@@ -29,3 +31,10 @@ def called(name: str) -> Evaluation:
 def unchanged(site: str, query: str) -> Evaluation:
     """The database answers as the seed did: nothing else of the kind was touched."""
     return rows(site, query, [list(row.values()) for row in seed_rows(site, query)])
+
+
+class OfAUser(Template):
+    """Whoever the slot `user` names is logged in on the first site."""
+
+    def logged_in(self, slots: Slots) -> Mapping[str, str]:
+        return {self.sites[0]: slots["user"]}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, answer, ends_at, rows
 from palestra.envs.web.templates import Slots, Template
+from palestra.envs.web.templates.common import OfAUser
 
 HOME = "http://forum.test/"
 COMMENTS = (
@@ -55,16 +56,11 @@ def open_topic(page: View, title: str) -> Solution:
     yield page.click("link", title)
 
 
-class OfAUser(Template):
-    """The user is one of the slots."""
-
+class OnTheForum(OfAUser):
     sites, start = ("forum",), HOME
 
-    def logged_in(self, slots: Slots) -> Mapping[str, str]:
-        return {"forum": slots["user"]}
 
-
-class Author(OfAUser):
+class Author(OnTheForum):
     id, split = "forum-author", "train"
     intent = 'Who started the topic "{topic}" on the forum? Answer with the user name.'
 
@@ -80,7 +76,7 @@ class Author(OfAUser):
         yield stop(links[links.index("report") - 1])
 
 
-class OpenTopic(OfAUser):
+class OpenTopic(OnTheForum):
     id, split = "forum-open-topic", "train"
     intent = 'Open the topic "{topic}" on the forum.'
 
@@ -96,7 +92,7 @@ class OpenTopic(OfAUser):
         yield stop()
 
 
-class WhoSaid(OfAUser):
+class WhoSaid(OnTheForum):
     id, split = "forum-who-said", "test"
     intent = 'In the topic "{topic}", who wrote "{text}"? Answer with the user name.'
 
@@ -117,12 +113,12 @@ class WhoSaid(OfAUser):
         yield stop([line.name for line in lines[:said] if line.role == "link"][-1])
 
 
-class MostLiked(OfAUser):
+class MostLiked(OnTheForum):
     id, split = "forum-most-liked", "train"
     intent = 'In the topic "{topic}", whose answer has the most likes? Answer with the user name.'
 
     def instances(self) -> Sequence[Slots]:
-        found = []
+        found: list[Slots] = []
         for topic in topics("topic.comment_count >= 3", count=80):
             said = seed_rows(
                 "forum",
@@ -154,7 +150,7 @@ class MostLiked(OfAUser):
         yield stop(max(authors)[1])
 
 
-class NewTopic(OfAUser):
+class NewTopic(OnTheForum):
     id, split, changes = "forum-new-topic", "train", True
     intent = 'Start a topic in the category "{category}" with the title "{title}" and this text: "{text}"'
 
@@ -185,7 +181,7 @@ class NewTopic(OfAUser):
         yield stop()
 
 
-class Reply(OfAUser):
+class Reply(OnTheForum):
     id, split, changes = "forum-reply", "train", True
     intent = 'Answer in the topic "{topic}": "{text}"'
 
@@ -203,12 +199,12 @@ class Reply(OfAUser):
         yield stop()
 
 
-class Like(OfAUser):
+class Like(OnTheForum):
     id, split, changes = "forum-like", "train", True
     intent = 'In the topic "{topic}", like what {author} wrote.'
 
     def instances(self) -> Sequence[Slots]:
-        found = []
+        found: list[Slots] = []
         for topic in topics("topic.comment_count >= 3", skip=10, count=40):
             said = seed_rows("forum", f"{COMMENTS} WHERE topic.id = ? AND comment.likes_count = 0 ORDER BY comment.id DESC", topic["id"])
             writers = {row["user"] for row in said}

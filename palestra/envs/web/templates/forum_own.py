@@ -9,7 +9,7 @@ from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, goto, stop
 from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots, Template
-from palestra.envs.web.templates.forum import COMMENTS, HOME, READERS, OfAUser, last, new_comments, open_topic, topics
+from palestra.envs.web.templates.forum import COMMENTS, HOME, READERS, OnTheForum, last, new_comments, open_topic, topics
 from palestra.sites.catalogue import SOURCE
 
 PASSWORDS = {name: entry["password"] for name, entry in json.loads((SOURCE / "forum" / "users.json").read_text()).items()}
@@ -63,7 +63,7 @@ class Location(Template):
         yield stop()
 
 
-class PrivateTopic(OfAUser):
+class PrivateTopic(OnTheForum):
     id, split, changes = "forum-private-topic", "test", True
     intent = 'Write a private topic to {friend}, with the title "{title}" and the text "{text}"'
 
@@ -149,7 +149,7 @@ class MoveTopic(Template):
         yield stop()
 
 
-class EditComment(OfAUser):
+class EditComment(OnTheForum):
     id, split, changes = "forum-edit-comment", "train", True
     intent = 'I was wrong in the topic "{topic}". Change my answer there to: "{text}"'
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots, Template
+from palestra.envs.web.templates.common import OfAUser
 from palestra.envs.web.templates.map import HOME, search, towns
 
 ITEMS = (
@@ -24,16 +25,11 @@ def last(table: str) -> int:
     return int(seed_rows("map", f"SELECT max(id) AS last FROM {table}")[0]["last"] or 0)
 
 
-class OfAUser(Template):
-    """The user is one of the slots."""
-
+class OnTheMap(OfAUser):
     sites, start, changes = ("map",), HOME, True
 
-    def logged_in(self, slots: Slots) -> Mapping[str, str]:
-        return {"map": slots["user"]}
 
-
-class SavePlace(OfAUser):
+class SavePlace(OnTheMap):
     id, split = "map-save-place", "train"
     intent = 'Save {town} ({country}) to my list "{list}", with the note "{note}".'
 
@@ -57,7 +53,7 @@ class SavePlace(OfAUser):
         yield stop()
 
 
-class RemovePlace(OfAUser):
+class RemovePlace(OnTheMap):
     id, split = "map-remove-place", "test"
     intent = 'Take {town} off my list "{list}".'
 
@@ -75,7 +71,7 @@ class RemovePlace(OfAUser):
         yield stop()
 
 
-class ChangeNote(OfAUser):
+class ChangeNote(OnTheMap):
     id, split = "map-change-note", "train"
     intent = 'On my list "{list}", change the note for {town} to "{new}".'
 
@@ -103,7 +99,7 @@ class ChangeNote(OfAUser):
         yield stop()
 
 
-class NewList(OfAUser):
+class NewList(OnTheMap):
     id, split = "map-new-list", "train"
     intent = 'Make a new list called "{list}" and save {town} ({country}) to it, without a note.'
 
@@ -129,7 +125,7 @@ class NewList(OfAUser):
         yield stop()
 
 
-class SaveRoute(OfAUser):
+class SaveRoute(OnTheMap):
     id, split = "map-save-route", "train"
     intent = "Save the route from {start} to {finish} by way of {via}, by {travel}."
 
@@ -159,7 +155,7 @@ class SaveRoute(OfAUser):
         yield stop()
 
 
-class Settings(OfAUser):
+class Settings(OnTheMap):
     id, split = "map-settings", "test"
     intent = "Set my home town to {town} and let the map show distances in miles."
 
@@ -178,7 +174,7 @@ class Settings(OfAUser):
         yield stop()
 
 
-class Report(OfAUser):
+class Report(OnTheMap):
     id, split = "map-report", "test"
     intent = 'Report to the map that {town} ({country}) has this problem: {kind}. Give as details: "{text}"'
 
