@@ -8,7 +8,6 @@ from typing import Any, ClassVar, get_args
 
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import Action, ActionError, parse, usage
-from palestra.envs.web.browser import find_chromium
 from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.evaluators import solved
 from palestra.envs.web.hosting import Hosting, OwnSites
@@ -91,7 +90,6 @@ class Web(Environment):
         for option, value, least in (("max_chars", max_chars, 500), ("max_turns", max_turns, 1)):
             if value < least:
                 raise ValueError(f"{option} = {value}: it must be at least {least}")
-        find_chromium()
         self.max_turns = max_turns
         self.instructions = INSTRUCTIONS.format(actions=usage())
         self._browsing = Browsing(Look(shown=shown, max_chars=max_chars))

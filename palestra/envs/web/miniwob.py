@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import ActionError, parse, usage
-from palestra.envs.web.browser import Reach, find_chromium
+from palestra.envs.web.browser import Reach
 from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.miniwob_experts import SOLUTIONS
-from palestra.envs.web.miniwob_tasks import CATEGORIES, TASKS
+from palestra.envs.web.miniwob_tasks import CATEGORIES, FEW_WORDS, OWN_WORDS, TASKS
 from palestra.envs.web.session import Beginning, Observation
 from palestra.envs.web.solutions import Expert
 from palestra.envs.web.tab import Look
@@ -113,8 +113,6 @@ class MiniWob(Environment):
         for option, value in (("train_seeds", train_seeds), ("test_seeds", test_seeds), ("max_turns", max_turns)):
             if value < 1 or value >= FIRST_TEST_SEED:
                 raise ValueError(f"{option} = {value}: it must be from 1 to {FIRST_TEST_SEED - 1}")
-        find_chromium()
-        pages_folder()
         self._reward, self.max_turns = reward, max_turns
         self.instructions = INSTRUCTIONS.format(actions=usage(without=NOT_HERE))
         self._browsing = Browsing(replace(LOOK, max_chars=max_chars))
@@ -177,6 +175,14 @@ class MiniWob(Environment):
 
     def scene(self) -> dict[str, Any]:
         return {**self._browsing.scene(), "goal": self._goal}
+
+    def vocabulary(self) -> list[str] | None:
+        """For tasks whose words are few; the filler text around them is not among these."""
+        if not {*self._tasks} <= {*FEW_WORDS}:
+            return None
+        words = {word for name in self._tasks for word in FEW_WORDS[name].split()}
+        numbers = [f"[{number}]" for number in range(1, 21)]
+        return [*OWN_WORDS.split(), *numbers, *sorted(words - {*OWN_WORDS.split()})]
 
     def close(self) -> None:
         self._browsing.end()

@@ -47,3 +47,20 @@ _LEFT_OUT = {
 
 LEFT_OUT: dict[str, str] = {name: why for why, names in _LEFT_OUT.items() for name in names.split()}
 """By name: what they need that text does not give."""
+
+OWN_WORDS = """
+    Task: The task is over. click scroll [down] [up] button textbox tab dialog tabpanel generic collapsed expanded selected focused
+    There no element on the page. Expected"""
+"""What observations of all tasks are made of, and clicks."""
+FEW_WORDS = {
+    "click-test-2": 'Click button ONE. "ONE" "TWO"',
+    "click-test-transfer": 'Click button ONE. TWO. "ONE" "TWO"',
+    "click-button-sequence": 'Click button ONE, then click button TWO. "ONE" "TWO"',
+    "click-button": """
+        Click on the "submit" "okay" "ok" "yes" "no" "cancel" "next" "previous" "Submit" "Okay" "Ok" "Yes" "No" "Cancel" "Next"
+        "Previous" button.""",
+    "focus-text-2": "Focus into the 1st 2nd 3rd input textbox.",
+    "click-tab": 'Click on Tab #1. #2. #3. "Tab #1" #2" #3"',
+    "click-dialog-2": 'Click the button in the dialog box labeled "x". "Cancel". "OK". "Close" "Cancel" "OK"',
+}
+"""By task: the words of its goal and of what can be clicked, for models that know words and nothing else."""
