@@ -22,10 +22,15 @@ def number(value: int) -> Evaluation:
     return answer_with(f"{value:,} |OR| {value}")
 
 
-def called(name: str) -> Evaluation:
-    """The answer is this name, with or without accents."""
+def spellings(name: str) -> list[str]:
+    """With accents, and as people type it."""
     plain = "".join(letter for letter in unicodedata.normalize("NFKD", name) if not unicodedata.combining(letter))
-    return answer_with(name if plain == name else f"{name} |OR| {plain}")
+    return list(dict.fromkeys([name, plain]))
+
+
+def called(name: str) -> Evaluation:
+    """The answer is this name and nothing else, with or without accents."""
+    return Evaluation(["string_match"], {"fuzzy_match": spellings(name)})
 
 
 def unchanged(site: str, query: str) -> Evaluation:
