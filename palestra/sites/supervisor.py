@@ -67,14 +67,16 @@ class Served:
         self.seconds = time.monotonic() - began
 
     async def _wait_until_it_answers(self) -> None:
+        assert self.process is not None
         async with aiohttp.ClientSession() as client:
-            while True:
+            while self.process.returncode is None:
                 try:
                     async with client.get(f"http://127.0.0.1:{self.port}/-/alive") as answer:
                         answer.raise_for_status()
                         return
                 except aiohttp.ClientConnectionError:
                     await asyncio.sleep(0.05)
+        raise RuntimeError(f"{self.site.name} ended as soon as it had started")
 
     async def keep_up(self) -> None:
         while True:
