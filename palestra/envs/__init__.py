@@ -27,6 +27,7 @@ envs = Environments(
         "search": "palestra.envs.search.env:Search",
         "sciworld": "palestra.envs.sciworld:SciWorld",
         "web": "palestra.envs.web.env:Web",
+        "webarena": "palestra.envs.web.webarena:WebArena",
         "miniwob": "palestra.envs.web.miniwob:MiniWob",
         "guess": "palestra.envs.guess:Guess",
     },

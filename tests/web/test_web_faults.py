@@ -137,8 +137,8 @@ def test_a_long_page_is_shown_by_the_screenful(env):
 
 def test_a_page_that_crashes_is_a_fault(env):
     env.play("/plain")
+    env._browsing.run(_crash(env._browsing.session))
     with pytest.raises(BrowserGone, match="crashed"):
-        env._browsing.run(_crash(env._browsing.session))
         env.step("click [1]")
     assert "Title: Plain" in env.reset(Task("small", "train", "small-price/0"))  # in another context
 

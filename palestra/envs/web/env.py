@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 from palestra.envs.base import Environment
@@ -42,23 +41,21 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """What the evaluation looks at."""
+class Ending:
+    """What an evaluation looks at when an episode has ended."""
 
-    answer: str
-    url: str
-    browsing: Browsing
-    hosting: Hosting
+    def __init__(self, answer: str, url: str, browsing: Browsing, hosting: Hosting) -> None:
+        self.answer, self.url = answer, url
+        self._browsing, self._hosting = browsing, hosting
 
     def text(self, url: str, locator: str) -> str:
-        return str(self.browsing.run(self.browsing.session.text(url, locator)))
+        return str(self._browsing.run(self._browsing.session.text(url, locator)))
 
     def query(self, site: str, sql: str) -> list[list[Any]]:
-        return self.hosting.query(site, sql)
+        return self._hosting.query(site, sql)
 
     def changed_tables(self, site: str) -> Sequence[str]:
-        return self.hosting.changed_tables(site)
+        return self._hosting.changed_tables(site)
 
 
 class Web(Environment):
@@ -156,10 +153,13 @@ class Web(Environment):
 
     def _stop(self, action: Action) -> Step:
         assert self._task is not None
-        url = self._browsing.observation.url
-        success = solved(self._hosting.placed(self._task.eval), _Ending(action.text, url, self._browsing, self._hosting))
+        ending = self._ended(action.text, self._browsing.observation.url)
+        success = solved(self._hosting.placed(self._task.eval), ending)
         self._ending = Step("The task is over.", terminated=True, success=success)
         return Step("The task is over.", reward=float(success), terminated=True, success=success, info={"answer": action.text})
+
+    def _ended(self, answer: str, url: str) -> Ending:
+        return Ending(answer, url, self._browsing, self._hosting)
 
     def actions(self) -> list[str]:
         """Clicks, choices, scrolling, and to stop without an answer."""

@@ -45,7 +45,7 @@ def matches(text: str, required: dict[str, Any]) -> bool:
             case "must_exclude":
                 fits = not any(_clean(part) in _clean(text) for part in wanted)
             case "fuzzy_match":  # WebArena asks a language model; we do not
-                fits = any(_clean(text) == _clean(part) for part in ([wanted] if isinstance(wanted, str) else wanted))
+                fits = all(_clean(part) in _clean(text) for part in ([wanted] if isinstance(wanted, str) else wanted))
             case _:
                 raise ValueError(f"{kind} is no way to match: expected exact_match, must_include, must_exclude or fuzzy_match")
         if not fits:
@@ -68,13 +68,17 @@ def _clean(text: str) -> str:
     return text.lower().strip()
 
 
-def same_page(url: str, reference: str) -> bool:
-    """WebArena's "GOLD in PRED": host and path of one of the references, and what it asks for in the query; more may be asked."""
+def same_page(url: str, reference: str, *, is_part: bool = False) -> bool:
+    """Host and path of one of the references, and what it asks for in the query; more may be asked.
+
+    `is_part`: WebArena's "GOLD in PRED", for which it is enough that the reference is part of the address.
+    """
     own = urlsplit(url.rstrip("/"))
     asked = parse_qs(own.query)
     for alternative in reference.split(" |OR| "):
         wanted = urlsplit(alternative.strip().rstrip("/"))
-        is_place = (own.netloc, own.path.rstrip("/")) == (wanted.netloc, wanted.path.rstrip("/"))
+        place, other = own.netloc + own.path.rstrip("/"), wanted.netloc + wanted.path.rstrip("/")
+        is_place = other in place if is_part else other == place
         if is_place and all(any(value in asked.get(key, ()) for value in values) for key, values in parse_qs(wanted.query).items()):
             return True
     return False
@@ -90,7 +94,7 @@ def _answer(evaluation: Evaluation, ending: Ending) -> bool:
 def _url(evaluation: Evaluation, ending: Ending) -> bool:
     if not evaluation.reference_url:
         raise ValueError("url_match needs a reference_url")
-    return same_page(ending.url, evaluation.reference_url)
+    return same_page(ending.url, evaluation.reference_url, is_part=evaluation.url_note == "GOLD in PRED")
 
 
 def _pages(evaluation: Evaluation, ending: Ending) -> bool:

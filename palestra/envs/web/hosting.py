@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -72,14 +72,12 @@ class OwnSites:
             instance.close()
 
 
-@dataclass(frozen=True, slots=True)
 class FixedSites:
     """Sites at addresses of their own, which nobody resets."""
 
-    urls: Mapping[str, str]
-    """By the name that tasks have for a site."""
-    storage_states: Mapping[str, str] = field(default_factory=dict)
-    """By site: a file of Playwright's with the cookies of somebody who is logged in."""
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        """`urls` by the name that tasks have for a site."""
+        self.urls = urls
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -90,8 +88,7 @@ class FixedSites:
         return Reach(tuple((host, host) for host in self.hosts))
 
     def begin(self, task: WebTask) -> Beginning:
-        states = [self.storage_states[site] for site in task.sites if site in self.storage_states]
-        return Beginning(self._placed(task.start_url), self.hosts, storage_state=states[0] if states else "")
+        return Beginning(self._placed(task.start_url), self.hosts)
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
         pages = [replace(check, url=self._placed(check.url)) for check in evaluation.program_html]

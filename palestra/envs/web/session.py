@@ -48,6 +48,7 @@ class Beginning:
     """How an episode's context is set up."""
 
     url: str
+    """Several, each in a tab of its own, are joined by " |AND| "."""
     sites: tuple[str, ...]
     """Hosts, with a port where it is not 80, that may be gone to."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -130,7 +131,12 @@ class Session:
         return self._is_connected and not self._crashed and self._dialog is None and len(self._tabs) == 1
 
     async def _begin(self) -> None:
-        await self.tab.goto(self._beginning.url)
+        first, *others = self._beginning.url.split(" |AND| ")
+        await self.tab.goto(first)
+        for url in others:
+            await self._new_tab()
+            await self.tab.goto(url)
+        self._at = 0 if others else self._at
         if self._beginning.script:
             await self.tab.page.wait_for_load_state("load", timeout=self.look.load_s * 1000)
             await self.tab.page.evaluate(self._beginning.script)

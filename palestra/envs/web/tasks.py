@@ -47,7 +47,8 @@ class Evaluation:
     longest_answer: int = 0
     """Characters; an answer that lists everything there is is none. 0 for any number."""
     reference_url: str | None = ""
-    url_note: str = "GOLD in PRED"
+    url_note: str = "EXACT"
+    """"GOLD in PRED", which is WebArena's own, takes any address that the reference is part of."""
     program_html: list[PageCheck] = field(default_factory=list)
     database: list[DatabaseCheck] = field(default_factory=list)
     changed: dict[str, list[str]] = field(default_factory=dict)
