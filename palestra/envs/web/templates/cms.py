@@ -6,6 +6,7 @@ import calendar
 import datetime
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, stop
@@ -121,7 +122,7 @@ class PersonOfRole(Template):
 
     def instances(self) -> Sequence[Slots]:
         people = pages("person", "own.role != 'Restorer'", count=12)
-        return [{"role": row["role"].lower(), "name": row["title"], "url": f"{HOME}people/{row['slug']}/"} for row in people][:8]
+        return [{"role": row["role"].lower(), "name": row["title"], "url": f"{HOME}people/{quote(row['slug'])}/"} for row in people][:8]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return ends_at(slots["url"])
