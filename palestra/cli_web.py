@@ -49,7 +49,7 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
     """These sites beside those that are up; what is up already and has not changed since is left alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from palestra.sites.building import base, make_ready
+    from palestra.sites.building import base, make_ready, need_program
     from palestra.sites.catalogue import SITES
 
     running = _running()
@@ -58,11 +58,19 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
         if set(wanted) <= set(running["sites"]) and is_current:
             return running
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
+    for program, user in [(SITES[name].program, name) for name in wanted if SITES[name].program]:
+        need_program(program, user, _tell)
+    if "CHROMIUM" not in os.environ:
+        need_program("chromium", "the environment web", _tell)
     with ThreadPoolExecutor() as threads:  # they mostly wait for pip
-        list(threads.map(lambda name: make_ready(SITES[name], lambda line: print(line, file=sys.stderr)), wanted))
+        list(threads.map(lambda name: make_ready(SITES[name], _tell), wanted))
     if running is not None:
         _stop(running["pid"])
     return _start(wanted)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _start(sites: list[str]) -> dict[str, Any]:

@@ -45,10 +45,21 @@ def site_variables(site: Site) -> dict[str, str]:
     return kept | own | {"SITE_NAME": site.name, "SITE_BASE": str(base(site))}
 
 
+def need_program(program: str, user: str, tell: Callable[[str], None]) -> None:
+    """Installed as Debian's package of the same name, where it is missing and we may do so."""
+    if shutil.which(program):
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        tell(f"{user}: installing {program} (apt-get)")
+        variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for arguments in (["update", "--quiet"], ["install", "--yes", "--quiet", "--no-install-recommends", program]):
+            subprocess.run(["apt-get", *arguments], env=variables, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603, S607
+    if not shutil.which(program):
+        raise BuildFailed(f"{user} needs {program}: apt-get install {program}")
+
+
 def make_ready(site: Site, tell: Callable[[str], None]) -> None:
     """Whatever of it is not there yet. Two of us at once wait for each other."""
-    if site.program and not shutil.which(site.program):
-        raise BuildFailed(f"{site.name} needs {site.program}: apt-get install {site.program}")
     with alone(site.name):
         if not (environment(site) / "complete").is_file():
             tell(f"{site.name}: making its virtual environment")

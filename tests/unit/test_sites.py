@@ -5,7 +5,6 @@ import json
 import socket
 import sqlite3
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,9 +58,24 @@ def test_an_unknown_site_is_named(capsys):
     assert "--only nowhere: there is no such site; there are: shop, " in capsys.readouterr().err
 
 
-def test_a_missing_program_is_named():
-    with pytest.raises(building.BuildFailed, match="shop needs no-such-program: apt-get install no-such-program"):
-        building.make_ready(replace(SITES["shop"], program="no-such-program"), print)
+def test_a_missing_program_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(building.BuildFailed, match="code needs fossil: apt-get install fossil"):
+        building.need_program("fossil", "code", print)
+
+
+def test_a_missing_program_is_installed_where_that_may_be_done(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    (tmp_path / "apt-get").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n[ "$1" = update ] || cp /bin/true {tmp_path}/no-such-program\n'
+    )
+    (tmp_path / "apt-get").chmod(0o755)
+    for _ in range(2):
+        building.need_program("no-such-program", "code", told.append)
+    assert (tmp_path / "asked").read_text() == "update --quiet\ninstall --yes --quiet --no-install-recommends no-such-program\n"
+    assert told == ["code: installing no-such-program (apt-get)"]
 
 
 def test_changes_are_rows_added_and_removed_but_not_who_has_looked(tmp_path):
@@ -89,11 +103,6 @@ def test_instances_are_known_by_their_ids_alone(tmp_path, monkeypatch):
     assert instance.file_of(name) == file
     for other in ("", ".", f"../{tmp_path.name}/{name}", f"{name}/.", f"{name}\n", name.upper(), "f" * 16):
         assert instance.file_of(other) is None
-
-
-def test_resolver_rules_lead_to_the_sites_and_nowhere_else():
-    sites = Sites("", "", {"shop": {"host": "shop.test", "port": 9101}})
-    assert sites.resolver_rules() == "MAP shop.test 127.0.0.1:9101, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
 @pytest.mark.parametrize("site", SITES.values(), ids=SITES)

@@ -58,11 +58,6 @@ class Sites:
     def close(self, instance: str) -> None:
         self.ask("DELETE", f"/instances/{instance}")
 
-    def resolver_rules(self) -> str:
-        """Chromium's `--host-resolver-rules`: the sites' names lead here, and no other name anywhere."""
-        own = [f"MAP {site['host']} 127.0.0.1:{site['port']}" for site in self.sites.values()]
-        return ", ".join([*own, "MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"])
-
     def ask(self, method: str, path: str, content: dict[str, Any] | None = None) -> Any:
         """A request to the supervisor."""
         address = urlsplit(self.control)

@@ -42,7 +42,8 @@ PER_KIND = 13
 
 
 def _kind(read: dict[str, Any]) -> Kind:
-    return Kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in read.items()})
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in read.items()}
+    return Kind(**fields)
 
 
 def _department(read: dict[str, Any]) -> Department:
