@@ -35,6 +35,9 @@ FLAGS = (
 )
 LAUNCH_S = 30.0
 CLOSE_S = 5.0
+LET_GO_S = 1.0
+"""For the driver of a browser that has ended."""
+LOOK_EVERY_S = 0.1
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -76,17 +79,21 @@ class Browser:
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.launches = 0
+        """How often it was started: what belongs to an earlier one is of no use."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="browser", daemon=True)
         self._thread.start()
         self._starting: asyncio.Lock | None = None
         self._playwright: Playwright | None = None
         self._chromium: PlaywrightBrowser | None = None
+        self._gone = asyncio.Event()
+        """Set when there is no browser, or when it has ended. Each one has its own."""
+        self._gone.set()
         _adopt_orphans()
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
         """Wait for `work` on the browser's thread. It is cancelled when it takes too long, or when the wait is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, within_s), self._loop)
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(self._watched(work), within_s), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -95,6 +102,21 @@ class Browser:
             future.cancel()
             self._explain(error)
             raise
+
+    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
+        """A browser that is killed does not always let go of those who wait for it: they are told."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                gone, was_there = self._gone, not self._gone.is_set()
+                ending = asyncio.ensure_future(gone.wait() if was_there else asyncio.sleep(LOOK_EVERY_S))
+                await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
+                if was_there and gone.is_set() and not task.done():
+                    raise BrowserGone("the browser ended during the episode")
+            return task.result()
+        finally:
+            task.cancel()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Let `work` be done some time, whatever comes of it. May be called from a finalizer."""
@@ -126,17 +148,24 @@ class Browser:
         except Error as error:
             await self._end()
             raise BrowserGone(f"{path} cannot be started: {str(error).splitlines()[0]}") from error
+        gone = self._gone = asyncio.Event()
+        self._chromium.on("disconnected", lambda _: gone.set())
+        if not self._chromium.is_connected():
+            gone.set()
         self.launches += 1
         if self.launches > 1:
             log.warning("the browser was started again")
 
     async def _end(self) -> None:
-        """The driver goes too: it may have died with the browser."""
+        """The driver goes too: it may have died with the browser. Whoever still waits for it waits in vain."""
+        self._gone.set()
         chromium, self._chromium = self._chromium, None
         playwright, self._playwright = self._playwright, None
-        for close in (chromium and chromium.close(), playwright and playwright.stop()):
-            if close is not None:
-                await _tried(asyncio.wait_for(close, CLOSE_S))
+        is_alive = chromium is not None and chromium.is_connected()
+        if chromium is not None and is_alive:
+            await _tried(asyncio.wait_for(chromium.close(), CLOSE_S))
+        if playwright is not None:
+            await _tried(asyncio.wait_for(playwright.stop(), CLOSE_S if is_alive else LET_GO_S))
 
     def _explain(self, error: BaseException) -> None:
         """What Playwright says when its browser has gone is said in other words each time."""

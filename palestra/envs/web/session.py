@@ -71,6 +71,7 @@ class Session:
         self.look = look
         self._browser, self._beginning = browser, beginning
         self._context: BrowserContext | None = None
+        self._launch = 0
         self._tabs: list[Tab] = []
         self._at = 0
         self._dialog: Dialog | None = None
@@ -89,11 +90,14 @@ class Session:
     def tab(self) -> Tab:
         if self._crashed:
             raise BrowserGone("a page crashed")
+        if self._launch != self._browser.launches or not self._tabs:
+            raise BrowserGone("the browser ended during the episode")
         return self._tabs[self._at]
 
     async def open(self, route: Handler | None = None) -> Observation:
         """Begin. What `route` answers does not go to the network."""
         chromium = await self._browser.chromium()
+        self._launch = self._browser.launches
         self._context = await chromium.new_context(
             viewport={"width": self.look.width, "height": self.look.height},
             extra_http_headers=dict(self._beginning.headers) or None,
@@ -123,7 +127,9 @@ class Session:
 
     @property
     def _is_connected(self) -> bool:
-        return self._context is not None and self._context.browser is not None and self._context.browser.is_connected()
+        context = self._context
+        is_its_own = context is not None and self._launch == self._browser.launches
+        return is_its_own and context is not None and context.browser is not None and context.browser.is_connected()
 
     @property
     def is_usable(self) -> bool:
@@ -146,7 +152,7 @@ class Session:
         context, self._context = self._context, None
         for held in (*self._held, *self._opening):
             held.cancel()
-        if context is not None:
+        if context is not None and self._launch == self._browser.launches:
             await context.close()
 
     # What is seen.
