@@ -5,18 +5,23 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 
-.PHONY: train test test-slow test-gpu test-browser test-viewer lint types bench learn-all viewer clean
+.PHONY: train test test-slow test-gpu test-browser test-sites test-viewer lint types bench learn-all viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not browser" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not browser and not sites" $(ARGS)
 
 # Needs Debian's Chromium, which is installed where that may be done, or another by CHROMIUM=/path.
 test-browser: $(BROWSER)
 	.ci/chromium
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m browser $(ARGS)
+
+# The self-hosted sites are installed and seeded on the first run: minutes, and the package index must be reachable.
+test-sites: $(BROWSER)
+	.ci/chromium
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m sites $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)

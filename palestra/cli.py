@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra import cli_env, cli_report, cli_search, cli_view
+from palestra import cli_env, cli_report, cli_search, cli_view, cli_web
 from palestra.printing import as_json, fail, print_json, print_result
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(actions)
     _add_model(commands)
     cli_search.add(commands, _Parser)
+    cli_web.add(commands, _Parser)
     return parser
 
 

@@ -171,7 +171,7 @@ class Playground(NamedTuple):
 
 class AgentSettings(Settings):
     format: Annotated[str, AfterValidator(_known_format)] = "react"
-    """How the model writes actions: "react", "plain" or "tags"."""
+    """How the model writes actions: "react", "plain", "tags" or "block"."""
     example: bool = False
     """Show the environment's worked example in the prompt."""
     template: Literal["auto", "model", "chatml"] = "auto"

@@ -117,11 +117,34 @@ class Tags(Format):
         return f"<think>{' '.join(thought.split())}</think>\n{tagged}" if thought.strip() else tagged
 
 
+class Block(Format):
+    """Any words, and then the action between three backticks: ```click [12]``` (arXiv:2307.13854)."""
+
+    instructions = (
+        "Answer every observation with what you think and one action, in exactly this form:\n"
+        "Let's think step by step. Why the next action is a good one. In summary, the next action I will perform is ```the action```"
+    )
+    _block = re.compile(r"```(.*?)```", re.DOTALL)
+
+    def parse(self, reply: str) -> Parsed:
+        blocks = self._block.findall(reply)
+        if len(blocks) != 1:
+            found = f"there were {len(blocks)}" if blocks else "there was none"
+            return Parsed(None, f"Expected exactly one action between ``` and ```; {found}.")
+        action = blocks[0].strip()
+        return Parsed(action) if action else Parsed(None, "Expected an action between ``` and ```; there was nothing.")
+
+    def write(self, thought: str, action: str) -> str:
+        why = f"Let's think step by step. {' '.join(thought.split())} " if thought.strip() else ""
+        return f"{why}In summary, the next action I will perform is ```{action}```"
+
+
 formats: Registry[type[Format]] = Registry(
     "formats",
     {
         "react": "palestra.agents.formats:ReAct",
         "plain": "palestra.agents.formats:Plain",
         "tags": "palestra.agents.formats:Tags",
+        "block": "palestra.agents.formats:Block",
     },
 )

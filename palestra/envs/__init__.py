@@ -26,6 +26,9 @@ envs = Environments(
         "agentgym": "palestra.envs.agentgym:AgentGym",
         "search": "palestra.envs.search.env:Search",
         "sciworld": "palestra.envs.sciworld:SciWorld",
+        "web": "palestra.envs.web.env:Web",
+        "webarena": "palestra.envs.web.webarena:WebArena",
+        "miniwob": "palestra.envs.web.miniwob:MiniWob",
         "guess": "palestra.envs.guess:Guess",
     },
 )

@@ -25,8 +25,8 @@ AT_ONCE = 4
 """So many episodes are played at a time."""
 MOST_POOLS = 4
 """So many kinds of environments are kept for the next episode; each holds a few processes."""
-NOT_PLAYED = ("agentgym",)
-"""Registered, but it would call a server that the run folder names."""
+NOT_PLAYED = ("agentgym", "webarena")
+"""Registered, but they would call servers that the run folder names."""
 
 
 class NoScenes(Exception):

@@ -10,7 +10,9 @@ from palestra.envs.check import check_environment
 from tests import helpers
 from tests.helpers import needs_sciworld
 
-CASES = [(name, {}) for name in envs.names() if name not in ("sciworld", "agentgym")] + [  # agentgym is tried where its server is
+ELSEWHERE = ("sciworld", "agentgym", "web", "webarena", "miniwob")
+"""The first is below; the others are tried where there is a server, or a browser."""
+CASES = [(name, {}) for name in envs.names() if name not in ELSEWHERE] + [
     pytest.param("sciworld", {}, marks=[needs_sciworld, pytest.mark.timeout(400)]),  # it looks for solutions
     pytest.param(
         "sciworld",

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from palestra.agents.formats import Plain, ReAct, Tags
+from palestra.agents.formats import Block, Plain, ReAct, Tags
 
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")) | st.just(" "), min_size=1).map(str.strip).filter(bool)
 
@@ -23,9 +23,23 @@ def test_tags_read_what_they_write(thought, action):
     assert Tags().parse(Tags().write(thought, action)).action == action
 
 
+@given(thought=LINE, action=LINE)
+def test_blocks_read_what_they_write(thought, action):
+    assume("`" not in thought + action)
+    assert Block().parse(Block().write(thought, action)).action == action
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"), [("click [1]", "there was none"), ("```a``` ```b```", "there were 2"), ("``` ```", "nothing")]
+)
+def test_blocks_are_strict_in_what_counts(reply, reason):
+    assert Block().parse(reply).action is None
+    assert reason in Block().parse(reply).error
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_reason(reply):
-    for format_ in (ReAct(), Plain(), Tags()):
+    for format_ in (ReAct(), Plain(), Tags(), Block()):
         parsed = format_.parse(reply)
         assert (parsed.action is None) == bool(parsed.error)
         assert parsed.action is None or parsed.action.strip() == parsed.action != ""

@@ -24,6 +24,15 @@ interface ScienceScene {
   location: string;
 }
 
+interface PageScene {
+  url: string;
+  title: string;
+  marks: string[];
+  /** A JPEG in base64, or nothing where a dialog stands before the page. */
+  image: string;
+  goal?: string;
+}
+
 /** Each kind is drawn in its own way; a scene that lacks what its kind needs, or is of another kind, is a table. */
 export function SceneView({ scene }: { scene: Scene }) {
   switch (scene.kind) {
@@ -35,6 +44,9 @@ export function SceneView({ scene }: { scene: Scene }) {
       break;
     case "sciworld":
       if (Array.isArray(scene["goals"])) return <Science scene={scene as unknown as ScienceScene} />;
+      break;
+    case "page":
+      if (typeof scene["image"] === "string" && Array.isArray(scene["marks"])) return <WebPage scene={scene as unknown as PageScene} />;
       break;
     case "image":
       if (typeof scene["png"] === "string")
@@ -127,6 +139,28 @@ function Science({ scene }: { scene: ScienceScene }) {
         ))}
       </ul>
     </div>
+  );
+}
+
+/** A page of the web as the browser drew it. Its address is text, not a link: it is an episode's own. */
+function WebPage({ scene }: { scene: PageScene }) {
+  return (
+    <figure class="web-page">
+      {scene.goal && (
+        <p>
+          <span class="label">Goal</span> {scene.goal}
+        </p>
+      )}
+      <figcaption>
+        <span class="web-title">{String(scene.title)}</span> <span class="muted web-address">{String(scene.url)}</span>
+      </figcaption>
+      {scene.image ? (
+        <img class="scene-image" alt={`Screenshot of ${scene.title || scene.url}`} src={`data:image/jpeg;base64,${scene.image}`} />
+      ) : (
+        <p class="muted">A dialog stands before the page.</p>
+      )}
+      {scene.marks.length > 0 && <p class="muted">{scene.marks.join(", ")}</p>}
+    </figure>
   );
 }
 

@@ -1,0 +1,1 @@
+"""Web navigation: a real browser, seen through its accessibility tree."""

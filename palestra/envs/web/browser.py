@@ -1,0 +1,225 @@
+"""One Chromium for all environments of a process, driven by an event loop on a thread of its own, behind a synchronous face."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import Playwright
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+CHROMIUM = "/usr/bin/chromium"
+"""Debian's; the environment variable CHROMIUM names another."""
+FLAGS = (
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-proxy-server", "--disable-extensions", "--disable-domain-reliability", "--disable-breakpad"),
+    *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--mute-audio", "--disable-speech-api"),
+    "--renderer-process-limit=64",
+)
+LAUNCH_S = 30.0
+CLOSE_S = 5.0
+LET_GO_S = 1.0
+"""For the driver of a browser that has ended."""
+LOOK_EVERY_S = 0.1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class BrowserGone(RuntimeError):
+    """Chromium ended or crashed under an episode: a fault of ours, and the next episode starts another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the browser can reach. All other names and addresses do not exist for it."""
+
+    sites: tuple[tuple[str, str], ...] = ()
+    """Pairs of what a page calls a site ("shop.test" or "127.0.0.1:8080") and where it is ("127.0.0.1:9101")."""
+
+    @property
+    def flag(self) -> str:
+        """The first rule that fits counts, and a rule with a port fits that port alone."""
+        rules = [f"MAP {_with_port(name)} {address}" for name, address in self.sites]
+        return f"--host-resolver-rules={', '.join([*rules, 'MAP * ~NOTFOUND'])}"
+
+
+def _with_port(name: str) -> str:
+    return name if ":" in name else f"{name}:80"
+
+
+def find_chromium() -> Path:
+    """Where Chromium is, or one line that says how to get it."""
+    if find_spec("playwright") is None:
+        raise RuntimeError("needs Playwright; pip install 'palestra[web]'")
+    path = Path(os.environ.get("CHROMIUM", CHROMIUM))
+    if not path.exists():
+        raise RuntimeError(f"there is no {path}; install it (apt-get install chromium) or set CHROMIUM to another")
+    return path
+
+
+class Browser:
+    """A Chromium that is started when it is first needed, and again after a crash."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.launches = 0
+        """How often it was started: what belongs to an earlier one is of no use."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="browser", daemon=True)
+        self._thread.start()
+        self._starting: asyncio.Lock | None = None
+        self._playwright: Playwright | None = None
+        self._chromium: PlaywrightBrowser | None = None
+        self._gone = asyncio.Event()
+        """Set when there is no browser, or when it has ended. Each one has its own."""
+        self._gone.set()
+        _adopt_orphans()
+
+    def run(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
+        """Wait for `work` on the browser's thread. It is cancelled when it takes too long, or when the wait is interrupted."""
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(self._watched(work), within_s), self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise BrowserGone("the browser was closed") from None
+        except BaseException as error:
+            future.cancel()
+            self._explain(error)
+            raise
+
+    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
+        """A browser that is killed does not always let go of those who wait for it: they are told."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                gone, was_there = self._gone, not self._gone.is_set()
+                ending = asyncio.ensure_future(gone.wait() if was_there else asyncio.sleep(LOOK_EVERY_S))
+                await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
+                ending.cancel()
+                if was_there and gone.is_set() and not task.done():
+                    raise BrowserGone("the browser ended during the episode")
+            return task.result()
+        finally:
+            task.cancel()
+
+    def later(self, work: Coroutine[Any, Any, object]) -> None:
+        """Let `work` be done some time, whatever comes of it. May be called from a finalizer."""
+        if self._loop.is_closed():
+            work.close()
+        else:
+            asyncio.run_coroutine_threadsafe(_tried(work), self._loop)
+
+    async def chromium(self) -> PlaywrightBrowser:
+        """The running browser, started anew where it is not."""
+        self._starting = self._starting or asyncio.Lock()
+        async with self._starting:
+            if self._chromium is None or not self._chromium.is_connected():
+                await self._launch()
+            assert self._chromium is not None
+            return self._chromium
+
+    async def _launch(self) -> None:
+        from playwright.async_api import Error, async_playwright
+
+        path = find_chromium()
+        await self._end()
+        _reap()
+        try:
+            self._playwright = await async_playwright().start()
+            self._chromium = await self._playwright.chromium.launch(
+                executable_path=path, args=[*FLAGS, self.reach.flag], timeout=LAUNCH_S * 1000, chromium_sandbox=False
+            )
+        except Error as error:
+            await self._end()
+            raise BrowserGone(f"{path} cannot be started: {str(error).splitlines()[0]}") from error
+        gone = self._gone = asyncio.Event()
+        self._chromium.on("disconnected", lambda _: gone.set())
+        if not self._chromium.is_connected():
+            gone.set()
+        self.launches += 1
+        if self.launches > 1:
+            log.warning("the browser was started again")
+
+    async def _end(self) -> None:
+        """The driver goes too: it may have died with the browser. Whoever still waits for it waits in vain."""
+        self._gone.set()
+        chromium, self._chromium = self._chromium, None
+        playwright, self._playwright = self._playwright, None
+        is_alive = chromium is not None and chromium.is_connected()
+        if chromium is not None and is_alive:
+            await _tried(asyncio.wait_for(chromium.close(), CLOSE_S))
+        if playwright is not None:
+            await _tried(asyncio.wait_for(playwright.stop(), CLOSE_S if is_alive else LET_GO_S))
+
+    def _explain(self, error: BaseException) -> None:
+        """What Playwright says when its browser has gone is said in other words each time."""
+        if self._chromium is not None and not self._chromium.is_connected():
+            raise BrowserGone("the browser ended during the episode") from error
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(3 * CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        _reap()
+
+
+async def _tried(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  closing what is broken may fail in any way
+        log.debug("closing: %s: %s", type(error).__name__, error)
+
+
+_browsers: dict[Reach, Browser] = {}
+
+
+def shared_browser(reach: Reach) -> Browser:
+    """The browser of this process that reaches just these sites."""
+    if reach not in _browsers:
+        if not _browsers:
+            atexit.register(close_browsers)
+        _browsers[reach] = Browser(reach)
+    return _browsers[reach]
+
+
+def close_browsers() -> None:
+    while _browsers:
+        _browsers.popitem()[1].close()
+
+
+def _adopt_orphans() -> None:
+    """A Chromium that is killed leaves children behind. They become ours, so that they can be buried."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _reap() -> None:
+    """Bury the dead processes of Chromium that were left to us. Others' children are not touched."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ChildProcessError):
+            pid, _, rest = stat.read_text().partition(" (")
+            name, _, fields = rest.rpartition(") ")
+            state, parent = fields.split()[:2]
+            if state == "Z" and int(parent) == os.getpid() and name.startswith(("chrom", "headless_shell")):
+                os.waitpid(int(pid), os.WNOHANG)

@@ -1,0 +1,187 @@
+"""The environment `web`: do something on real sites, in a real browser that is seen through its accessibility tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, get_args
+
+from palestra.envs.base import Environment
+from palestra.envs.web.actions import Action, ActionError, parse, usage
+from palestra.envs.web.browsing import Browsing, offered
+from palestra.envs.web.evaluators import solved
+from palestra.envs.web.hosting import Hosting, OwnSites
+from palestra.envs.web.session import Observation
+from palestra.envs.web.solutions import Expert
+from palestra.envs.web.tab import Look, Shown
+from palestra.envs.web.tasks import WebTask, shipped_tasks
+from palestra.envs.web.templates import Template, all_templates
+from palestra.registry import nearest
+from palestra.types import Example, Step, Task
+
+INSTRUCTIONS = """\
+You do a task on web sites with a browser. Each turn you see the page: its URL, the open tabs, and a line for each element. What you can \
+act on has a number in front, which actions call its id. A long page is shown by the screenful: scroll to see more.
+
+Each turn you take one action:
+{actions}
+
+When the task is done, or when you know the answer, take the action stop. If it cannot be done, answer N/A."""
+
+EXAMPLE = (
+    Example(
+        observation='Task: What does the red mug cost?\nURL: http://shop.example/\n[1] searchbox "Search"\n[2] button "Search"',
+        thought="I have to find the red mug first.",
+        action="type [1] [red mug] [1]",
+    ),
+    Example(
+        observation='URL: http://shop.example/search?q=red+mug\n[1] searchbox "Search" value="red mug"\n[3] link "Red mug"\n12.50',
+        thought="The price of the red mug is 12.50.",
+        action="stop [12.50]",
+    ),
+)
+
+
+class Ending:
+    """What an evaluation looks at when an episode has ended."""
+
+    def __init__(self, answer: str, url: str, browsing: Browsing, hosting: Hosting) -> None:
+        self.answer, self.url = answer, url
+        self._browsing, self._hosting = browsing, hosting
+
+    def text(self, url: str, locator: str) -> str:
+        return str(self._browsing.run(self._browsing.session.text(url, locator)))
+
+    def query(self, site: str, sql: str) -> list[list[Any]]:
+        return self._hosting.query(site, sql)
+
+    def changed_tables(self, site: str) -> Sequence[str]:
+        return self._hosting.changed_tables(site)
+
+
+class Web(Environment):
+    """Tasks on self-hosted sites: a shop, a forum, a CMS, a code host and a map. `palestra web up` starts them."""
+
+    name: ClassVar[str] = "web"
+    per_process: ClassVar[int] = 8
+    example: Sequence[Example] = EXAMPLE
+
+    def __init__(
+        self,
+        *,
+        sites: Sequence[str] | None = None,
+        templates: Sequence[str] | None = None,
+        changes: bool | None = None,
+        shown: Shown = "auto",
+        max_chars: int = 8000,
+        max_turns: int = 30,
+    ) -> None:
+        """`sites`: tasks on these alone. `templates`: tasks of these alone. `changes`: those that change something, or that do not.
+
+        `shown`: the whole page, the viewport, or the whole page where it is not longer than `max_chars` ("auto").
+        """
+        self._sites = _names("sites", sites)
+        self._templates = _names("templates", templates)
+        self._changes = changes
+        if shown not in get_args(Shown):
+            raise ValueError(f"shown = {shown!r}: {nearest(shown, get_args(Shown))}")
+        for option, value, least in (("max_chars", max_chars, 500), ("max_turns", max_turns, 1)):
+            if value < least:
+                raise ValueError(f"{option} = {value}: it must be at least {least}")
+        self.max_turns = max_turns
+        self.instructions = INSTRUCTIONS.format(actions=usage())
+        self._browsing = Browsing(Look(shown=shown, max_chars=max_chars))
+        self._hosting = self._hosted()
+        self._task: WebTask | None = None
+        self._ending: Step | None = None
+        self._expert: Expert | None = None
+
+    def _hosted(self) -> Hosting:
+        return OwnSites()
+
+    def _known(self, split: str) -> dict[str, WebTask]:
+        """All tasks of a split, by id."""
+        return dict(shipped_tasks(split))
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        if split not in self.splits:
+            raise ValueError(f"{self.name} has no split {split!r}; {nearest(split, self.splits)}")
+        known = self._known(split)
+        chosen = [Task(self.name, split, id, str(task.intent_template_id)) for id, task in known.items() if self._is_chosen(task)]
+        if known and not chosen:
+            there = sorted({site for task in known.values() for site in task.sites})
+            raise ValueError(f"{self.name}: no task of {split} fits these options; its sites are: {', '.join(there)}")
+        return chosen
+
+    def _is_chosen(self, task: WebTask) -> bool:
+        return (
+            (self._sites is None or {*task.sites} <= {*self._sites})
+            and (self._templates is None or task.intent_template_id in self._templates)
+            and (self._changes is None or task.require_reset == self._changes)
+        )
+
+    def reset(self, task: Task) -> str:
+        found = self._known(task.split).get(task.id)
+        if found is None:
+            raise ValueError(f"{self.name} has no task {task.id!r} in {task.split}; {nearest(task.id, self._known(task.split))}")
+        self.close()
+        beginning = self._hosting.begin(found)
+        seen = self._browsing.begin(self._hosting.reach, beginning)
+        self._task, self._ending = found, None
+        self._expert = self._solving(found, seen)
+        return f"Task: {found.intent}\n{seen.text}"
+
+    def _template(self, task: WebTask) -> Template | None:
+        return all_templates().get(str(task.intent_template_id))
+
+    def _solving(self, task: WebTask, seen: Observation) -> Expert | None:
+        template = self._template(task)
+        return None if template is None else Expert(lambda page: template.solve(page, task.instantiation_dict), seen)
+
+    def step(self, action: str) -> Step:
+        if self._ending is not None:
+            return self._ending
+        if self._task is None:
+            raise RuntimeError(f"{self.name}: call reset(task) before this")
+        try:
+            wanted = parse(action)
+            step = self._stop(wanted) if wanted.kind == "stop" else _step(self._browsing.act(wanted))
+        except ActionError as error:
+            step = Step(f"{error}\n{self._browsing.observation.text}", invalid=True)
+        if self._expert is not None:
+            self._expert.done(action, self._browsing.observation)
+        return step
+
+    def _stop(self, action: Action) -> Step:
+        assert self._task is not None
+        ending = self._ended(action.text, self._browsing.observation.url)
+        success = solved(self._hosting.placed(self._task.eval), ending)
+        self._ending = Step("The task is over.", terminated=True, success=success)
+        return Step("The task is over.", reward=float(success), terminated=True, success=success, info={"answer": action.text})
+
+    def _ended(self, answer: str, url: str) -> Ending:
+        return Ending(answer, url, self._browsing, self._hosting)
+
+    def actions(self) -> list[str]:
+        """Clicks, choices, scrolling, and to stop without an answer."""
+        return [] if self._ending is not None else [*offered(self._browsing.observation), "stop []"]
+
+    def expert(self) -> str | None:
+        """The task's scripted solution, for as long as it was followed."""
+        return None if self._expert is None or self._ending is not None else self._expert.action()
+
+    def scene(self) -> dict[str, Any]:
+        return self._browsing.scene()
+
+    def close(self) -> None:
+        self._browsing.end()
+        self._hosting.end()
+
+
+def _step(seen: Observation) -> Step:
+    return Step(seen.text, info={"marks": list(seen.marks)} if seen.marks else {})
+
+
+def _names(option: str, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(names, str):
+        raise ValueError(f"{option} = {names!r}: it must be a list of names")
+    return None if names is None else tuple(names)

@@ -1,0 +1,120 @@
+"""Whether a task is solved: WebArena's matches of answers, addresses and pages, and checks of the sites' databases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from palestra.envs.web.tasks import Evaluation, PageCheck
+
+
+class Ending(Protocol):
+    """How an episode ended."""
+
+    @property
+    def answer(self) -> str: ...
+    @property
+    def url(self) -> str:
+        """Of the page that the agent stopped at."""
+
+    def text(self, url: str, locator: str) -> str:
+        """What `locator` gives on the page at `url`, or on the last one."""
+
+    def query(self, site: str, sql: str) -> list[list[Any]]: ...
+    def changed_tables(self, site: str) -> Sequence[str]: ...
+
+
+def solved(evaluation: Evaluation, ending: Ending) -> bool:
+    """All kinds of checks that the task names hold. One that names none, or one that we do not have, is an error of the task."""
+    unknown = [kind for kind in evaluation.eval_types if kind not in CHECKS]
+    if unknown or not evaluation.eval_types:
+        raise ValueError(f"eval_types = {evaluation.eval_types}: expected some of {', '.join(CHECKS)}")
+    return all(CHECKS[kind](evaluation, ending) for kind in evaluation.eval_types)
+
+
+def matches(text: str, required: dict[str, Any]) -> bool:
+    """Whether a text is as required: {"exact_match": ...} and {"must_include": [...]} alike."""
+    for kind, wanted in required.items():
+        match kind:
+            case "exact_match":
+                fits = _clean(text) == _clean(wanted)
+            case "must_include":
+                fits = all(_includes(text, part, alone=len(wanted) == 1) for part in wanted)
+            case "must_exclude":
+                fits = not any(_clean(part) in _clean(text) for part in wanted)
+            case "fuzzy_match":  # WebArena asks a language model; we do not
+                fits = all(_clean(part) in _clean(text) for part in ([wanted] if isinstance(wanted, str) else wanted))
+            case _:
+                raise ValueError(f"{kind} is no way to match: expected exact_match, must_include, must_exclude or fuzzy_match")
+        if not fits:
+            return False
+    return True
+
+
+def _includes(text: str, part: str, *, alone: bool) -> bool:
+    """One word that is all that is asked for must stand as a word: 5 is not in 15."""
+    alternatives = [_clean(alternative) for alternative in part.split(" |OR| ")]
+    if alone and all(re.fullmatch(r"[\w.]+", alternative) for alternative in alternatives):
+        return any(re.search(rf"(?<![\w.]){re.escape(alternative)}(?!\w|\.\w)", _clean(text)) for alternative in alternatives)
+    return any(alternative in _clean(text) for alternative in alternatives)
+
+
+def _clean(text: str) -> str:
+    text = " ".join(str(text).split())
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        text = text[1:-1]
+    return text.lower().strip()
+
+
+def same_page(url: str, reference: str, *, is_part: bool = False) -> bool:
+    """Host and path of one of the references, and what it asks for in the query; more may be asked.
+
+    `is_part`: WebArena's "GOLD in PRED", for which it is enough that the reference is part of the address.
+    """
+    own = urlsplit(url.rstrip("/"))
+    asked = parse_qs(own.query)
+    for alternative in reference.split(" |OR| "):
+        wanted = urlsplit(alternative.strip().rstrip("/"))
+        place, other = own.netloc + own.path.rstrip("/"), wanted.netloc + wanted.path.rstrip("/")
+        is_place = other in place if is_part else other == place
+        if is_place and all(any(value in asked.get(key, ()) for value in values) for key, values in parse_qs(wanted.query).items()):
+            return True
+    return False
+
+
+def _answer(evaluation: Evaluation, ending: Ending) -> bool:
+    if not evaluation.reference_answers:
+        raise ValueError("string_match needs reference_answers")
+    is_short = not evaluation.longest_answer or len(ending.answer) <= evaluation.longest_answer
+    return is_short and matches(ending.answer, evaluation.reference_answers)
+
+
+def _url(evaluation: Evaluation, ending: Ending) -> bool:
+    if not evaluation.reference_url:
+        raise ValueError("url_match needs a reference_url")
+    return same_page(ending.url, evaluation.reference_url, is_part=evaluation.url_note == "GOLD in PRED")
+
+
+def _pages(evaluation: Evaluation, ending: Ending) -> bool:
+    return all(_page(check, ending) for check in evaluation.program_html)
+
+
+def _page(check: PageCheck, ending: Ending) -> bool:
+    return matches(ending.text(check.url, check.locator), check.required_contents)
+
+
+def _database(evaluation: Evaluation, ending: Ending) -> bool:
+    for check in evaluation.database:
+        if ending.query(check.site, check.query) != check.rows:
+            return False
+    return all(set(ending.changed_tables(site)) <= set(tables) for site, tables in evaluation.changed.items())
+
+
+CHECKS: dict[str, Callable[[Evaluation, Ending], bool]] = {
+    "string_match": _answer,
+    "url_match": _url,
+    "program_html": _pages,
+    "database": _database,
+}

@@ -1,0 +1,126 @@
+"""What is run inside a page: small functions on elements and on the document."""
+
+STATE = """() => ({
+  title: document.title,
+  ready: document.readyState,
+  top: Math.round(window.scrollY),
+  height: window.innerHeight,
+  whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, window.innerHeight),
+  elements: document.getElementsByTagName('*').length,
+})"""
+
+QUIET = """([quiet, most]) => new Promise(done => {
+  const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(document.readyState); };
+  let timer = setTimeout(end, quiet);
+  const limit = setTimeout(end, most);
+  const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, quiet); });
+  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+})"""
+"""Resolves when nothing has changed for `quiet` milliseconds, or after `most`."""
+
+AIM = """function () {
+  let element = this, box = null;
+  if (this.nodeType === Node.TEXT_NODE) {
+    element = this.parentElement;
+    const range = document.createRange();
+    range.selectNodeContents(this);
+    if (element) element.scrollIntoViewIfNeeded(true);
+    box = range.getClientRects()[0];
+  } else {
+    if (element.tagName === 'OPTION') return {how: 'option'};
+    if (element.scrollIntoViewIfNeeded) element.scrollIntoViewIfNeeded(true);
+    box = Array.from(element.getClientRects()).find(r => r.width > 0 && r.height > 0);
+  }
+  if (!element || !element.isConnected) return {how: 'gone'};
+  if (element.disabled) return {how: 'disabled'};
+  if (!box || !box.width || !box.height) return {how: 'hidden'};
+  const x = Math.min(Math.max(box.left + box.width / 2, 1), innerWidth - 1);
+  const y = Math.min(Math.max(box.top + box.height / 2, 1), innerHeight - 1);
+  let hit = document.elementFromPoint(x, y);
+  while (hit && hit.shadowRoot && hit.shadowRoot.elementFromPoint(x, y) !== hit) hit = hit.shadowRoot.elementFromPoint(x, y);
+  const label = hit && hit.closest ? hit.closest('label') : null;
+  const fits = hit && (element.contains(hit) || hit.contains(element) || (label && label.control === element));
+  let left = 0, top = 0;
+  for (let inner = window; inner.frameElement; inner = inner.parent) {
+    const outer = inner.frameElement.getBoundingClientRect();
+    left += outer.left + inner.frameElement.clientLeft;
+    top += outer.top + inner.frameElement.clientTop;
+  }
+  return {how: fits ? 'mouse' : 'covered', x: x + left, y: y + top};
+}"""
+"""Brings an element into view and says where to click it, or why that cannot be done by mouse."""
+
+CLICK = """function () {
+  const element = this.nodeType === Node.TEXT_NODE ? this.parentElement : this;
+  if (element.focus) element.focus();
+  if (element.click) element.click(); else element.dispatchEvent(new MouseEvent('click', {bubbles: true}));
+}"""
+
+PREPARE = """function () {
+  const element = this.nodeType === Node.TEXT_NODE ? this.parentElement : this;
+  if (element.disabled || element.readOnly) return 'readonly';
+  element.scrollIntoViewIfNeeded && element.scrollIntoViewIfNeeded(true);
+  if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) {
+    if (['checkbox', 'radio', 'button', 'submit', 'reset', 'image', 'file'].includes(element.type)) return 'no field';
+    element.focus();
+    if (['date', 'time', 'datetime-local', 'month', 'week', 'color', 'range'].includes(element.type)) return 'set';
+    element.select();
+    return element.value ? 'filled' : 'empty';
+  }
+  if (element.isContentEditable) {
+    element.focus();
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    const selection = getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+    return element.textContent ? 'filled' : 'empty';
+  }
+  if (element.tabIndex >= 0 && !['A', 'BUTTON', 'SELECT'].includes(element.tagName)) { element.focus(); return 'empty'; }
+  return 'no field';
+}"""
+"""Puts the cursor into a field with all its content selected."""
+
+SET = """function (text) {
+  const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
+  set.call(this, text);
+  this.dispatchEvent(new Event('input', {bubbles: true}));
+  this.dispatchEvent(new Event('change', {bubbles: true}));
+  return this.value;
+}"""
+
+SELECT = """function (wanted) {
+  const list = this.closest ? this.closest('select') : null;
+  if (!list) return {error: 'no list'};
+  const clean = text => text.replace(/\\s+/g, ' ').trim();
+  const names = Array.from(list.options, option => clean(option.label || option.text));
+  let at = this.tagName === 'OPTION' && wanted === null ? Array.from(list.options).indexOf(this) : names.indexOf(clean(wanted));
+  if (at < 0 && wanted !== null) at = names.findIndex(name => name.toLowerCase() === clean(wanted).toLowerCase());
+  if (at < 0) return {error: 'no option', names: names.slice(0, 50)};
+  if (list.options[at].disabled || list.disabled) return {error: 'disabled'};
+  list.focus();
+  if (list.multiple) list.options[at].selected = wanted === null ? !list.options[at].selected : true; else list.selectedIndex = at;
+  list.dispatchEvent(new Event('input', {bubbles: true}));
+  list.dispatchEvent(new Event('change', {bubbles: true}));
+  return {};
+}"""
+
+IS_CHECKED = """function () {
+  if (this instanceof HTMLInputElement && ['checkbox', 'radio'].includes(this.type)) return this.checked;
+  const stated = this.getAttribute && (this.getAttribute('aria-checked') || this.getAttribute('aria-pressed'));
+  return stated === null || stated === undefined ? null : stated === 'true';
+}"""
+
+SCROLL = """(direction) => {
+  const scrolls = element => element.scrollHeight > element.clientHeight + 2 && /(auto|scroll)/.test(getComputedStyle(element).overflowY);
+  let element = document.activeElement;
+  while (element && element !== document.body && !scrolls(element)) element = element.parentElement;
+  if (!element || element === document.body) {
+    const page = document.scrollingElement;
+    element = page && page.scrollHeight > innerHeight + 2 ? null : Array.from(document.querySelectorAll('body *')).find(scrolls);
+  }
+  const target = element || window;
+  const height = target === window ? innerHeight : element.clientHeight;
+  target.scrollBy({top: direction * 0.8 * height, behavior: 'instant'});
+}"""
+"""Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it that can be."""

@@ -1,0 +1,1 @@
+"""The website of a small museum and its content management: wagtail."""

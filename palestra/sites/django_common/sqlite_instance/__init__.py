@@ -1,0 +1,1 @@
+"""Django's SQLite backend, for many files under one name."""

@@ -1,0 +1,1 @@
+"""A forum of kitchen gardeners: django-spirit."""

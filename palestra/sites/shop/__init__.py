@@ -1,0 +1,1 @@
+"""The shop: django-oscar with its dashboard."""

@@ -1,0 +1,1 @@
+"""oscar's shipping, with ways to choose from."""

@@ -1,0 +1,23 @@
+"""Which episode a request belongs to: each has a database file of its own for every site it uses."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextvars import ContextVar
+from pathlib import Path
+
+VISITOR = "visitor"
+"""The instance of a person who looks at the sites with a browser of their own."""
+ID = re.compile(r"[0-9a-f]{16}|visitor")
+
+current: ContextVar[Path] = ContextVar("current")
+"""The database file of the request that is being answered."""
+
+
+def file_of(instance: str) -> Path | None:
+    """The instance's file for this site, or None where there is no such instance."""
+    if not ID.fullmatch(instance):
+        return None
+    path = Path(os.environ["SITE_INSTANCES"], instance, os.environ["SITE_NAME"] + ".sqlite3")
+    return path if path.is_file() else None
