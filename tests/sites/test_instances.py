@@ -3,10 +3,8 @@
 import http.client
 import sqlite3
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -74,16 +72,6 @@ def test_two_episodes_that_change_the_same_cart_do_not_see_each_other(sites):
     finally:
         one.close()
         other.close()
-
-
-def test_a_reset_takes_under_20_ms(sites):
-    seconds = []
-    for _ in range(30):
-        began = time.perf_counter()
-        made = sites.open()
-        seconds.append(time.perf_counter() - began)
-        made.close()
-    assert median(seconds) < 0.020, seconds
 
 
 @pytest.mark.timeout(600)  # seconds where nobody else is at work

@@ -32,7 +32,8 @@ def test_env_list_as_json(capsys):
     rows = {row["name"]: row for row in json.loads(run(capsys, "env", "list", "--json"))}
     assert {"babyai", "guess", "textcraft"} <= set(rows)
     assert rows["textcraft"]["tasks"]["test"] == 100
-    assert all(row["error"] is None for row in rows.values())
+    in_a_browser = {"web", "webarena", "miniwob"}  # say what is missing where there is no Chromium, or no address
+    assert all(row["error"] is None for name, row in rows.items() if name not in in_a_browser)
 
 
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
