@@ -20,4 +20,5 @@ def test_success_on_seeds_that_were_not_trained_on(tmp_path):
     run_training(run, Display())
     success = {row["phase"]: row["eval/success"] for row in run.metrics() if "eval/success" in row}
     assert success["raw"] < 0.1
-    assert success["final"] - success["warm start"] >= 0.2
+    assert success["final"] >= 0.8
+    assert success["final"] - success["warm start"] >= 0.1
