@@ -53,7 +53,8 @@ class Beginning:
     """Hosts, with a port where it is not 80, that may be gone to."""
     headers: tuple[tuple[str, str], ...] = ()
     """Sent with every request."""
-    cookies: tuple[dict[str, Any], ...] = ()
+    cookies: tuple[Any, ...] = ()
+    """As Playwright takes them."""
     storage_state: str = ""
     """A file of Playwright's with cookies and local storage, or nothing."""
     script: str = ""
