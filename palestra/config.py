@@ -232,8 +232,6 @@ class WarmStart(Settings):
     """The success rate on training tasks at which to stop."""
     check_every: PositiveInt = 5
     check_tasks: PositiveInt = 128
-    read: bool = False
-    """Learn to foretell what is shown, too, and not the replies alone. A small model learns far sooner so to copy what it reads."""
 
     def lr_at(self, update: int) -> float:
         """Ten updates of warm-up, then a straight line down to a tenth."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -14,7 +14,7 @@ from palestra.evaluate import evaluate, valid
 from palestra.experts import expert_episodes
 from palestra.metrics import mean, success_rate
 from palestra.seeds import derive_seed
-from palestra.types import Group, Task, Trajectory, Turn
+from palestra.types import Group, Task, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     config, learner = parts.config, parts.learner
     tasks, drawn = TaskDraw(parts, derive_seed(config.seed, "expert")), dict[str, int]()
     shown = expert_episodes(parts, tasks, drawn, settings.episodes, settings.noise)
-    if settings.read:
-        shown = [as_read(trajectory) for trajectory in shown]
     check_tasks = [tasks.next(drawn) for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
@@ -58,20 +56,6 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
                 break
     learner.begin_anew()
     return WarmStartResult(len(shown), update, success)
-
-
-def as_read(trajectory: Trajectory) -> Trajectory:
-    """As though all tokens up to the last reply's end had been chosen, save each segment's first, which nothing foretells."""
-    turns, read = list[Turn](), dict[int, int]()
-    for turn in trajectory.turns:
-        begin, end = read.get(turn.segment, 1), turn.span[1]
-        turns.append(replace(turn, span=(begin, end)))
-        read[turn.segment] = end
-    segments = [
-        replace(segment, mask=[int(0 < place < read.get(number, 0)) for place in range(len(segment.ids))])
-        for number, segment in enumerate(trajectory.segments)
-    ]
-    return replace(trajectory, segments=segments, turns=turns)
 
 
 def _try_out(parts: Parts, tasks: list[Task]) -> list[Trajectory]:
