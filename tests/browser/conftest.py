@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(300))  # the first one trains the runs that all look at
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # its event loop would be in the way of other tests'
 def chromium():
     """One browser with an empty profile; every page gets a context of its own."""
     from playwright.sync_api import expect, sync_playwright
