@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.envs.web.browser import Browser, BrowserGone, Reach, shared_browser
+from palestra.envs.web.browser import Browser, BrowserGone, Reach, close_browsers, shared_browser
 from palestra.serve.handle import EnvFault, InlinePool, opened
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
@@ -182,6 +182,7 @@ def test_a_killed_browser_is_a_fault_and_another_is_started(site):
                 assert "Title: Plain" in await env.reset(task)
         await pool.close()
 
+    close_browsers()  # those of other tests: the one that is killed must be ours
     asyncio.run(played())
     reach = Small(site)._hosting.reach
     shared_browser(reach).close()
