@@ -1,6 +1,6 @@
 """How many steps a second environments in a browser do, what a reset takes, and what a context holds.
 
-    python benchmarks/web.py [--seconds 20] [--episodes 16] [--workers 2] [--task NAME] [--browsergym PYTHON] [--json FILE]
+    python benchmarks/web.py [--seconds 20] [--episodes 16] [--workers 3] [--task NAME] [--browsergym PYTHON] [--json FILE]
 
 miniwob     scripted solutions of one task of MiniWoB++, so many episodes at a time in so many worker processes, each with one browser
 sites       scripted solutions of tasks on the self-hosted sites, where they are up (`palestra web up`)
@@ -156,10 +156,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--episodes", type=int, default=16, help="at a time")
-    parser.add_argument("--workers", type=int, default=2, help="processes, each with one browser")
+    parser.add_argument("--workers", type=int, default=3, help="processes, each with one browser")
     parser.add_argument("--task", default="click-checkboxes-large")
     parser.add_argument("--browsergym", default="", metavar="PYTHON")
-    parser.add_argument("--browsergym-episodes", type=int, default=2, help="at a time: each has two browsers")
+    parser.add_argument("--browsergym-episodes", type=int, default=16, help="at a time: each has two browsers")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = [miniwob(given), sites(given), browsergym(given) if given.browsergym else None]

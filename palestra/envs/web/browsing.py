@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import base64
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from palestra.envs.web.actions import Action
 from palestra.envs.web.browser import Browser, Reach, shared_browser
 from palestra.envs.web.session import Beginning, Observation, Session
 from palestra.envs.web.tab import Look
-
-if TYPE_CHECKING:
-    from palestra.envs.web.session import Handler
 
 OPEN_S = 60.0
 """For the browser to start, the first page to load, and for all that an action may take."""
@@ -44,7 +41,7 @@ class Browsing:
             raise RuntimeError("call reset(task) before this")
         return self._session
 
-    def begin(self, reach: Reach, beginning: Beginning, route: Handler | None = None, *, is_fresh: bool = True) -> Observation:
+    def begin(self, reach: Reach, beginning: Beginning, *, is_fresh: bool = True) -> Observation:
         """A fresh context; the one before is closed meanwhile. Otherwise the one before, some of the time."""
         if self._session is not None and not is_fresh and self._session.is_usable and self._reused < MOST_REUSED:
             self._reused += 1
@@ -55,7 +52,7 @@ class Browsing:
         browser = self._browser = shared_browser(reach)
         session = self._session = Session(browser, self.look, beginning)
         self._finalizer = weakref.finalize(self, _drop, browser, session)  # an environment may be forgotten without being closed
-        return self._seen(browser.run(session.open(route), OPEN_S))
+        return self._seen(browser.run(session.open(), OPEN_S))
 
     def act(self, action: Action) -> Observation:
         """ActionError where it cannot be done."""

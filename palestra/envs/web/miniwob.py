@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import mimetypes
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
-from urllib.parse import unquote, urlsplit
+from typing import Any, ClassVar, Literal, get_args
 
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import ActionError, parse, usage
 from palestra.envs.web.browser import Reach
 from palestra.envs.web.browsing import Browsing, offered
+from palestra.envs.web.files import serve_folder
 from palestra.envs.web.miniwob_experts import SOLUTIONS
 from palestra.envs.web.miniwob_tasks import CATEGORIES, FEW_WORDS, OWN_WORDS, TASKS
 from palestra.envs.web.session import Beginning, Observation
@@ -24,14 +22,10 @@ from palestra.envs.web.tab import Look
 from palestra.registry import nearest
 from palestra.types import Example, Step, Task
 
-if TYPE_CHECKING:
-    from playwright.async_api import Route
-
 Reward = Literal["positive", "raw"]
 
 HOST = "miniwob.test"
-"""A name for the package's pages; it leads nowhere, as each request is answered here."""
-SCRIPT = re.compile(rb"""<script[^>]*\ssrc=["']([^"']+)["'][^>]*>\s*</script>""")
+"""A name for the package's pages, which this process serves."""
 FIRST_TEST_SEED = 1_000_000
 NOT_HERE = ("new_tab", "tab_focus", "close_tab", "goto", "go_back", "go_forward", "accept", "dismiss", "stop")
 LOOK = Look(max_chars=4000, number_all=True, width=320, height=320, quiet_ms=10, load_s=4.0)
@@ -63,7 +57,7 @@ BEGIN = """async () => {
   while (typeof WOB_TASK_READY !== 'undefined' && !WOB_TASK_READY) await new Promise(done => setTimeout(done, 5));
 }"""
 """Starts an episode at a fixed time. Icons have no text: they are called by their class, as there is nothing else to call them by."""
-STATE = "() => ({is_done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, task: core.getUtterance()})"
+STATE = "({is_done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, task: core.getUtterance()})"
 
 INSTRUCTIONS = """\
 You do a small task on a web page. Each turn you see a line for each element of the page, with a number in front, which actions call its id.
@@ -129,7 +123,8 @@ class MiniWob(Environment):
         name, seed = _parsed(task)
         self._ending = None
         beginning = Beginning(f"http://{HOST}/miniwob/{name}.html", (), script=BEGIN % (_mode(seed), seed))
-        seen = self._browsing.begin(Reach(), beginning, _answer, is_fresh=False)
+        reach = Reach(((HOST, serve_folder(pages_folder())),))
+        seen = self._browsing.begin(reach, beginning, is_fresh=False)
         self._goal = _said(self._state()["task"])
         solution = SOLUTIONS.get(name)
         goal = self._goal
@@ -196,33 +191,6 @@ def _said(utterance: Any) -> str:
 def _tree(seen: Observation) -> str:
     """What stands in the page; where it is goes without saying."""
     return seen.body or "The page is empty."
-
-
-async def _answer(route: Route) -> None:
-    """The package's files, and nothing else."""
-    address = urlsplit(route.request.url)
-    path = (pages_folder() / unquote(address.path).lstrip("/")).resolve()
-    if address.netloc != HOST or not path.is_relative_to(pages_folder()) or not path.is_file():
-        await route.abort("namenotresolved" if address.netloc != HOST else "failed")
-        return
-    await route.fulfill(body=_content(path), content_type=_kind(path))
-
-
-def _kind(path: Path) -> str:
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-
-
-@cache
-def _content(path: Path) -> bytes:
-    """A file of the package; a page with its scripts in it, as each request of a page costs a millisecond or more."""
-    content = path.read_bytes()
-    return SCRIPT.sub(lambda found: _inlined(path.parent / found[1].decode(), found[0]), content) if path.suffix == ".html" else content
-
-
-def _inlined(script: Path, tag: bytes) -> bytes:
-    content = script.read_bytes() if script.is_file() else b""
-    return tag if not content or b"</script" in content else b"<script>" + content + b"\n</script>"
 
 
 @cache

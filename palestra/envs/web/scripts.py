@@ -1,22 +1,22 @@
 """What is run inside a page: small functions on elements and on the document."""
 
-STATE = """() => ({
-  title: document.title,
-  ready: document.readyState,
-  top: Math.round(window.scrollY),
-  height: window.innerHeight,
-  whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, window.innerHeight),
-  elements: document.getElementsByTagName('*').length,
-})"""
-
-QUIET = """([quiet, most]) => new Promise(done => {
-  const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(document.readyState); };
+SETTLED = """new Promise(done => {
+  const quiet = %d, most = %d;
+  const state = () => ({
+    ready: document.readyState,
+    title: document.title,
+    top: Math.round(window.scrollY),
+    height: window.innerHeight,
+    whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, window.innerHeight),
+    elements: document.getElementsByTagName('*').length,
+  });
+  const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(state()); };
   let timer = setTimeout(end, quiet);
   const limit = setTimeout(end, most);
   const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, quiet); });
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 })"""
-"""Resolves when nothing has changed for `quiet` milliseconds, or after `most`."""
+"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`."""
 
 AIM = """function () {
   let element = this, box = null;

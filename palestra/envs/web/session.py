@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,9 +14,7 @@ from palestra.envs.web.tab import Look, Tab
 from palestra.envs.web.tree import Element, numbered, written
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Download, Page, Route
-
-    Handler = Callable[[Route], Awaitable[None]]
+    from playwright.async_api import BrowserContext, Dialog, Download, Page
 
 T = TypeVar("T")
 
@@ -95,8 +93,7 @@ class Session:
             raise BrowserGone("the browser ended during the episode")
         return self._tabs[self._at]
 
-    async def open(self, route: Handler | None = None) -> Observation:
-        """Begin. What `route` answers does not go to the network."""
+    async def open(self) -> Observation:
         chromium = await self._browser.chromium()
         self._launch = self._browser.launches
         self._context = await chromium.new_context(
@@ -113,8 +110,6 @@ class Session:
         self._context.on("page", self._on_page)
         if self._beginning.cookies:
             await self._context.add_cookies(list(self._beginning.cookies))
-        if route is not None:
-            await self._context.route("**/*", route)
         await self._new_tab()
         await self._guarded(self._begin())
         return await self.observe()
@@ -200,7 +195,7 @@ class Session:
         if tab.has_failed:
             self._note("failed", tab.failure or "The page could not be opened.")
             return self._observation(tab, "", "", (), "")
-        state = await tab.state()
+        state = tab.state
         if tab.is_loading:
             self._note("loading", "The page is still loading.")
         if state["elements"] > self.look.max_elements:
@@ -251,7 +246,7 @@ class Session:
 
     async def evaluate(self, script: str) -> Any:
         """What JavaScript gives in the page; None where a dialog stands before it."""
-        return None if self._dialog is not None else await self._within(self.tab.page.evaluate(script))
+        return None if self._dialog is not None else await self._within(self.tab.evaluate(script))
 
     async def text(self, url: str, locator: str) -> str:
         """What the script `locator` gives on a page, or all of its text. "last" is the page in front; another is opened beside it."""

@@ -1,0 +1,38 @@
+"""A folder as a site: its files on a port of loopback, for as long as the process lives. A browser keeps what it has read."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+
+class _Files(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "max-age=86400, immutable")
+        super().end_headers()
+
+    def list_directory(self, path: str | os.PathLike[str]) -> BytesIO | None:
+        self.send_error(404)
+        return None
+
+    def log_message(self, format: str, *given: Any) -> None:
+        pass
+
+
+def serve_folder(folder: Path) -> str:
+    """Where it is. A process has one server for each folder; one that was forked has its own."""
+    return _server(folder, os.getpid())
+
+
+@cache
+def _server(folder: Path, pid: int) -> str:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, name=f"files-{pid}", daemon=True).start()
+    return f"127.0.0.1:{server.server_port}"
