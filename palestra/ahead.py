@@ -19,6 +19,7 @@ import torch
 
 from palestra.assemble import Parts
 from palestra.experience import Experience, Gathered, OnDone, played
+from palestra.loop import GRACE_S, Loop
 from palestra.rollout import Collected
 from palestra.run import Run, State
 
@@ -26,8 +27,6 @@ log = logging.getLogger(__name__)
 
 FILE = "ahead.json"
 """In a checkpoint: the episodes of the next step, played by weights that are gone."""
-GRACE_S = 30.0
-"""How long episodes may take to stop when the run is over."""
 STARTING_S = 0.05
 """How long a thread takes to be one, with plenty to spare."""
 
@@ -97,7 +96,7 @@ class Ahead(Experience):
 class _Playing:
     """One step's play, in a thread that has the loop to itself until it is over."""
 
-    def __init__(self, play: Callable[[], Gathered], loop: asyncio.Runner) -> None:
+    def __init__(self, play: Callable[[], Gathered], loop: Loop) -> None:
         self.outcome: Future[Gathered] = Future()
         self.began = self.ended = time.monotonic()
         self._play, self._loop = play, loop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from palestra.engines.base import Engine
 from palestra.engines.native import Native
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
+from palestra.loop import Loop
 from palestra.lora import LoraSettings, add_adapter, has_peft
 from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
 from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
@@ -91,7 +91,7 @@ class Parts:
     engine: Engine
     arena: Arena
     """For training episodes."""
-    loop: asyncio.Runner
+    loop: Loop
 
     @property
     def eval_arena(self) -> Arena:
@@ -145,14 +145,14 @@ def assemble(config: Config) -> Parts:
     model, tokenizer = make_model(config, envs)
     places = make_places(config, envs, tokenizer)
     renderer = shared_persona(places).renderer
-    apart = {"beside_learner": True} if config.rollout.ahead else {}
+    apart = {"beside_learner": True} if config.rollout.is_beside_learner else {}
     engine: Engine = config.engine.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
     if isinstance(engine, Native):
         engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
     learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed, critic=config.algo.critic_settings)
-    return Parts(config, envs, tokenizer, learner, engine, arena, asyncio.Runner())
+    return Parts(config, envs, tokenizer, learner, engine, arena, Loop())
 
 
 def make_envs(config: Config) -> dict[str, Environment]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from palestra.config import Config, PretrainedModel
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
+from palestra.loop import Loop
 from palestra.model import byte_tokenizer
 from palestra.rollout import Arena, shared_persona
 from palestra.types import Sampling
@@ -50,7 +50,7 @@ def evaluate_config(config: Config, *, agent: str | None, is_trained_here: bool)
 
 
 @contextmanager
-def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, asyncio.Runner]]:
+def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
     """Where the model, or the baseline, plays."""
     if agent is None:
         parts = assemble(config)
@@ -64,7 +64,7 @@ def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, asyncio
         place.persona.context_tokens = UNBOUNDED
     persona = shared_persona(places)
     script = {"expert": expert, "random": uniform}[agent](persona.format)
-    with asyncio.Runner() as loop:
+    with closing(Loop()) as loop:
         try:
             yield Arena(places, Scripted(script, persona.renderer), Sampling(max_tokens=4096)), loop
         finally:

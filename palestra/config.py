@@ -205,15 +205,29 @@ class RolloutSettings(Settings):
     carry: NonNegativeInt = 0
     """Groups that may still be being played when a step ends. They go on with the new weights and count for a later step."""
 
+    staleness: NonNegativeInt = 0
+    """Asynchronous: groups are played all the time, up to so many steps ahead of the learner, and queued; weights change between turns.
+
+    A step waits only for groups of its own, and none of their tokens was sampled by weights that are more steps older than this.
+    """
+
     @property
     def is_overlapped(self) -> bool:
         """Whether episodes of older weights are learnt from."""
-        return self.ahead > 0 or self.carry > 0
+        return self.ahead > 0 or self.carry > 0 or self.staleness > 0
+
+    @property
+    def is_beside_learner(self) -> bool:
+        """Whether episodes are played while the learner is at work."""
+        return self.ahead > 0 or self.staleness > 0
 
     @model_validator(mode="after")
     def _fresh_or_carried(self) -> RolloutSettings:
         if self.carry and self.redraws:
             raise ValueError(f"redraws ({self.redraws}) and carry ({self.carry}): groups are either redrawn or carried, not both")
+        for name in ("ahead", "carry", "redraws") if self.staleness else ():
+            if getattr(self, name):
+                raise ValueError(f"{name} ({getattr(self, name)}) and staleness ({self.staleness}): set one of them, not both")
         return self
 
 
@@ -311,11 +325,22 @@ class Config(Settings):
         if isinstance(self.model, NewModel) and self.lora is not None:
             raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
         self._check_idle()
-        objection = self.algo.objection_to_older_weights
-        if self.rollout.is_overlapped and objection:
-            name = "ahead" if self.rollout.ahead else "carry"
-            raise ValueError(f"rollout.{name} = {getattr(self.rollout, name)}: {self.algo.name} {objection}")
+        self._check_age()
         return self
+
+    def _check_age(self) -> None:
+        """Whether the algorithm can learn from what older weights have played."""
+        objection = self.algo.objection_to_older_weights
+        overlap = {name: getattr(self.rollout, name) for name in ("ahead", "carry", "staleness") if getattr(self.rollout, name)}
+        for name, value in overlap.items():
+            if objection:
+                raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {objection}")
+        if self.rollout.staleness and not self.algo.corrects_older_weights:
+            cure = "set algo.recompute_old = true and algo.correction.cap = 2"
+            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: tokens of older weights must be weighed; {cure}")
+        if self.rollout.staleness and self.is_deterministic:
+            race = "what is played beside the learner depends on timing; set engine.deterministic = false"
+            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: {race}")
 
     @property
     def is_deterministic(self) -> bool:
@@ -338,7 +363,7 @@ class Config(Settings):
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
         plays = self.algo.source in ("play", "rounds")
-        only_play = ("redraws", "ahead", "carry")
+        only_play = ("redraws", "ahead", "carry", "staleness")
         idle = {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play} if self.algo.source != "play" else {}
         if not plays:
             default = RolloutSettings()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from palestra import data
@@ -37,6 +37,8 @@ class Gathered:
     """With what was drawn and how it went."""
     collected: Collected | None = None
     """What was played, where anything was."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What else there is to log of the step."""
 
 
 class Experience(ABC):
@@ -53,6 +55,9 @@ class Experience(ABC):
     def files(self) -> dict[str, bytes]:
         """What goes into a checkpoint, by file name."""
         return {}
+
+    def close(self) -> None:
+        """Nothing more will be gathered."""
 
 
 def experience_of(run: Run, parts: Parts, state: State) -> Experience:
@@ -104,7 +109,7 @@ class Carried(Experience):
             new.append(Begun(assignment, state.step + 1, first))
             first += assignment.episodes
         collected = self.parts.loop.run(self.in_play.collect(new, rollout.tasks, on_done))
-        after = replace(state, tasks_drawn=drawn, success=_with_success(state, collected), in_flight=self.in_play.begun)
+        after = replace(state, tasks_drawn=drawn, success=with_success(state, collected), in_flight=self.in_play.begun)
         return played(config, collected, after)
 
 
@@ -190,7 +195,7 @@ def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> t
             on_done=on_done,
         )
     )
-    return collected, replace(state, tasks_drawn=drawn, success=_with_success(state, collected))
+    return collected, replace(state, tasks_drawn=drawn, success=with_success(state, collected))
 
 
 def assigner(config: Config, state: State) -> Callable[[Task], Assignment]:
@@ -219,7 +224,8 @@ def horizon_of(place: Playground, state: State) -> tuple[int, int]:
     return place.horizon(progress), place.horizon.stage(progress)
 
 
-def _with_success(state: State, collected: Collected) -> dict[str, tuple[float, ...]]:
+def with_success(state: State, collected: Collected) -> dict[str, tuple[float, ...]]:
+    """The success rates so far, and those of what was collected."""
     by_env: dict[str, list[Trajectory]] = {}
     for group in collected.played:
         by_env.setdefault(group.task.env, []).extend(group.valid)

@@ -19,6 +19,8 @@ def explain(config: Config) -> str:
         lines += [f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{redraws}", *map(_explain_place, config.playgrounds)]
         if rollout.ahead:
             lines.append("the next step is played while this one is learnt from: by weights that are one update older")
+        if rollout.staleness:
+            lines.append(f"groups are played beside the learner, each step's by weights that are up to {rollout.staleness} steps older")
         if rollout.carry:
             lines.append(f"a step ends with up to {rollout.carry} groups still in play, which go on with the new weights")
     before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"

@@ -15,6 +15,7 @@ import msgspec
 from palestra import config as configs
 from palestra.carry import Begun
 from palestra.config import Config, ConfigError
+from palestra.group_queue import GroupQueue
 from palestra.horizon import Progress
 from palestra.learnt import LearntEpisode
 from palestra.types import Trajectory
@@ -88,6 +89,11 @@ class Run:
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
+    @property
+    def queue(self) -> Path:
+        """Groups that were played and not yet learnt from (`rollout.staleness`)."""
+        return self.folder / "queue"
+
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:06d}"
 
@@ -145,6 +151,7 @@ class Run:
         for path in self.folder.glob("*/step-*.jsonl"):
             if path.parent.name in ("trajectories", "learnt") and int(path.stem[5:]) > step:
                 path.unlink()
+        GroupQueue(self.queue).rewind(step)
 
 
 def _refuse_changes(before: Config, after: Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,25 +14,23 @@ from palestra.assemble import Parts, assemble, held_out
 from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
-from palestra.experience import experience_of, horizon_of
+from palestra.experience import Experience, experience_of, horizon_of
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
 from palestra.run import Run, State, state_from_dict, state_to_dict
+from palestra.streaming import Streaming
 from palestra.track import tracked
 from palestra.types import Group
 from palestra.warm_start import warm_start
 
 
-def train(run: Run, parts: Parts, state: State, display: Display) -> State:
+def train(run: Run, parts: Parts, experience: Experience, state: State, display: Display) -> State:
     """Gather experience, credit, learn, hand the new weights over; again.
 
-    With `rollout.ahead` the next step is played while the learner is at work; weights are handed over when both are done.
+    Episodes may be played while the learner is at work: with `rollout.ahead` those of the next step, and weights are handed over when
+    both are done; with `rollout.staleness` those of the next few, and weights are handed over between their turns.
     """
     config, learner, algo = run.config, parts.learner, run.config.algo
-    experience = experience_of(run, parts, state)
-    if config.rollout.ahead:
-        experience = Ahead(run, parts, experience, state)
-
     while state.step < config.steps:
         step = state.step + 1
         display.begin_step(step)
@@ -59,6 +58,7 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
                 run.keep_learnt(step, learnt.episodes())
             played = metrics.of_play(gathered.collected, algo, [place.label for place in config.playgrounds])
             played |= metrics.of_staleness(gathered.collected, version=step - 1) if config.rollout.is_overlapped else {}
+            played |= gathered.figures
         display.end_step(run.log(step, played | stats))
 
         if config.eval.every and step % config.eval.every == 0 and step < config.steps:
@@ -66,6 +66,14 @@ def train(run: Run, parts: Parts, state: State, display: Display) -> State:
         if step % config.save.every == 0 or step == config.steps:
             save(run, parts, state, experience.files())
     return state
+
+
+def source_of(run: Run, parts: Parts, state: State) -> Experience:
+    """Where the run's trajectories come from, after `state`: before each step, or beside the learner's work."""
+    if run.config.rollout.staleness:
+        return Streaming(run, parts, state)
+    experience = experience_of(run, parts, state)
+    return Ahead(run, parts, experience, state) if run.config.rollout.ahead else experience
 
 
 def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
@@ -162,7 +170,8 @@ def run_training(run: Run, display: Display) -> dict[str, Any]:
                 state = begin(run, parts, display)
             else:
                 display.note(f"resumed after step {state.step}")
-            state = train(run, parts, state, display)
+            with closing(source_of(run, parts, state)) as experience:
+                state = train(run, parts, experience, state, display)
             return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:
         parts.close()

@@ -84,6 +84,11 @@ class Algorithm(Settings):
         return "takes no importance ratios, so nothing would make up for episodes of older weights"
 
     @property
+    def corrects_older_weights(self) -> bool:
+        """Whether tokens are weighed by how likely the learner's own policy is to choose them next to the one that sampled them."""
+        return False
+
+    @property
     def learns_only_from_advantages(self) -> bool:
         """Whether a token without an advantage has no gradient, so that it need not be computed."""
         return False

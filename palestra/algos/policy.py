@@ -123,6 +123,10 @@ class PolicyGradient(Algorithm):
         return ""
 
     @property
+    def corrects_older_weights(self) -> bool:
+        return self.correction is not None
+
+    @property
     @abstractmethod
     def credit_formula(self) -> str:
         """The formula of A_i."""

@@ -59,7 +59,7 @@ def estimate(learner: Learner, config: Config, *, row_tokens: int, slots: int) -
     weights = sum(p.nbytes for p in model.parameters())
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
     tokens = max(row_tokens, config.agent.context_tokens)
-    copies = 2 if config.rollout.ahead and isinstance(config.engine, NativeSettings) else 1
+    copies = 2 if config.rollout.is_beside_learner and isinstance(config.engine, NativeSettings) else 1
     has_own_trunk = learner.critic is not None and learner.critic.trunk is not None
     return Need(
         weights=copies * weights + critic + master_bytes(learner),

@@ -129,7 +129,8 @@ class Learner:
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
             for part in batch.split(minibatches or self.optim.minibatches, generator, algo.unit):
-                stats = self._step(part, algo, lr, step, is_fresh="policy/mismatch" not in totals, watch=watch if epoch == 0 else None)
+                is_fresh = not {"policy/mismatch", "policy/drift"} & set(totals)
+                stats = self._step(part, algo, lr, step, is_fresh=is_fresh, watch=watch if epoch == 0 else None)
                 for name, value in stats.items():
                     totals.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}

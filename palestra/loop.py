@@ -1,0 +1,69 @@
+"""The event loop of a run: on the thread of whoever asks, or in a thread of its own while episodes are played beside the learner."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Collection, Coroutine
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GRACE_S = 30.0
+"""How long episodes may take to stop when the run is over."""
+
+
+class Loop:
+    """What is asked for is run to its end; what was begun in between goes on only while the loop runs."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._thread: threading.Thread | None = None
+        self._is_over = asyncio.Event()
+        self._cancelled: Collection[asyncio.Task[Any]] = ()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._runner.get_loop()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None:
+            return self._runner.run(coroutine)
+        job = asyncio.run_coroutine_threadsafe(coroutine, self.get_loop())
+        try:
+            return job.result()
+        except BaseException:
+            job.cancel()
+            raise
+
+    def go_on(self) -> None:
+        """From now on it runs in a thread of its own, also while nobody asks for anything."""
+        if self._thread is None:
+            self._is_over = asyncio.Event()
+            thread = threading.Thread(target=lambda: self._runner.run(self._until_over()), name="playing", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def halt(self, tasks: Collection[asyncio.Task[Any]]) -> None:
+        """Cancel these, and end the thread: from now on it runs only when it is asked again."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._cancelled = tasks
+        self.get_loop().call_soon_threadsafe(self._is_over.set)
+        thread.join(GRACE_S)
+        if thread.is_alive():
+            log.error("an environment has not answered for %g s; the thread in which it is played is left behind", GRACE_S)
+        else:
+            self._thread = None
+
+    async def _until_over(self) -> None:
+        await self._is_over.wait()
+        for task in self._cancelled:
+            task.cancel()
+        await asyncio.gather(*self._cancelled, return_exceptions=True)
+
+    def close(self) -> None:
+        self._runner.close()
