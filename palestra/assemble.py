@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -139,11 +139,13 @@ def fetch_model(config: Config) -> None:
         find_model(config.model.path)
 
 
-def assemble(config: Config) -> Parts:
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None) -> Parts:
+    """`env_urls`: where environments are played that were given servers for the time of the run, by their labels."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # workers on this host, as their launcher says
+    torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
     envs = make_envs(config)
     model, tokenizer = make_model(config, envs)
-    places = make_places(config, envs, tokenizer)
+    places = make_places(config, envs, tokenizer, env_urls)
     renderer = shared_persona(places).renderer
     apart = {"beside_learner": True} if config.rollout.is_beside_learner else {}
     engine: Engine = config.engine.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
@@ -159,12 +161,14 @@ def make_envs(config: Config) -> dict[str, Environment]:
     return {place.label: place.env.make() for place in config.playgrounds}
 
 
-def make_places(config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase) -> dict[str, Place]:
+def make_places(
+    config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase, env_urls: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Place]:
     renderer = Renderer(tokenizer, template=config.agent.template)
-    places = {}
+    env_urls, places = env_urls or {}, {}
     for place in config.playgrounds:
-        pool = make_pool(place.env)
-        if config.is_deterministic and not place.env.is_inline:
+        pool = make_pool(place.env, env_urls.get(place.label, ()))
+        if config.is_deterministic and (not place.env.is_inline or place.label in env_urls):
             pool = CountedPool(pool, patience_s=2 * place.env.deadline_s + 30)
         places[place.label] = Place(make_persona(config, envs[place.label], renderer), pool, envs[place.label].name)
     return places
@@ -180,11 +184,13 @@ def make_persona(config: Config, env: Environment, renderer: Renderer) -> Person
     )
 
 
-def make_pool(settings: EnvSettings) -> EnvPool:
-    if settings.is_remote:
+def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
+    """Of the servers at `urls` where there are any, else as the settings say."""
+    urls = urls or ([settings.name, *settings.urls] if settings.is_remote else [])
+    if urls:
         from palestra.serve.client import RemotePool
 
-        return RemotePool([settings.name, *settings.urls], settings.deadline_s)
+        return RemotePool(urls, settings.deadline_s)
     if settings.isolation == "inline":
         return InlinePool(settings.make, settings.deadline_s)
     limits = WorkerSettings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_report, cli_search, cli_view, cli_web
-from palestra.printing import as_json, fail, print_json, print_result
+from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
 
 if TYPE_CHECKING:
     from palestra.config import Config
@@ -39,15 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         raise SystemExit(0) from None
     except Exception as error:
-        if _is_users_to_mend(error):
+        if is_users_to_mend(error):
             fail(str(error))
         raise
-
-
-def _is_users_to_mend(error: Exception) -> bool:
-    """Errors whose message is all there is to say; others come with a traceback."""
-    mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
-    return type(error).__name__ in mendable.split()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -206,6 +200,8 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.assemble import check_run, fetch_model
     from palestra.config import ConfigError
     from palestra.experience import check_data
+    from palestra.launch import launch
+    from palestra.launch.work import Assignment
     from palestra.run import Run
 
     if known.resume is not None:
@@ -225,35 +221,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if run is None:
         folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         run = Run.create(folder, config)
-    _run(run, as_json=known.json)
-
-
-def _run(run: Any, *, as_json: bool) -> None:
-    from palestra.display import Display, display_for
-    from palestra.learn.checkpoint import newest
-    from palestra.log import log_to
-    from palestra.plot import plot_run
-    from palestra.train import run_training
-
-    config = run.config
-    log_to(run.folder / "log.txt")
-    plays = config.algo.source in ("play", "rounds")
-    display = Display() if as_json else display_for(config.steps, config.rollout.tasks * config.rollout.group if plays else None)
-    try:
-        display.note(f"run folder: {run.folder}")
-        result = run_training(run, display)
-        curve = plot_run(run)
-    except BaseException:
-        if newest(run.checkpoints) is not None:
-            display.note(f"stopped; go on with: palestra train --resume {run.folder}")
-        raise
-    finally:
-        display.close()
-    if as_json:
-        print_json({"run": str(run.folder), "result": result})
-    else:
-        print_result(result)
-        print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+    launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json))
 
 
 def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from palestra.engines import engines
 from palestra.engines.native import NativeSettings
 from palestra.envs import Environment, envs, is_url, make_env
 from palestra.horizon import Fixed, Horizon, horizons
+from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
@@ -302,6 +303,7 @@ class Config(Settings):
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
     track: TrackSettings = TrackSettings()
+    launch: LaunchSettings = LaunchSettings()
 
     @model_validator(mode="before")
     @classmethod

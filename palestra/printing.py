@@ -12,6 +12,14 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
+def is_users_to_mend(error: Exception) -> bool:
+    """Errors whose message is all there is to say; others come with a traceback."""
+    mendable = (
+        "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault LaunchFailed"
+    )
+    return type(error).__name__ in mendable.split()
+
+
 def as_json(value: Any) -> str:
     import msgspec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
@@ -159,10 +159,10 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
     return result
 
 
-def run_training(run: Run, display: Display) -> dict[str, Any]:
+def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
     display.phase("setting up")
-    parts = assemble(run.config)
+    parts = assemble(run.config, env_urls)
     try:
         state = resume(run, parts)
         with tracked(run, since=-1 if state is None else state.step):

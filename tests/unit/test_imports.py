@@ -12,11 +12,11 @@ from tests.helpers import needs_sciworld
 PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
-    "types": 0, "addresses": 0, "registry": 0, "seeds": 0, "tables": 0, "run_folder": 0, "loop": 0,
+    "types": 0, "addresses": 0, "registry": 0, "seeds": 0, "tables": 0, "run_folder": 0, "world": 0, "loop": 0,
     "settings": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2,
     "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
-    "group_queue": 3,
+    "group_queue": 3, "launch_settings": 3,
     "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5,
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
@@ -24,7 +24,7 @@ LAYERS = {
     "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8, "streaming": 8,
     "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
-    "cli": 9, "__init__": 9, "__main__": 10,
+    "launch": 9, "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
 
 

@@ -1,0 +1,3 @@
+from palestra.launch.work import main
+
+main()

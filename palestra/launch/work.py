@@ -1,0 +1,162 @@
+"""What a worker does: it joins the others, opens the run folder and trains. Only the first of them shows anything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from palestra.printing import is_users_to_mend, print_json, print_result
+
+if TYPE_CHECKING:
+    from palestra.display import Display
+    from palestra.run import Run
+
+log = logging.getLogger(__name__)
+
+FAILURE = ".failure.json"
+"""In the run folder while it is being trained: why a worker gave up."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a worker is told; the rest is in the run folder."""
+
+    folder: str
+    overrides: dict[str, Any] = {}
+    """Settings that were changed for the rest of the run."""
+    as_json: bool = False
+    env_urls: dict[str, list[str]] = {}
+    """Where environments are played that were given servers for the time of the run."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a worker gave up."""
+
+    rank: int
+    error: str
+    message: str
+    is_users: bool
+    """Whether it would be the same the next time, and the message is all there is to say."""
+
+    @property
+    def line(self) -> str:
+        return f"worker {self.rank} failed with {self.error}: {self.message}" if self.error and not self.is_users else self.message
+
+
+class LaunchFailed(RuntimeError):
+    """The run cannot go on; the message says why."""
+
+
+def work(assignment: Assignment) -> None:
+    """As one of several. What goes wrong is left in the run folder for the launcher, and raised."""
+    from palestra import world
+    from palestra.config import ConfigError
+    from palestra.run import Run
+
+    folder = Path(assignment.folder)
+    rank = int(os.environ["RANK"])
+    try:
+        with world.join() as place:
+            if not folder.is_dir():
+                raise ConfigError(
+                    f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
+                )
+            run = Run.open(folder, assignment.overrides)
+            train_here(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
+    except Exception as error:
+        if not is_users_to_mend(error):
+            log.exception("worker %d failed", rank)
+        leave_failure(folder, Failure(rank, type(error).__name__, str(error), is_users_to_mend(error)))
+        raise
+
+
+def train_here(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Sequence[str]] | None = None) -> None:
+    """A whole run in this process, with what a person sees of it."""
+    from palestra.display import Display
+    from palestra.learn.checkpoint import newest
+    from palestra.log import log_to
+    from palestra.plot import plot_run
+    from palestra.train import run_training
+
+    log_to(run.folder / ("log.txt" if rank == 0 else f"log-worker-{rank}.txt"))
+    if rank > 0:
+        run_training(run, Display(), env_urls=env_urls)
+        return
+    display = _display_of(run, as_json=as_json)
+    try:
+        display.note(f"run folder: {run.folder}")
+        result = run_training(run, display, env_urls=env_urls)
+        curve = plot_run(run)
+    except BaseException:
+        if newest(run.checkpoints) is not None:
+            display.note(f"stopped; go on with: palestra train --resume {run.folder}")
+        raise
+    finally:
+        display.close()
+    if as_json:
+        print_json({"run": str(run.folder), "result": result})
+    else:
+        print_result(result)
+        print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+
+
+def _display_of(run: Run, *, as_json: bool) -> Display:
+    from palestra.display import Display, display_for
+
+    plays = run.config.algo.source in ("play", "rounds")
+    episodes = run.config.rollout.tasks * run.config.rollout.group if plays else None
+    return Display() if as_json else display_for(run.config.steps, episodes)
+
+
+def leave_failure(folder: Path, failure: Failure) -> None:
+    """For the launcher. The first one counts, unless a later one is the user's to mend: the others tend to follow from it."""
+    known = read_failure(folder)
+    if folder.is_dir() and (known is None or (failure.is_users and not known.is_users)):
+        draft = folder / f"{FAILURE}.{failure.rank}"
+        draft.write_bytes(msgspec.json.encode(failure))
+        draft.replace(folder / FAILURE)
+
+
+def read_failure(folder: Path) -> Failure | None:
+    try:
+        return msgspec.json.decode((folder / FAILURE).read_bytes(), type=Failure)
+    except FileNotFoundError:
+        return None
+
+
+def forget_failure(folder: Path) -> None:
+    (folder / FAILURE).unlink(missing_ok=True)
+
+
+def say_restart(run: Run, reason: str, restart: int) -> None:
+    from palestra.learn.checkpoint import newest
+
+    found = newest(run.checkpoints)
+    where = f"from {found.name}" if found else "from the beginning"
+    print(f"{reason}; all workers go on {where} (restart {restart} of {run.config.launch.restarts})", file=sys.stderr, flush=True)
+
+
+def _leave_with(parent: int) -> None:
+    """A worker whose launcher was killed has nobody to report to."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main() -> None:
+    """A worker of a local launch: its assignment and its launcher stand on its command line."""
+    assignment, parent = msgspec.json.decode(sys.argv[1], type=Assignment), int(sys.argv[2])
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    try:
+        work(assignment)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
+        raise SystemExit(2 if is_users_to_mend(error) else 1) from None
