@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 
-.PHONY: train test test-slow test-gpu test-browser test-sites test-viewer lint types bench learn-all viewer clean
+.PHONY: train test test-slow test-chaos test-gpu test-browser test-sites test-viewer lint types bench learn-all viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not browser and not sites" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not chaos and not gpu and not browser and not sites" $(ARGS)
 
 # Needs Debian's Chromium, which is installed where that may be done, or another by CHROMIUM=/path.
 test-browser: $(BROWSER)
@@ -25,6 +25,9 @@ test-sites: $(BROWSER)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)
+
+test-chaos: $(INSTALLED)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m chaos --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
 
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu $(ARGS)
