@@ -49,12 +49,12 @@ class Ahead(Experience):
         self._stream = torch.cuda.Stream() if is_cuda else None
 
     def gather(self, state: State, on_done: OnDone) -> Gathered:
-        gathered, self._next = self._next, None
-        return self.source.gather(state, on_done) if gathered is None else gathered
+        return self.source.gather(state, on_done) if self._next is None else self._next
 
     @contextmanager
     def meanwhile(self, state: State, on_done: OnDone) -> Iterator[None]:
         if state.step == self.run.config.steps:
+            self._next = None
             yield
             return
         if self._stream is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_report, cli_search, cli_view, cli_web
+from palestra.interrupts import Interrupted
 from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
     try:
         known.run(known, settings)
+    except Interrupted as interrupted:
+        raise SystemExit(interrupted.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:

@@ -39,6 +39,8 @@ class Gathered:
     """What was played, where anything was."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """What else there is to log of the step."""
+    from_reference: bool = False
+    """The learner is to begin anew from the model that was remembered."""
 
 
 class Experience(ABC):
@@ -53,7 +55,7 @@ class Experience(ABC):
         return nullcontext()
 
     def files(self) -> dict[str, bytes]:
-        """What goes into a checkpoint, by file name."""
+        """What goes into a checkpoint after the last step that was completed, by file name; also while the next is gathered for."""
         return {}
 
     def close(self) -> None:
@@ -142,14 +144,12 @@ class Rounds(Experience):
             self.kept += self._good(collected.trajectories)
             log.info("step %d: %d trajectories to imitate", step, len(self.kept))
         round_, place = divmod(state.step, self.algo.round)
-        if place == 0:
-            self.parts.learner.return_to_reference()
         if not self.kept:
             log.warning("no episode was good enough to be imitated")
-            return Gathered([], state, collected)
+            return Gathered([], state, collected, from_reference=place == 0)
         stream = Stream(self.kept, derive_seed(self.parts.config.seed, "round", round_))
         batch = min(self.algo.batch, len(self.kept))
-        return Gathered([Group.of_one(t) for t in stream.slice(place * batch, batch)], state, collected)
+        return Gathered([Group.of_one(t) for t in stream.slice(place * batch, batch)], state, collected, from_reference=place == 0)
 
     def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
         by_task: dict[Task, list[Trajectory]] = {}

@@ -15,8 +15,10 @@ import msgspec
 from palestra import config as configs
 from palestra.carry import Begun
 from palestra.config import Config, ConfigError
+from palestra.files import replace_file, writing
 from palestra.group_queue import GroupQueue
 from palestra.horizon import Progress
+from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
 from palestra.types import Trajectory
 
@@ -58,6 +60,7 @@ class Run:
     seconds: dict[str, float] = field(default_factory=dict)
     """What `timed` has measured since the last `log`."""
     watchers: list[Watcher] = field(default_factory=list)
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
@@ -65,7 +68,8 @@ class Run:
             raise ConfigError(
                 f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out"
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder, config)
         run.write_config()
         return run
@@ -83,7 +87,7 @@ class Run:
         return cls(folder, after)
 
     def write_config(self) -> None:
-        _replace(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
+        replace_file(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
 
     @property
     def checkpoints(self) -> Path:
@@ -109,7 +113,8 @@ class Run:
         """Append one row to the metrics, with the seconds measured since the last one under `time/`."""
         row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
         self.seconds.clear()
-        with (self.folder / "metrics.jsonl").open("ab") as file:
+        path = self.folder / "metrics.jsonl"
+        with writing(path), path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
         for watcher in self.watchers:
             watcher.row(row)
@@ -126,20 +131,16 @@ class Run:
 
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
         """Store episodes, one a line."""
-        path = self.trajectory_file(name)
-        path.parent.mkdir(exist_ok=True)
-        _replace(path, b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+        replace_file(self.trajectory_file(name), b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
 
     def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
         """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
         path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        _replace(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+        replace_file(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        replace_file(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
         for watcher in self.watchers:
             watcher.result(name, result)
         return path
@@ -147,7 +148,7 @@ class Run:
     def rewind(self, step: int) -> None:
         """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
         rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
-        _replace(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        replace_file(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         for path in self.folder.glob("*/step-*.jsonl"):
             if path.parent.name in ("trajectories", "learnt") and int(path.stem[5:]) > step:
                 path.unlink()
@@ -163,13 +164,6 @@ def _refuse_changes(before: Config, after: Config) -> None:
         changed.append("critic.kind")
     if changed:
         raise ConfigError(f"algo.{changed[0]}: cannot be changed when a run of {after.algo.name} is resumed")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(content)
-    draft.replace(path)
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:

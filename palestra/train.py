@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from palestra.assemble import Parts, assemble, held_out
 from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
-from palestra.experience import Experience, experience_of, horizon_of
+from palestra.experience import Experience, Gathered, experience_of, horizon_of
+from palestra.interrupts import Interrupted
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
 from palestra.run import Run, State, state_from_dict, state_to_dict
@@ -22,6 +24,8 @@ from palestra.streaming import Streaming
 from palestra.track import tracked
 from palestra.types import Group
 from palestra.warm_start import warm_start
+
+log = logging.getLogger(__name__)
 
 
 def train(run: Run, parts: Parts, experience: Experience, state: State, display: Display) -> State:
@@ -32,16 +36,19 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
     """
     config, learner, algo = run.config, parts.learner, run.config.algo
     while state.step < config.steps:
-        step = state.step + 1
-        display.begin_step(step)
-
-        with run.timed("collect"):
-            gathered = experience.gather(state, display.episode_done)
+        with _saved_if_left(run, parts, state, experience):
+            _measure_if_due(run, parts, state, display)
+            step = state.step + 1
+            display.begin_step(step)
+            with run.timed("collect"):
+                gathered = experience.gather(state, display.episode_done)
         state = replace(gathered.state, step=step)
         parts.engine.rest()
 
         with experience.meanwhile(state, display.episode_done), run.timed("learn"):
             stats, learnt = {}, None
+            if gathered.from_reference:
+                learner.return_to_reference()
             if gathered.groups:
                 batch = algo.credit(learner.prepare(gathered.groups, algo))  # packed, with what the algorithm needs to know of it
                 learnt = Learnt(batch, _ids(gathered.groups, algo)) if config.save.learnt and algo.source == "play" else None
@@ -51,18 +58,8 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
             parts.loop.run(parts.engine.load(version=step))
 
         state = replace(state, updates_skipped=learner.updates_skipped)
-        played = {}
-        if gathered.collected is not None:
-            run.keep(f"step-{step:06d}", gathered.collected.trajectories)
-            if learnt is not None:
-                run.keep_learnt(step, learnt.episodes())
-            played = metrics.of_play(gathered.collected, algo, [place.label for place in config.playgrounds])
-            played |= metrics.of_staleness(gathered.collected, version=step - 1) if config.rollout.is_overlapped else {}
-            played |= gathered.figures
-        display.end_step(run.log(step, played | stats))
+        display.end_step(_record(run, state, gathered, learnt, stats))
 
-        if config.eval.every and step % config.eval.every == 0 and step < config.steps:
-            measure(run, parts, state, "interim", config.eval.interim_tasks, display)
         if step % config.save.every == 0 or step == config.steps:
             save(run, parts, state, experience.files())
     return state
@@ -74,6 +71,41 @@ def source_of(run: Run, parts: Parts, state: State) -> Experience:
         return Streaming(run, parts, state)
     experience = experience_of(run, parts, state)
     return Ahead(run, parts, experience, state) if run.config.rollout.ahead else experience
+
+
+@contextmanager
+def _saved_if_left(run: Run, parts: Parts, state: State, experience: Experience) -> Iterator[None]:
+    """What can be abandoned: the weights are those of `state`, and nothing in here changes them."""
+    try:
+        with run.interrupts.allowed():
+            yield
+    except Interrupted:
+        if not (run.checkpoint(state.step) / checkpoint.STATE).is_file():
+            save(run, parts, state, experience.files())
+        raise
+
+
+def _record(run: Run, state: State, gathered: Gathered, learnt: Learnt | None, stats: dict[str, float]) -> dict[str, Any]:
+    """What a step played and learnt goes into the run folder. Returns its row of the metrics."""
+    config, collected = run.config, gathered.collected
+    played = {}
+    if collected is not None:
+        run.keep(f"step-{state.step:06d}", collected.trajectories)
+        if learnt is not None:
+            run.keep_learnt(state.step, learnt.episodes())
+        played = metrics.of_play(collected, config.algo, [place.label for place in config.playgrounds])
+        played |= metrics.of_staleness(collected, version=state.step - 1) if config.rollout.is_overlapped else {}
+        played |= gathered.figures
+    return run.log(state.step, played | stats)
+
+
+def _measure_if_due(run: Run, parts: Parts, state: State, display: Display) -> None:
+    """The evaluation between two steps, unless it was made already."""
+    config = run.config
+    if config.eval.every and state.step % config.eval.every == 0 and 0 < state.step < config.steps:
+        if any(row["step"] == state.step and row.get("phase") == "interim" for row in run.metrics()):
+            return
+        measure(run, parts, state, "interim", config.eval.interim_tasks, display)
 
 
 def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
@@ -99,13 +131,20 @@ def begin(run: Run, parts: Parts, display: Display) -> State:
     return state
 
 
-def resume(run: Run, parts: Parts) -> State | None:
-    """Back to the newest checkpoint; None where there is none."""
-    folder = checkpoint.newest(run.checkpoints)
-    if folder is None:
+def resume(run: Run, parts: Parts, display: Display) -> State | None:
+    """Back to the newest checkpoint that is not damaged; None where there is none at all."""
+
+    def tell(damage: str) -> None:
+        log.warning(damage)
+        display.note(damage)
+
+    checkpoint.tidy(run.checkpoints)
+    found = checkpoint.newest_sound(run.checkpoints, on_damage=tell)
+    if found is None:
         run.rewind(-1)
         return None
-    state = state_from_dict(checkpoint.read_state(folder))
+    folder, values = found
+    state = state_from_dict(values)
     if run.config.algo.keeps_reference:
         if not (run.folder / "reference").is_dir():
             raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
@@ -121,9 +160,11 @@ def resume(run: Run, parts: Parts) -> State | None:
 
 def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None) -> None:
     """A checkpoint of this state; the oldest ones beyond those to keep go."""
-    checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
-    for old in sorted(run.checkpoints.glob("step-*"))[: -run.config.save.keep]:
-        checkpoint.remove(old)
+    with run.interrupts.saving():
+        checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
+        until_now = [path for path in checkpoint.all_in(run.checkpoints) if checkpoint.step_of(path) <= state.step]
+        for old in until_now[: -run.config.save.keep]:  # those of later steps are damaged, or this run would have begun with them
+            checkpoint.remove(old)
 
 
 def measure(run: Run, parts: Parts, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
@@ -164,13 +205,13 @@ def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[
     display.phase("setting up")
     parts = assemble(run.config, env_urls)
     try:
-        state = resume(run, parts)
+        state = resume(run, parts, display)
         with tracked(run, since=-1 if state is None else state.step):
             if state is None:
                 state = begin(run, parts, display)
             else:
                 display.note(f"resumed after step {state.step}")
-            with closing(source_of(run, parts, state)) as experience:
+            with closing(source_of(run, parts, state)) as experience, run.interrupts.held():
                 state = train(run, parts, experience, state, display)
             return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:

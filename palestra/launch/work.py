@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from palestra.interrupts import Interrupted
 from palestra.printing import is_users_to_mend, print_json, print_result
 
 if TYPE_CHECKING:
@@ -79,8 +80,18 @@ def work(assignment: Assignment) -> None:
 
 def train_here(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Sequence[str]] | None = None) -> None:
     """A whole run in this process, with what a person sees of it."""
+    run.interrupts.last_words = lambda: f"stopped; {how_to_go_on(run)}"
+    with run.interrupts.installed():
+        try:
+            _train(run, as_json=as_json, rank=rank, env_urls=env_urls)
+        except Interrupted as interrupted:
+            if rank == 0:
+                print(f"palestra: stopped by {interrupted}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
+            raise
+
+
+def _train(run: Run, *, as_json: bool, rank: int, env_urls: Mapping[str, Sequence[str]] | None) -> None:
     from palestra.display import Display
-    from palestra.learn.checkpoint import newest
     from palestra.log import log_to
     from palestra.plot import plot_run
     from palestra.train import run_training
@@ -94,9 +105,8 @@ def train_here(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str,
         display.note(f"run folder: {run.folder}")
         result = run_training(run, display, env_urls=env_urls)
         curve = plot_run(run)
-    except BaseException:
-        if newest(run.checkpoints) is not None:
-            display.note(f"stopped; go on with: palestra train --resume {run.folder}")
+    except Exception:
+        display.note(f"stopped; {how_to_go_on(run)}")
         raise
     finally:
         display.close()
@@ -105,6 +115,14 @@ def train_here(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str,
     else:
         print_result(result)
         print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+
+
+def how_to_go_on(run: Run) -> str:
+    from palestra.learn.checkpoint import newest, step_of
+
+    found = newest(run.checkpoints)
+    kept = "nothing was saved yet, begin again" if found is None else f"saved up to step {step_of(found)}, go on"
+    return f"{kept} with: palestra train --resume {run.folder}"
 
 
 def _display_of(run: Run, *, as_json: bool) -> Display:
@@ -156,6 +174,8 @@ def main() -> None:
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     try:
         work(assignment)
+    except Interrupted as interrupted:
+        raise SystemExit(interrupted.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it

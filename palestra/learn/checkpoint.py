@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from palestra.files import CannotWrite, writing
 from palestra.learn.learner import Learner
 from palestra.lora import adapter_of, load_adapter, save_adapter
+
+log = logging.getLogger(__name__)
 
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 CRITIC = "critic.safetensors"
+NO_DIGEST = "0" * 64
+REPLACED, DOOMED = "replaced", "doomed"
+"""What a checkpoint is called while another takes its name, and while it is being deleted."""
 
 
 class BadCheckpoint(ValueError):
@@ -33,21 +40,45 @@ def save(
     """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure it is on disk, and only then name it."""
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    export(draft, learner.model, tokenizer)
-    save_file(_moments(learner), draft / OPTIMIZER)
-    if learner.critic is not None:
-        save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
-    for name, content in (others or {}).items():
-        (draft / name).write_bytes(content)
-    digests = {path.name: _digest(path) for path in sorted(draft.iterdir())}
-    (draft / STATE).write_bytes(msgspec.json.format(msgspec.json.encode({**state, "files": digests})))
-    for path in draft.iterdir():
+    try:
+        with writing(folder):
+            draft.mkdir(parents=True)
+            export(draft, learner.model, tokenizer)
+            save_file(_moments(learner), draft / OPTIMIZER)
+            if learner.critic is not None:
+                save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
+            for name, content in (others or {}).items():
+                (draft / name).write_bytes(content)
+            seal(draft, state)
+            _put(draft, folder)
+    except CannotWrite:
+        shutil.rmtree(draft, ignore_errors=True)  # what is on disk stays, and so does room for others
+        raise
+
+
+def seal(folder: Path, state: dict[str, Any]) -> None:
+    """Write the state, with the digests of all files and its own, and make sure that everything is on disk.
+
+    Its own digest is that of the file with zeros in the digest's place.
+    """
+    digests = {path.name: _digest(path) for path in sorted(folder.iterdir())} | {STATE: NO_DIGEST}
+    content = msgspec.json.format(msgspec.json.encode({**state, "files": digests}))
+    own = hashlib.sha256(content).hexdigest()
+    (folder / STATE).write_bytes(content.replace(NO_DIGEST.encode(), own.encode()))
+    for path in (*folder.iterdir(), folder):
         _sync(path)
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """Give the draft its name. One that has the name already goes only when the new one is there: `tidy` finds whatever is left between."""
+    replaced = _hidden(folder, REPLACED)
+    shutil.rmtree(replaced, ignore_errors=True)
     if folder.exists():
-        remove(folder)
+        folder.rename(replaced)
     draft.rename(folder)
     _sync(folder.parent)
+    if replaced.exists():
+        remove(replaced)
 
 
 def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -66,10 +97,22 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The run's state, after checking that every file is as it was written."""
-    state: dict[str, Any] = msgspec.json.decode((folder / STATE).read_bytes())
-    for name, digest in state.pop("files").items():
-        if not (folder / name).is_file() or _digest(folder / name) != digest:
-            raise BadCheckpoint(f"{folder / name} is missing or damaged; delete {folder} to go on from the one before it")
+    try:
+        content = (folder / STATE).read_bytes()
+        state: dict[str, Any] = msgspec.json.decode(content, type=dict)
+        digests = msgspec.convert(state.pop("files"), dict[str, str])
+    except OSError as error:
+        raise BadCheckpoint(f"{folder / STATE} cannot be read: {error.strerror}") from error
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
+    for name, digest in digests.items():
+        path = folder / name
+        try:
+            found = hashlib.sha256(content.replace(digest.encode(), NO_DIGEST.encode())).hexdigest() if name == STATE else _digest(path)
+        except OSError as error:
+            raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+        if found != digest:
+            raise BadCheckpoint(f"{path} is damaged: it is not what was written")
     return state
 
 
@@ -110,16 +153,59 @@ def restore(folder: Path, learner: Learner) -> None:
 
 def remove(folder: Path) -> None:
     """Delete a checkpoint, under another name first: a reader never sees half of one."""
-    doomed = folder.with_name(f".{folder.name}.old")
+    doomed = _hidden(folder, DOOMED)
     shutil.rmtree(doomed, ignore_errors=True)
     folder.rename(doomed)
     shutil.rmtree(doomed)
 
 
+def tidy(folder: Path) -> None:
+    """After a crash: what was being written or removed goes, and what was about to be replaced has its name again."""
+    for path in folder.glob(f".step-*.{REPLACED}"):
+        whole = path.with_name(path.name[1 : -len(REPLACED) - 1])
+        if whole.exists():
+            remove(path)
+        else:
+            path.rename(whole)
+    for path in [*folder.glob(f".step-*.{DOOMED}"), *folder.glob(".step-*.draft")]:
+        shutil.rmtree(path)
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name[5:])
+
+
+def all_in(folder: Path) -> list[Path]:
+    """The checkpoints in a folder of them, damaged or not, the oldest first."""
+    return sorted((path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)), key=step_of)
+
+
 def newest(folder: Path) -> Path | None:
     """The last complete checkpoint in a folder of them."""
-    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name) and (path / STATE).is_file()]
-    return max(found, key=lambda path: int(path.name[5:]), default=None)
+    return next((path for path in reversed(all_in(folder)) if (path / STATE).is_file()), None)
+
+
+def newest_sound(
+    folder: Path, *, until: int | None = None, on_damage: Callable[[str], None] = log.warning
+) -> tuple[Path, dict[str, Any]] | None:
+    """The last checkpoint in which every file is as it was written, and its state; None where there is no checkpoint at all.
+
+    Damaged ones are passed over and left alone. `until`: of this step or an earlier one.
+    """
+    found = [path for path in all_in(folder) if until is None or step_of(path) <= until]
+    for path in reversed(found):
+        try:
+            return path, read_state(path)
+        except BadCheckpoint as damage:
+            on_damage(f"{damage}; this checkpoint is passed over")
+            last = damage
+    if found:
+        raise BadCheckpoint(f"{folder}: none of the checkpoints can be used ({len(found)}); the oldest: {last}")
+    return None
+
+
+def _hidden(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f".{folder.name.removeprefix('.').removesuffix('.' + REPLACED)}.{suffix}")
 
 
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:

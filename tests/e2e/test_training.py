@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -222,14 +223,62 @@ def test_the_run_folder(tmp_path):
     assert result["envs"]["echo"]["2"]["all"]["tasks"] == 30
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    run = trained(tmp_path / "run", steps=3)
-    path = checkpoint.newest(run.checkpoints) / "model.safetensors"
+class Notes(Display):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    whole = trained(tmp_path / "whole")
+    run = trained(tmp_path / "run")
+    damage(checkpoint.newest(run.checkpoints) / "model.safetensors")
+    display = Notes()
+    resumed = Run.open(run.folder)
+    run_training(resumed, display)
+    assert display.notes == [
+        f"{run.checkpoint(6)}/model.safetensors is damaged: it is not what was written; this checkpoint is passed over",
+        "resumed after step 3",
+    ]
+    assert records(resumed) == records(whole)
+    assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+
+
+def damage(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(checkpoint.BadCheckpoint, match="missing or damaged"):
-        run_training(Run.open(run.folder, {"steps": 4}), Display())
+
+
+def test_where_all_checkpoints_are_damaged_none_is_used(tmp_path):
+    run = trained(tmp_path / "run", steps=3)
+    for step in (0, 3):
+        damage(run.checkpoint(step) / "optimizer.safetensors")
+    with pytest.raises(checkpoint.BadCheckpoint, match="can be used .2.*step-000000/optimizer.safetensors is damaged"):
+        run_training(Run.open(run.folder), Display())
+    assert [path.name for path in checkpoint.all_in(run.checkpoints)] == ["step-000000", "step-000003"]
+
+
+def test_a_damaged_checkpoint_does_not_push_out_a_sound_one(tmp_path):
+    run = trained(tmp_path / "run", **{"steps": 4, "save.every": 1, "save.keep": 2})
+    damage(run.checkpoint(4) / "model.safetensors")
+
+    class Killed(Exception):
+        pass
+
+    class Killer(Display):
+        def phase(self, text):
+            shutil.copytree(run.checkpoint(4), run.checkpoint(9))
+
+        def begin_step(self, step):
+            if step == 5:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run_training(Run.open(run.folder, {"steps": 6, "save.keep": 1}), Killer())
+    assert checkpoint.newest_sound(run.checkpoints)[0] == run.checkpoint(4)
 
 
 def test_a_half_written_checkpoint_is_not_seen(tmp_path):

@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM: a run is left where it can be gone on with, and soon."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+OVER = 0
+"""No signal has this number."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+UNDER_WAY_S = 5.0
+"""How long what is under way may take to come to an end: an update of the weights, say."""
+CLOSING_S = 3.0
+"""How long environments and trackers may take to close when all is saved."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run is to be left. A KeyboardInterrupt, for that is what event loops let through."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Interrupts:
+    """What a signal does: it raises `Interrupted`, at once or, where that would leave something half done, at the end of it.
+
+    Until `installed` it does nothing. What takes too long is not waited for: the process then ends, with what is on disk.
+    A second signal ends it at once.
+    """
+
+    def __init__(self, last_words: Callable[[], str] = str) -> None:
+        self.last_words = last_words
+        """What a person is told where the process ends without further ado."""
+        self._asked = 0
+        self._is_held = self._is_saving = False
+        self._deadline = math.inf
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Off the main thread there are no signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        watcher = threading.Thread(target=self._watch, args=(reader,), name="interrupts", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            if not self._asked:  # else the watcher stays, to see to it that the end comes
+                signal.set_wakeup_fd(wakeup)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+                os.write(writer, bytes([OVER]))
+                watcher.join()
+                os.close(reader)
+                os.close(writer)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is done in here is done whole, but for what is `allowed` to be abandoned."""
+        with self._set(True):
+            yield
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """What is done in here can be abandoned at any point."""
+        with self._set(False):
+            yield
+
+    @contextmanager
+    def _set(self, is_held: bool) -> Iterator[None]:
+        before, self._is_held = self._is_held, is_held
+        try:
+            self.check()
+            yield
+        finally:
+            self._is_held = before
+        self.check()
+
+    def check(self) -> None:
+        if self._asked and not self._is_held:
+            raise Interrupted(self._asked)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """What is saved is saved whole, however long it takes. What follows a signal then may not take long."""
+        with self.held():
+            self._is_saving = True
+            try:
+                yield
+            finally:
+                self._deadline, self._is_saving = time.monotonic() + CLOSING_S, False
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if not self._asked:
+            self._asked = number
+            self.check()
+
+    def _watch(self, reader: int) -> None:
+        """In a thread of its own, which learns of signals through a pipe: the main thread may be deep in a library."""
+        count = number = 0
+        while True:
+            ready, _, _ = select.select([reader], [], [], 0.1 if count else None)
+            for byte in os.read(reader, 64) if ready else b"":
+                if byte == OVER:
+                    return
+                if byte in SIGNALS:
+                    count, number = count + 1, byte
+                    self._deadline = time.monotonic() + UNDER_WAY_S
+            if count > 1 or (count and not self._is_saving and time.monotonic() > self._deadline):
+                self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # the display may have hidden it
+        os.write(2, f"{cursor}palestra: {self.last_words()}\n".encode())
+        os._exit(128 + number)
