@@ -273,3 +273,24 @@ class SlowCount(Count):
     def step(self, action):
         time.sleep(0.02)
         return super().step(action)
+
+
+class Uneven(Count):
+    """Ten times as slow for one task in eight."""
+
+    name = "uneven"
+
+    def __init__(self, seconds: float = 0.0, tasks: int = 16) -> None:
+        super().__init__()
+        self.seconds, self.count = seconds, tasks
+
+    def tasks(self, split):
+        return [Task(self.name, split, f"{split}-{i}", "slow" if i % 8 == 0 else "quick") for i in range(self.count)]
+
+    def reset(self, task):
+        self.pause = self.seconds * (10 if task.category == "slow" else 1)
+        return super().reset(task)
+
+    def step(self, action):
+        time.sleep(self.pause)
+        return super().step(action)

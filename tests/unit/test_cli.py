@@ -105,6 +105,8 @@ def test_explain_says_what_overlaps(capsys):
     out = run(capsys, "explain", QUICKSTART, "--rollout.ahead", "1", "--rollout.carry", "5")
     assert "played while this one is learnt from" in out
     assert "up to 5 groups still in play" in out
+    stale = ["--rollout.staleness", "2", "--algo.recompute_old", "true", "--algo.correction.cap", "2", "--engine.deterministic", "false"]
+    assert "by weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
     assert "play" not in run(capsys, "explain", QUICKSTART)
 
 

@@ -52,6 +52,7 @@ def test_nothing_changes_once_the_run_has_begun():
         config.algo.scale = False
 
 
+STALE = ["--rollout.staleness", "2", "--algo.recompute_old", "true", "--algo.correction.cap", "2"]
 BAD = [
     (["--algo.clip_lo", "0.1"], ["algo.clip_lo", "0.1", "clip_low"]),
     (["--algo.name", "gpro"], ["algo.name", "gpro", "grpo"]),
@@ -72,6 +73,12 @@ BAD = [
     (["--rollout.ahead", "1", "--algo.name", "rft"], ["rollout.ahead", "1", "rft", "no importance ratios"]),
     (["--rollout.carry", "3", "--algo.recompute_old", "true"], ["rollout.carry", "3", "recompute_old", "algo.correction"]),
     (["--rollout.ahead", "1", "--algo.name", "evol"], ["rollout.ahead", "1", "no effect", "evol does not play every step"]),
+    (["--rollout.staleness", "2", "--algo.name", "rft"], ["rollout.staleness = 2", "rft", "no importance ratios"]),
+    (["--rollout.staleness", "2"], ["rollout.staleness = 2", "algo.recompute_old = true and algo.correction.cap = 2"]),
+    ([*STALE], ["rollout.staleness = 2", "engine.deterministic = false"]),
+    ([*STALE, "--rollout.carry", "1"], ["carry (1) and staleness (2)", "not both"]),
+    ([*STALE, "--rollout.redraws", "3"], ["redraws (3) and staleness (2)", "not both"]),
+    (["--rollout.staleness", "1", "--algo.name", "sft"], ["rollout.staleness = 1", "no effect", "sft plays no episodes"]),
     (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
     (

@@ -244,6 +244,23 @@ def test_a_mismatch_is_measured_before_the_first_update(model):
     assert stats["policy/mismatch_kl"] < 1e-6
 
 
+def test_weights_that_have_moved_in_the_step_are_no_mismatch(model):
+    """Whichever mini-batch has the only trajectory of the newest weights: if not the first one, nothing is measured."""
+    learner, algo = learner_with(model, minibatches=4), GRPO()
+    batch = learner.prepare(some_groups(), algo)
+    measured = []
+    for newest in range(len(batch)):
+        with torch.no_grad():
+            own_C = predict(learner.model, batch, 1.0).logp_C
+        mixed = batch.with_(sampled_logp_C=own_C, old_logp_C=own_C, version_C=(batch.owner_C == newest).long())
+        stats = learner.update(algo.credit(mixed), algo, lr=0.01, step=2)
+        measured.append("policy/mismatch" in stats)
+        assert stats.get("policy/mismatch", 0.0) < 1e-4
+        assert stats["policy/drift"] < 1e-4
+    assert any(measured)
+    assert not all(measured)
+
+
 def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_apart():
     # gaps .1 .2 .4 .6; the first two tokens are of version 3, the newest: half of them
     # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all four tokens
