@@ -243,6 +243,8 @@ class WarmStart(Settings):
     """Episodes per optimiser step."""
     updates: PositiveInt = 100
     """Optimiser steps at the most."""
+    copying: NonNegativeInt = 0
+    """Optimiser steps before these in which passages are repeated word by word: a model made on the spot has to learn that too."""
     target: float = Field(default=0.4, gt=0, le=1)
     """The success rate on training tasks at which to stop."""
     check_every: PositiveInt = 5
@@ -250,7 +252,7 @@ class WarmStart(Settings):
 
     def lr_at(self, update: int) -> float:
         """Ten updates of warm-up, then a straight line down to a tenth."""
-        return self.lr * min((update + 1) / 10, 1 - 0.9 * update / self.updates)
+        return self.lr * min((update + 1) / 10, 1 - 0.9 * update / (self.copying + self.updates))
 
 
 class EvalSettings(Settings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -14,9 +14,12 @@ from palestra.evaluate import evaluate, valid
 from palestra.experts import expert_episodes
 from palestra.metrics import mean, success_rate
 from palestra.seeds import derive_seed
-from palestra.types import Group, Task, Trajectory
+from palestra.types import Group, Segment, Task, Trajectory, Turn
 
 log = logging.getLogger(__name__)
+
+PASSAGE = 64
+"""Tokens that are repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,15 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     algo = SFT()
     success = 0.0
     update = 0
-    while update < settings.updates:
+    while update < settings.copying + settings.updates:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
-        picked = torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()
-        batch = learner.prepare([Group.of_one(shown[i]) for i in picked], algo)
+        picked = [shown[i] for i in torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()]
+        lessons = [twice_over(t, generator) for t in picked] if update < settings.copying else picked
+        batch = learner.prepare([Group.of_one(lesson) for lesson in lessons], algo)
         stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
         update += 1
-        if update % settings.check_every == 0 or update == settings.updates:
+        imitated = update - settings.copying
+        if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
             played = _try_out(parts, check_tasks)
             success = success_rate(played)
             invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
@@ -56,6 +61,17 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
                 break
     learner.begin_anew()
     return WarmStartResult(len(shown), update, success)
+
+
+def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory:
+    """A passage of an episode, and the same passage again: what follows in it can be known from the second of its tokens on."""
+    ids = trajectory.segments[0].ids
+    length = min(PASSAGE, len(ids))
+    start = int(torch.randint(len(ids) - length + 1, (), generator=generator))
+    passage, known = ids[start : start + length], length - 1
+    segment = Segment([*passage, *passage], [0] * (length + 1) + [1] * known, [0.0] * 2 * length, [0] * 2 * length)
+    turn = Turn("", "", None, 0.0, (length + 1, 2 * length), 0)
+    return replace(trajectory, segments=[segment], turns=[turn])
 
 
 def _try_out(parts: Parts, tasks: list[Task]) -> list[Trajectory]:

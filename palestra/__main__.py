@@ -1,0 +1,5 @@
+"""`python -m palestra` is `palestra`."""
+
+from palestra.cli import main
+
+main()
