@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
+RAY := $(VENV)/.ray
 
-.PHONY: train test test-slow test-chaos test-gpu test-browser test-sites test-viewer lint types bench learn-all viewer clean
+.PHONY: train test test-slow test-chaos test-gpu test-ray test-browser test-sites test-viewer lint types bench learn-all viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not chaos and not gpu and not browser and not sites" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not chaos and not gpu and not browser and not sites and not ray" $(ARGS)
 
 # Needs Debian's Chromium, which is installed where that may be done, or another by CHROMIUM=/path.
 test-browser: $(BROWSER)
@@ -22,6 +23,9 @@ test-browser: $(BROWSER)
 test-sites: $(BROWSER)
 	.ci/chromium
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m sites $(ARGS)
+
+test-ray: $(RAY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m ray --timeout 600 $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)
@@ -57,6 +61,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(BROWSER): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]"
+	touch $@
+
+$(RAY): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ray]"
 	touch $@
 
 learn-all: $(INSTALLED)

@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,8 @@ class LaunchFailed(RuntimeError):
     """The run cannot go on; the message says why."""
 
 
-def work(assignment: Assignment) -> None:
-    """As one of several. What goes wrong is left in the run folder for the launcher, and raised."""
+def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
+    """As one of several. What goes wrong is left for the launcher, and raised."""
     from palestra import world
     from palestra.config import ConfigError
     from palestra.run import Run
@@ -74,7 +75,7 @@ def work(assignment: Assignment) -> None:
     except Exception as error:
         if not is_users_to_mend(error):
             log.exception("worker %d failed", rank)
-        leave_failure(folder, Failure(rank, type(error).__name__, str(error), is_users_to_mend(error)))
+        leave(Failure(rank, type(error).__name__, str(error), is_users_to_mend(error)))
         raise
 
 
@@ -173,7 +174,7 @@ def main() -> None:
     assignment, parent = msgspec.json.decode(sys.argv[1], type=Assignment), int(sys.argv[2])
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     try:
-        work(assignment)
+        work(assignment, partial(leave_failure, Path(assignment.folder)))
     except Interrupted as interrupted:
         raise SystemExit(interrupted.exit_code) from None
     except KeyboardInterrupt:

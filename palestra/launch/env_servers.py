@@ -1,0 +1,80 @@
+"""Environment servers for the time of a run: the real server, started beside an actor of the cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from palestra.config import Config, ConfigError
+from palestra.serve.catalogue import Served
+from palestra.serve.run import ServerSettings
+
+CAPACITY = 1024
+"""Sessions of one server."""
+
+
+def served(config: Config) -> list[Served]:
+    """The environments of a run that are not on a server already."""
+    places = [place for place in config.playgrounds if not place.env.is_remote]
+    names = [place.env.make().name for place in places]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"launch.env_servers = {config.launch.env_servers}: one server cannot have two environments called {name!r}; "
+                "serve them by `palestra env serve` and give their URLs"
+            )
+    if not places:
+        raise ConfigError(f"launch.env_servers = {config.launch.env_servers}: has no effect, all environments are on servers already")
+    return [Served(place.env.name, place.env.options, "process", place.env.deadline_s) for place in places]
+
+
+def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:
+    """Where each environment of the run is played, given the servers' addresses."""
+    if not addresses:
+        return {}
+    places = [place for place in config.playgrounds if not place.env.is_remote]
+    return {place.label: [f"{address}/{place.env.make().name}" for address in addresses] for place in places}
+
+
+class EnvServer:
+    """An actor. Its server leaves when the actor does, because its input ends."""
+
+    def __init__(self, settings: bytes) -> None:
+        from ray.util import get_node_ip_address
+
+        described = msgspec.structs.replace(msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0)
+        command = [sys.executable, "-m", "palestra.serve.run"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        self._process.stdin.write(msgspec.json.encode(described) + b"\n")
+        self._process.stdin.flush()
+        self._address = _address_said(self._process.stderr)
+        threading.Thread(target=_pass_on, args=(self._process.stderr,), daemon=True).start()
+
+    def address(self) -> str:
+        return self._address
+
+
+def _address_said(lines: IO[bytes]) -> str:
+    said = []
+    for line in lines:
+        said.append(line.decode(errors="replace"))
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("event") == "listening":
+            return str(event["url"])
+    raise RuntimeError("the environment server did not start: " + "".join(said[-5:]))
+
+
+def _pass_on(lines: IO[bytes]) -> None:
+    for line in lines:
+        sys.stderr.write(line.decode(errors="replace"))

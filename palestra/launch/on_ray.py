@@ -1,0 +1,189 @@
+"""Workers on the hosts of a Ray cluster, by Ray Train. It makes a lost worker good; where to go on, our own newest checkpoint says."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import secrets
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra.config import ConfigError
+from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_label
+from palestra.launch.work import Assignment, Failure, LaunchFailed, work
+from palestra.run import Run
+from palestra.serve.run import ServerSettings
+from palestra.serve.wire import TOKEN_VARIABLE
+
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # paths in a recipe are relative to where it was started
+
+try:
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchConfig, TorchTrainer
+except ImportError as error:
+    raise ConfigError("launch.kind = 'ray': Ray is not installed; pip install 'palestra[ray]'") from error
+
+
+STORAGE = ".ray"
+"""In the run folder while it is being trained: Ray Train's own records."""
+SHOW_EVERY_S = 0.5
+
+
+class Board:
+    """An actor that outlives the workers: what they need to know, what the first of them shows, and why one of them gave up."""
+
+    def __init__(self, token: str, restarts: int) -> None:
+        self._token, self._restarts = token, restarts
+        self._attempts = 0
+        self._shown: list[str] = []
+        self._failure: Failure | None = None
+
+    def token(self) -> str:
+        return self._token
+
+    def begin(self) -> None:
+        """The first worker does, with every attempt."""
+        self._attempts += 1
+        if self._attempts > 1:
+            why = self._failure.line if self._failure is not None else "a worker was lost"
+            self.show(f"{why}; all workers go on from the newest checkpoint (restart {self._attempts - 1} of {self._restarts})\n")
+        self._failure = None
+
+    def show(self, text: str) -> None:
+        self._shown.append(text)
+
+    def take_shown(self) -> str:
+        text = "".join(self._shown)
+        self._shown.clear()
+        return text
+
+    def leave(self, failure: Failure) -> None:
+        """The first one counts, unless a later one is the user's to mend."""
+        if self._failure is None or (failure.is_users and not self._failure.is_users):
+            self._failure = failure
+
+    def failure(self) -> Failure | None:
+        return self._failure
+
+
+class Shown(io.TextIOBase):
+    """What a worker prints, on its way to the terminal that the run was started from."""
+
+    def __init__(self, board: Any) -> None:
+        self._board = board
+
+    def write(self, text: str) -> int:
+        self._board.show.remote(text)
+        return len(text)
+
+
+def launch_on_ray(run: Run, assignment: Assignment) -> None:
+    settings = run.config.launch
+    with _cluster(run):
+        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+        board = ray.remote(num_cpus=0)(Board).remote(token, settings.restarts)
+        servers = _start_env_servers(run, token)
+        addresses = ray.get([server.address.remote() for server in servers])
+        assignment = msgspec.structs.replace(assignment, env_urls=urls_by_label(run.config, addresses))
+        lost: TrainingFailedError | None = None
+        try:
+            with _watched(board):
+                _trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}).fit()
+        except TrainingFailedError as error:
+            lost = error
+        failure = ray.get(board.failure.remote())
+        if failure is not None and failure.is_users:
+            raise LaunchFailed(failure.line)
+        if lost is not None:
+            said = failure.line if failure is not None else str(lost).strip().splitlines()[-1]
+            restarts = f"the run was restarted {settings.restarts} times, go on with: palestra train --resume {run.folder}"
+            raise LaunchFailed(f"{said}; {restarts}")
+
+
+@contextmanager
+def _watched(board: Any) -> Iterator[None]:
+    """What the first worker shows is shown here."""
+    is_over = threading.Event()
+
+    def show() -> None:
+        while not is_over.wait(SHOW_EVERY_S):
+            print(ray.get(board.take_shown.remote()), end="", flush=True)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        print(ray.get(board.take_shown.remote()), end="", flush=True)
+
+
+@contextmanager
+def _cluster(run: Run) -> Iterator[None]:
+    """Connected to the one that is asked for, or with one of this host alone for as long as it takes."""
+    settings = run.config.launch
+    address = settings.address or os.environ.get("RAY_ADDRESS", "")
+    own = {"num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers), "include_dashboard": False}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"launch.address = {address!r}: there is no Ray cluster to be reached: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(run.folder / STORAGE, ignore_errors=True)
+
+
+def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
+    settings = run.config.launch
+    has_gpus = run.config.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+    return TorchTrainer(
+        _loop,
+        train_loop_config=told,
+        torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo"),
+        scaling_config=ScalingConfig(num_workers=settings.workers, use_gpu=has_gpus),
+        run_config=RunConfig(
+            name=STORAGE,
+            storage_path=str(run.folder.resolve()),
+            failure_config=FailureConfig(max_failures=settings.restarts),
+        ),
+    )
+
+
+def _loop(told: dict[str, Any]) -> None:
+    """What Ray Train runs on every worker, and again when one of them failed, unless that is the user's to mend."""
+    board = told["board"]
+    failure = ray.get(board.failure.remote())
+    if failure is not None and failure.is_users:
+        return
+    if Path(told["cwd"]).is_dir():
+        os.chdir(told["cwd"])
+        sys.path.insert(0, told["cwd"])
+    os.environ[TOKEN_VARIABLE] = ray.get(board.token.remote())
+    if os.environ["RANK"] == "0":
+        ray.get(board.begin.remote())
+    try:
+        with redirect_stdout(Shown(board)):
+            work(told["assignment"], lambda failure: ray.get(board.leave.remote(failure)))
+    finally:
+        ray.get(board.failure.remote())  # and so all that was shown has arrived
+
+
+def _start_env_servers(run: Run, token: str) -> list[Any]:
+    """Spread over the cluster's hosts."""
+    if not run.config.launch.env_servers:
+        return []
+    settings = msgspec.json.encode(ServerSettings(served(run.config), capacity=CAPACITY, tokens=(token,)))
+    kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(EnvServer)
+    return [kind.remote(settings) for _ in range(run.config.launch.env_servers)]
