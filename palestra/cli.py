@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from palestra import cli_env, cli_report, cli_search, cli_view, cli_web
+from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
 from palestra.interrupts import Interrupted
 from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
 
@@ -86,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_view.add_view(commands)
     cli_view.add_play(commands)
     _add_doctor(commands)
+    cli_plan.add(commands)
     cli_report.add(commands)
 
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
