@@ -29,6 +29,7 @@ from palestra.algos.grpo import GRPO
 from palestra.engines import engines
 from palestra.engines.native import NativeSettings
 from palestra.envs import Environment, envs, is_url, make_env
+from palestra.guard import GuardSettings
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
@@ -304,6 +305,8 @@ class Config(Settings):
     warm_start: WarmStart | None = None
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
+    guard: GuardSettings | None = None
+    """What is done when a run goes wrong; nothing where the table is not there."""
     track: TrackSettings = TrackSettings()
     launch: LaunchSettings = LaunchSettings()
 
@@ -330,6 +333,9 @@ class Config(Settings):
             raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
         self._check_idle()
         self._check_age()
+        if self.guard is not None:
+            reach = self.save.every * (self.save.keep - 1)
+            self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, carry=self.rollout.carry)
         return self
 
     def _check_age(self) -> None:

@@ -187,7 +187,7 @@ def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> t
         collect(
             parts.arena,
             [assigned(tasks.next(drawn)) for _ in range(config.rollout.tasks)],
-            seed=config.seed,
+            seed=state.sampling_seed(config.seed),
             step=state.step + 1,
             redraw=lambda assignment: assigned(tasks.of(assignment.task.env, drawn)),
             redraws=config.rollout.redraws,

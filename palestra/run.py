@@ -17,9 +17,11 @@ from palestra.carry import Begun
 from palestra.config import Config, ConfigError
 from palestra.files import replace_file, writing
 from palestra.group_queue import GroupQueue
+from palestra.guard import Memory
 from palestra.horizon import Progress
 from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
+from palestra.seeds import derive_seed
 from palestra.types import Trajectory
 
 FORMAT = 1
@@ -38,6 +40,11 @@ class State:
     updates_skipped: int = 0
     in_flight: tuple[Begun, ...] = ()
     """Groups that were begun and not yet learnt from (`rollout.carry`)."""
+    guard: Memory = field(default_factory=Memory)
+
+    def sampling_seed(self, seed: int) -> int:
+        """Of the next episodes, in a run with this seed: after going back they are others than the first time."""
+        return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
 
     def progress(self, env: str) -> Progress:
         """What the horizon's schedule of this environment looks at."""

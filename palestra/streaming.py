@@ -89,7 +89,7 @@ class Streaming(Experience):
         groups: list[asyncio.Task[Finished]] = []
         for place in range(self.parts.config.rollout.tasks):
             assignment = assigned(self._tasks.next(drawn))
-            episodes = list(episodes_of(assignment, number, self.parts.config.seed, step))
+            episodes = list(episodes_of(assignment, number, state.sampling_seed(self.parts.config.seed), step))
             found = self._found.pop((step, place), None)
             is_played = found is not None and _is_of(found, episodes) and self._is_young(found, step)
             job = _already(found) if found is not None and is_played else self._play(place, assignment, episodes, on_done)

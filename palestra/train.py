@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from palestra import metrics
@@ -16,6 +17,7 @@ from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import Experience, Gathered, experience_of, horizon_of
+from palestra.guard import BoundBroken, Collapsed, GuardSettings, watch
 from palestra.interrupts import Interrupted
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
@@ -42,7 +44,7 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
             display.begin_step(step)
             with run.timed("collect"):
                 gathered = experience.gather(state, display.episode_done)
-        state = replace(gathered.state, step=step)
+        state = replace(gathered.state, step=step, guard=state.guard)  # what was gathered earlier knows nothing of the last step
         parts.engine.rest()
 
         with experience.meanwhile(state, display.episode_done), run.timed("learn"):
@@ -58,9 +60,9 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
             parts.loop.run(parts.engine.load(version=step))
 
         state = replace(state, updates_skipped=learner.updates_skipped)
-        display.end_step(_record(run, state, gathered, learnt, stats))
+        state = _record(run, state, gathered, learnt, stats, display)
 
-        if step % config.save.every == 0 or step == config.steps:
+        if _is_due(run, step) or step == config.steps:
             save(run, parts, state, experience.files())
     return state
 
@@ -81,14 +83,14 @@ def _saved_if_left(run: Run, parts: Parts, state: State, experience: Experience)
             yield
     except Interrupted:
         if not (run.checkpoint(state.step) / checkpoint.STATE).is_file():
-            save(run, parts, state, experience.files())
+            save(run, parts, state, experience.files(), is_extra=True)
         raise
 
 
-def _record(run: Run, state: State, gathered: Gathered, learnt: Learnt | None, stats: dict[str, float]) -> dict[str, Any]:
-    """What a step played and learnt goes into the run folder. Returns its row of the metrics."""
+def _record(run: Run, state: State, gathered: Gathered, learnt: Learnt | None, stats: Mapping[str, float], display: Display) -> State:
+    """What a step played and learnt goes into the run folder, and by the guard. Returns the state with what the guard remembers."""
     config, collected = run.config, gathered.collected
-    played = {}
+    played: dict[str, float] = {}
     if collected is not None:
         run.keep(f"step-{state.step:06d}", collected.trajectories)
         if learnt is not None:
@@ -96,7 +98,30 @@ def _record(run: Run, state: State, gathered: Gathered, learnt: Learnt | None, s
         played = metrics.of_play(collected, config.algo, [place.label for place in config.playgrounds])
         played |= metrics.of_staleness(collected, version=state.step - 1) if config.rollout.is_overlapped else {}
         played |= gathered.figures
-    return run.log(state.step, played | stats)
+    figures, before = played | dict(stats), state.guard
+    if config.guard is None:
+        display.end_step(run.log(state.step, figures))
+        return state
+    memory, broken = watch(config.guard, before, figures)
+    figures |= {f"guard/{bound}": float(bound in broken) for bound in config.guard.bounds}
+    display.end_step(run.log(state.step, figures | {"guard/rollbacks": float(memory.rollbacks)}))
+    _heed(config.guard, state, broken, display)
+    return replace(state, guard=memory)
+
+
+def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display: Display) -> None:
+    """Do what is to be done about bounds that are broken; a warning is given once, until the bound is kept again."""
+    told = state.guard.broken if guard.action == "warn" else ()
+    new = [what for bound, what in broken.items() if bound not in told]
+    if not new:
+        return
+    reason = f"step {state.step}: {'; '.join(new)}"
+    if guard.action == "rollback":
+        raise BoundBroken(reason, state.step, state.guard.rollbacks)
+    if guard.action == "stop":
+        raise Collapsed(f"{reason}; to go on all the same: --guard.action warn")
+    log.warning("%s", reason)
+    display.note(reason)
 
 
 def _measure_if_due(run: Run, parts: Parts, state: State, display: Display) -> None:
@@ -143,7 +168,13 @@ def resume(run: Run, parts: Parts, display: Display) -> State | None:
     if found is None:
         run.rewind(-1)
         return None
-    folder, values = found
+    state = _restore(run, parts, *found)
+    run.write_config()  # with what was changed for the rest of the run
+    return state
+
+
+def _restore(run: Run, parts: Parts, folder: Path, values: dict[str, Any]) -> State:
+    """The learner, the engine and the run folder as they were at a checkpoint."""
     state = state_from_dict(values)
     if run.config.algo.keeps_reference:
         if not (run.folder / "reference").is_dir():
@@ -154,17 +185,48 @@ def resume(run: Run, parts: Parts, display: Display) -> State | None:
     parts.learner.updates_skipped = state.updates_skipped
     parts.loop.run(parts.engine.load(version=state.step))
     run.rewind(state.step)
-    run.write_config()  # with what was changed for the rest of the run
     return state
 
 
-def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None) -> None:
-    """A checkpoint of this state; the oldest ones beyond those to keep go."""
+def go_back(run: Run, parts: Parts, broken: BoundBroken, display: Display) -> State:
+    """To the last checkpoint from before the window, with the noise of sampling drawn anew. What came after it is forgotten.
+
+    Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced, it breaks the same bound again.
+    """
+    guard = run.config.guard
+    assert guard is not None
+    found = checkpoint.newest_sound(run.checkpoints, wanted=lambda step: _is_due(run, step) and step <= broken.step - guard.window)
+    if found is None:
+        raise Collapsed(f"{broken}; there is no checkpoint from before these steps to go back to")
+    if broken.rollbacks >= guard.most_rollbacks:
+        raise Collapsed(f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and that did not help")
+    back_to = checkpoint.step_of(found[0])
+    line = f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
+    log.warning("%s", line)
+    display.note(line)
+    for later in reversed(checkpoint.all_in(run.checkpoints)):
+        if checkpoint.step_of(later) > back_to:
+            checkpoint.remove(later)
+    state = _restore(run, parts, *found)
+    state = replace(state, guard=replace(state.guard, rollbacks=broken.rollbacks + 1))
+    save(run, parts, state, is_extra=True)
+    return state
+
+
+def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
+    """A checkpoint of this state; unless it is an extra one, others go that are more than those to keep, former extra ones first."""
     with run.interrupts.saving():
         checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
-        until_now = [path for path in checkpoint.all_in(run.checkpoints) if checkpoint.step_of(path) <= state.step]
-        for old in until_now[: -run.config.save.keep]:  # those of later steps are damaged, or this run would have begun with them
-            checkpoint.remove(old)
+        if is_extra:
+            return
+        earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
+        earlier.sort(key=lambda step: (_is_due(run, step), step))  # later ones are damaged, or this run would have begun with them
+        for step in earlier[: max(len(earlier) + 1 - run.config.save.keep, 0)]:
+            checkpoint.remove(run.checkpoint(step))
+
+
+def _is_due(run: Run, step: int) -> bool:
+    return step % run.config.save.every == 0
 
 
 def measure(run: Run, parts: Parts, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
@@ -200,6 +262,16 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
     return result
 
 
+def _train_guarded(run: Run, parts: Parts, state: State, display: Display) -> State:
+    """`train`, and once more from an earlier checkpoint whenever the guard says so."""
+    while True:
+        try:
+            with closing(source_of(run, parts, state)) as experience:
+                return train(run, parts, experience, state, display)
+        except BoundBroken as broken:
+            state = go_back(run, parts, broken, display)
+
+
 def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
     """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
     display.phase("setting up")
@@ -211,8 +283,8 @@ def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[
                 state = begin(run, parts, display)
             else:
                 display.note(f"resumed after step {state.step}")
-            with closing(source_of(run, parts, state)) as experience, run.interrupts.held():
-                state = train(run, parts, experience, state, display)
+            with run.interrupts.held():
+                state = _train_guarded(run, parts, state, display)
             return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:
         parts.close()

@@ -186,13 +186,13 @@ def newest(folder: Path) -> Path | None:
 
 
 def newest_sound(
-    folder: Path, *, until: int | None = None, on_damage: Callable[[str], None] = log.warning
+    folder: Path, *, wanted: Callable[[int], bool] = lambda step: True, on_damage: Callable[[str], None] = log.warning
 ) -> tuple[Path, dict[str, Any]] | None:
     """The last checkpoint in which every file is as it was written, and its state; None where there is no checkpoint at all.
 
-    Damaged ones are passed over and left alone. `until`: of this step or an earlier one.
+    Damaged ones are passed over and left alone. `wanted`: which steps will do.
     """
-    found = [path for path in all_in(folder) if until is None or step_of(path) <= until]
+    found = [path for path in all_in(folder) if wanted(step_of(path))]
     for path in reversed(found):
         try:
             return path, read_state(path)

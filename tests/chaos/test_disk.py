@@ -24,6 +24,10 @@ def disk(tmp_path):
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+def stopped_after_two_steps(folder):
+    assert ended(start(folder, points=["SIGINT:call:palestra.experience:collect:3"]))[0] == 130
+
+
 def fill(disk, *, but):
     """Leave so many bytes."""
     stat = os.statvfs(disk)
@@ -41,25 +45,25 @@ def fill(disk, *, but):
 def test_a_full_disk(disk, whole, count, but, what):
     with count("disk full: one line, what was saved is intact, then resumed"):
         folder = disk / "run"
-        assert ended(start(folder, "--steps", "2"))[0] == 0
+        stopped_after_two_steps(folder)
         fill(disk, but=but)
-        code, errors = ended(start(folder, "--steps", "10"))
+        code, errors = ended(start(folder))
         assert (code, errors) == (2, [f"palestra: {folder}/{what}: cannot be written: No space left on device"])
         assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith(".")] == []
         assert checkpoint.step_of(checkpoint.newest_sound(folder / "checkpoints")[0]) == 2
         (disk / "filler").unlink()
-        assert_same(finish(folder, steps=10), whole)
+        assert_same(finish(folder), whole)
 
 
 def test_a_read_only_disk(disk, whole, count):
     with count("read-only disk: one line, what was saved is intact, then resumed"):
         folder = disk / "run"
-        assert ended(start(folder, "--steps", "2"))[0] == 0
+        stopped_after_two_steps(folder)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        code, errors = ended(start(folder, "--steps", "10"))
+        code, errors = ended(start(folder))
         assert (code, errors) == (2, [f"palestra: {folder}/log.txt: cannot be written: Read-only file system"])
         subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-        assert_same(finish(folder, steps=10), whole)
+        assert_same(finish(folder), whole)
 
 
 def test_a_limit_on_the_size_of_files(tmp_path, whole, count):
