@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from palestra.launch.work import Assignment, Failure, LaunchFailed, forget_failure, read_failure, say_restart
+from palestra.launch.work import Assignment, Failure, LaunchFailed, forget_failure, how_to_go_on, read_failure, say_restart, say_stopped
 from palestra.run import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -35,6 +35,7 @@ def launch_local(run: Run, assignment: Assignment) -> None:
                 _start_workers(run.config.launch.workers, assignment)
                 return
             except SignalException as stopped:
+                say_stopped(run, stopped.sigval.name)
                 raise SystemExit(128 + stopped.sigval) from None
             except ChildFailedError as error:
                 failure = _failure(run.folder, error)
@@ -44,7 +45,7 @@ def launch_local(run: Run, assignment: Assignment) -> None:
                 raise LaunchFailed(failure.line)
             if attempt < restarts:
                 say_restart(run, failure.line, attempt + 1)
-    raise LaunchFailed(f"{failure.line}; the run was restarted {restarts} times, go on with: palestra train --resume {run.folder}")
+    raise LaunchFailed(f"{failure.line}; the run was restarted {restarts} times, {how_to_go_on(run)}")
 
 
 def _start_workers(workers: int, assignment: Assignment) -> None:

@@ -7,18 +7,21 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from palestra.config import ConfigError
+from palestra.interrupts import Interrupted
 from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_label
-from palestra.launch.work import Assignment, Failure, LaunchFailed, work
+from palestra.launch.work import Assignment, Failure, LaunchFailed, how_to_go_on, say_stopped, work
 from palestra.run import Run
 from palestra.serve.run import ServerSettings
 from palestra.serve.wire import TOKEN_VARIABLE
@@ -94,38 +97,41 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
         servers = _start_env_servers(run, token)
         addresses = ray.get([server.address.remote() for server in servers])
         assignment = msgspec.structs.replace(assignment, env_urls=urls_by_label(run.config, addresses))
-        lost: TrainingFailedError | None = None
-        try:
-            with _watched(board):
-                _trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}).fit()
-        except TrainingFailedError as error:
-            lost = error
+        lost = _fit(_trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}), board)
         failure = ray.get(board.failure.remote())
         if failure is not None and failure.is_users:
             raise LaunchFailed(failure.line)
         if lost is not None:
             said = failure.line if failure is not None else str(lost).strip().splitlines()[-1]
-            restarts = f"the run was restarted {settings.restarts} times, go on with: palestra train --resume {run.folder}"
-            raise LaunchFailed(f"{said}; {restarts}")
+            raise LaunchFailed(f"{said}; the run was restarted {settings.restarts} times, {how_to_go_on(run)}")
 
 
-@contextmanager
-def _watched(board: Any) -> Iterator[None]:
-    """What the first worker shows is shown here."""
-    is_over = threading.Event()
+def _fit(trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
+    """Until the run has ended or is given up; what the first worker shows is shown here.
 
-    def show() -> None:
-        while not is_over.wait(SHOW_EVERY_S):
-            print(ray.get(board.take_shown.remote()), end="", flush=True)
+    Ray Train works in a thread of its own: in the main one it would take Ctrl-C for itself.
+    """
+    fitted: Future[None] = Future()
 
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    def fit() -> None:
+        try:
+            trainer.fit()
+            fitted.set_result(None)
+        except Exception as error:  # noqa: BLE001  it is raised where it can be dealt with
+            fitted.set_exception(error)
+
+    threading.Thread(target=fit, daemon=True).start()
+    while not fitted.done():
+        wait([fitted], SHOW_EVERY_S)
         print(ray.get(board.take_shown.remote()), end="", flush=True)
+    error = fitted.exception()
+    if error is not None and not isinstance(error, TrainingFailedError):
+        raise error
+    return error
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    raise Interrupted(number)
 
 
 @contextmanager
@@ -138,9 +144,15 @@ def _cluster(run: Run) -> Iterator[None]:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"launch.address = {address!r}: there is no Ray cluster to be reached: {error}") from error
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except Interrupted as interrupted:
+        say_stopped(run, str(interrupted))
+        raise
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         ray.shutdown()
         shutil.rmtree(run.folder / STORAGE, ignore_errors=True)
 

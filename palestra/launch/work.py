@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from palestra import world
 from palestra.interrupts import Interrupted
 from palestra.printing import is_users_to_mend, print_json, print_result
 
@@ -58,7 +59,6 @@ class LaunchFailed(RuntimeError):
 
 def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
     """As one of several. What goes wrong is left for the launcher, and raised."""
-    from palestra import world
     from palestra.config import ConfigError
     from palestra.run import Run
 
@@ -71,7 +71,9 @@ def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
                     f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
                 )
             run = Run.open(folder, assignment.overrides)
-            train_here(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
+            run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
+            with run.interrupts.installed():
+                _train(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
     except Exception as error:
         if not is_users_to_mend(error):
             log.exception("worker %d failed", rank)
@@ -79,19 +81,19 @@ def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
         raise
 
 
-def train_here(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Sequence[str]] | None = None) -> None:
-    """A whole run in this process, with what a person sees of it."""
+def train_here(run: Run, *, as_json: bool) -> None:
+    """A whole run in this process."""
     run.interrupts.last_words = lambda: f"stopped; {how_to_go_on(run)}"
     with run.interrupts.installed():
         try:
-            _train(run, as_json=as_json, rank=rank, env_urls=env_urls)
+            _train(run, as_json=as_json)
         except Interrupted as interrupted:
-            if rank == 0:
-                print(f"palestra: stopped by {interrupted}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
+            say_stopped(run, str(interrupted))
             raise
 
 
-def _train(run: Run, *, as_json: bool, rank: int, env_urls: Mapping[str, Sequence[str]] | None) -> None:
+def _train(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Sequence[str]] | None = None) -> None:
+    """With what a person sees of it, where it is the first worker."""
     from palestra.display import Display
     from palestra.log import log_to
     from palestra.plot import plot_run
@@ -107,7 +109,8 @@ def _train(run: Run, *, as_json: bool, rank: int, env_urls: Mapping[str, Sequenc
         result = run_training(run, display, env_urls=env_urls)
         curve = plot_run(run)
     except Exception:
-        display.note(f"stopped; {how_to_go_on(run)}")
+        if world.current().size == 1:  # else the launcher may go on, and says what is to be said
+            display.note(f"stopped; {how_to_go_on(run)}")
         raise
     finally:
         display.close()
@@ -116,6 +119,10 @@ def _train(run: Run, *, as_json: bool, rank: int, env_urls: Mapping[str, Sequenc
     else:
         print_result(result)
         print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+
+
+def say_stopped(run: Run, signal_name: str) -> None:
+    print(f"palestra: stopped by {signal_name}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
 
 
 def how_to_go_on(run: Run) -> str:
@@ -176,7 +183,8 @@ def main() -> None:
     try:
         work(assignment, partial(leave_failure, Path(assignment.folder)))
     except Interrupted as interrupted:
-        raise SystemExit(interrupted.exit_code) from None
+        sys.stdout.flush()
+        os._exit(interrupted.exit_code)  # what was left in the middle has nothing to say
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
