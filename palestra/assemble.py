@@ -19,8 +19,10 @@ from palestra.agents.render import Renderer
 from palestra.config import Config, ConfigError, EnvSettings, NewModel, PretrainedModel
 from palestra.engines.base import Engine
 from palestra.engines.native import Native
+from palestra.engines.vllm_server import VLLMServerSettings
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
+from palestra.learn.parallel import Parallel
 from palestra.loop import Loop
 from palestra.lora import LoraSettings, add_adapter, has_peft
 from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
@@ -31,6 +33,7 @@ from palestra.serve.counted import CountedPool
 from palestra.serve.handle import EnvPool, InlinePool
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
+from palestra.world import current
 
 T = TypeVar("T")
 
@@ -147,13 +150,25 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
     model, tokenizer = make_model(config, envs)
     places = make_places(config, envs, tokenizer, env_urls)
     renderer = shared_persona(places).renderer
-    apart = {"beside_learner": True} if config.rollout.is_beside_learner else {}
-    engine: Engine = config.engine.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
+    is_sharded = config.launch.sharding == "fsdp"
+    apart = {"beside_learner": True} if config.rollout.is_beside_learner or is_sharded else {}
+    settings = config.engine
+    if isinstance(settings, VLLMServerSettings):  # each rank hands its weights to servers of its own
+        settings = settings.model_copy(update={"urls": tuple(current().share(settings.urls))})
+    engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
     if isinstance(engine, Native):
         engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
-    arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries)
-    learner = Learner(model, config.optim, temperature=config.rollout.temperature, seed=config.seed, critic=config.algo.critic_settings)
+    world = current()
+    arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.beside)
+    learner = Learner(
+        model,
+        config.optim,
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+        critic=config.algo.critic_settings,
+        parallel=Parallel(world, is_sharded),
+    )
     return Parts(config, envs, tokenizer, learner, engine, arena, Loop())
 
 

@@ -124,6 +124,16 @@ class Batch:
             numbers = part.sort().values  # trajectories of a group stay side by side: they begin alike
             yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in numbers]))
 
+    def share(self, rank: int, size: int, unit: Unit = "segment") -> Batch:
+        """One of `size` parts of about as many tokens to compute. Units stay whole; a part may be empty."""
+        own_S = self.lengths_S - torch.tensor(self.in_common_S, device=self.lengths_S.device)
+        unit_S = self.unit_S(unit)
+        _, place_S = torch.unique_consecutive(unit_S, return_inverse=True)
+        tokens = torch.zeros_like(self.lengths_S).index_add_(0, place_S, own_S)
+        middle = tokens.cumsum(0) - tokens / 2
+        part_S = (middle * size / max(int(own_S.sum()), 1)).long()[place_S]
+        return self.take((part_S == rank).nonzero().flatten())
+
     def rows(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
         """Pieces of at most `max_tokens` tokens to compute, each for one forward pass. Units stay whole, even one that alone is longer."""
         common_S = self.in_common_S

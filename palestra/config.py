@@ -332,6 +332,7 @@ class Config(Settings):
         if isinstance(self.model, NewModel) and self.lora is not None:
             raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
         self._check_idle()
+        self._check_launch()
         self._check_age()
         if self.guard is not None:
             reach = self.save.every * (self.save.keep - 1)
@@ -392,6 +393,21 @@ class Config(Settings):
         critic = self.algo.critic_settings
         if critic is not None and critic.warmup >= self.steps:
             raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
+
+    def _check_launch(self) -> None:
+        """What several workers, or shared weights, cannot do."""
+        launch = self.launch
+        for name in ("carry", "staleness"):
+            if launch.workers > 1 and getattr(self.rollout, name):
+                reason = "which group is complete first differs from worker to worker; use rollout.ahead, or one worker"
+                raise ValueError(f"rollout.{name} = {getattr(self.rollout, name)}: with launch.workers = {launch.workers}, {reason}")
+        servers = getattr(self.engine, "urls", None)
+        if servers is not None and launch.workers > len(servers):
+            raise ValueError(f"launch.workers = {launch.workers}: each needs a server of its own, and engine.urls has {len(servers)}")
+        critic = self.algo.critic_settings
+        for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
+            if launch.sharding == "fsdp" and is_set:
+                raise ValueError(f"launch.sharding = 'fsdp': does not go with {field} yet; did you mean 'none'?")
 
     @cached_property
     def playgrounds(self) -> tuple[Playground, ...]:

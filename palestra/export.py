@@ -12,8 +12,8 @@ from palestra.config import ConfigError
 from palestra.learn import checkpoint
 from palestra.model_folder import load_pretrained
 
-PRIVATE = (checkpoint.STATE, checkpoint.OPTIMIZER, checkpoint.CRITIC)
-"""What of a checkpoint is the run's own business."""
+PRIVATE = (checkpoint.STATE, checkpoint.OPTIMIZER_STEM, checkpoint.CRITIC)
+"""What of a checkpoint is the run's own business begins so."""
 
 
 def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
@@ -28,7 +28,7 @@ def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
         raise ConfigError(f"--adapter: {run_folder} trained all weights, it has no adapter")
     checkpoint.read_state(source)
     if config.lora is None or adapter:
-        shutil.copytree(source, out, ignore=lambda _, names: [name for name in names if name in PRIVATE])
+        shutil.copytree(source, out, ignore=lambda _, names: [name for name in names if name.startswith(PRIVATE)])
         return
     model, tokenizer = load_pretrained(str(source), device=torch.device("cpu"), dtype=getattr(torch, config.dtype))
     checkpoint.export(out, model, tokenizer)

@@ -40,6 +40,8 @@ class Interrupts:
     def __init__(self, last_words: Callable[[], str] = str) -> None:
         self.last_words = last_words
         """What a person is told where the process ends without further ado."""
+        self.together: Callable[[int], int] | None = None
+        """Where several ranks train a run: asks all of them which signal they have had, so that they leave together."""
         self._asked = 0
         self._is_held = self._is_saving = False
         self._deadline = math.inf
@@ -76,7 +78,12 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """What is done in here can be abandoned at any point."""
+        """What is done in here can be abandoned at any point; by several ranks only before it begins, as none can go on alone."""
+        if self.together is not None:
+            self._asked = self.together(self._asked)
+            with self._set(not self._asked):
+                yield
+            return
         with self._set(False):
             yield
 

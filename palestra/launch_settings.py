@@ -25,7 +25,7 @@ class LaunchSettings(Settings):
 
     @property
     def is_in_process(self) -> bool:
-        return self.kind == "local" and self.workers == 1
+        return self.kind == "local" and self.workers == 1 and self.sharding == "none"
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> LaunchSettings:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from palestra.algos.base import Prediction
 from palestra.batch import Batch
+from palestra.world import World
 
 DIGITS = 4
 """Significant ones of each number."""
@@ -37,6 +38,16 @@ class Learnt:
     def __call__(self, row: Batch, new: Prediction) -> None:
         """What the model says of a piece of the batch. Nothing is copied and nothing waited for."""
         self._rows.append((row.place_C, new.logp_C.detach(), new.entropy_C.detach()))
+
+    def gather(self, world: World) -> None:
+        """Add what other ranks gathered, each for its share of the tokens. All of them must do this."""
+        if world.size == 1:
+            return
+        device = self._batch.ids_T.device
+        own_3C = torch.cat([torch.stack([part.double() for part in row]) for row in self._rows] or [torch.empty(3, 0)], dim=1)
+        messages = world.exchange(own_3C.double().cpu().numpy().tobytes())
+        all_3C = torch.cat([torch.frombuffer(bytearray(m), dtype=torch.float64).view(3, -1) for m in messages if m], dim=1).to(device)
+        self._rows = [(all_3C[0].long(), all_3C[1], all_3C[2])] if messages else []
 
     def episodes(self) -> list[LearntEpisode]:
         """Those that had a part in the gradient."""

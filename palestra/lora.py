@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from palestra.model import whole
 from palestra.settings import Settings
 
 CONFIG = "adapter_config.json"
@@ -132,7 +133,7 @@ def plain_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             up, down = adapted.lora_B[NAME].weight, adapted.lora_A[NAME].weight
             yield plain_name(name), parameter + adapted.scaling[NAME] * (up.float() @ down.float())
         else:
-            yield plain_name(name), parameter.detach()
+            yield plain_name(name), whole(parameter.detach())
 
 
 def plain_name(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 from transformers import (
@@ -157,6 +158,11 @@ def trunk_states(trunk: torch.nn.Module, ids: Tensor, positions: Tensor, **extra
     """The same of a network without a head."""
     states: Tensor = trunk(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
     return states
+
+
+def whole(weight: Tensor) -> Tensor:
+    """All of a weight of which this process has a share (FSDP2): all ranks must ask for it. Others are whole already."""
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def logits_of(model: PreTrainedModel, hidden: Tensor) -> Tensor:

@@ -9,11 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
 from palestra.engines.base import Engine, EngineFailed, Session
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, opened
 from palestra.types import Group, Sampling, Segment, Step, Stop, Task, Trajectory, Turn
+from palestra.world import ALONE, World
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,8 @@ class Arena:
     sampling: Sampling
     concurrency: int = 128
     retries: int = 1
+    world: World = ALONE
+    """Who plays with us: each rank plays its share, and all of them have all of it."""
 
     def with_(self, **changes: object) -> Arena:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -188,6 +193,25 @@ async def play_all(
     arena: Arena, episodes: Sequence[Episode], *, on_done: Callable[[Trajectory], None] | None = None
 ) -> tuple[list[Trajectory], list[Trajectory]]:
     """Play all episodes, each at its own pace. Returns them in order, and the faulted attempts that were begun anew."""
+    world = arena.world
+    own = await _play_here(arena, world.share(episodes), on_done)
+    if world.size == 1:
+        return own
+    played: list[Trajectory] = []
+    faulted: list[Trajectory] = []
+    for rank, message in enumerate(world.exchange(msgspec.msgpack.encode(own))):
+        theirs = own if rank == world.rank else msgspec.msgpack.decode(message, type=tuple[list[Trajectory], list[Trajectory]])
+        played += theirs[0]
+        faulted += theirs[1]
+        if rank != world.rank and on_done is not None:
+            for trajectory in theirs[0]:
+                on_done(trajectory)
+    return played, faulted
+
+
+async def _play_here(
+    arena: Arena, episodes: Sequence[Episode], on_done: Callable[[Trajectory], None] | None
+) -> tuple[list[Trajectory], list[Trajectory]]:
     gate = asyncio.Semaphore(arena.concurrency)
     faulted: list[Trajectory] = []
 

@@ -162,6 +162,23 @@ class Run:
         GroupQueue(self.queue).rewind(step)
 
 
+class Onlooker(Run):
+    """The run folder as a rank sees it that is not the first: what all of them know is written once."""
+
+    def write_config(self) -> None: ...
+    def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None: ...
+    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None: ...
+    def rewind(self, step: int) -> None: ...
+
+    def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        self.seconds.clear()
+        return row
+
+    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
+        return self.folder / "eval" / f"{name}.json"
+
+
 def _refuse_changes(before: Config, after: Config) -> None:
     """What the trajectories and the critic of a run were made with stays as it is."""
     old, new = before.algo.model_dump(), after.algo.model_dump()

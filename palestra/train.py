@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
                 learnt = Learnt(batch, _ids(gathered.groups, algo)) if config.save.learnt and algo.source == "play" else None
                 lr = config.optim.lr_at(*algo.lr_place(step, config.steps))
                 stats = learner.update(batch, algo, lr=lr, step=step, watch=learnt)
+            if learnt is not None:
+                learnt.gather(learner.parallel.world)
         with run.timed("learn"):
             parts.loop.run(parts.engine.load(version=step))
 
@@ -151,7 +153,8 @@ def begin(run: Run, parts: Parts, display: Display) -> State:
         measure(run, parts, state, "warm start", run.config.eval.tasks, display)
     if run.config.algo.keeps_reference:
         parts.learner.remember_reference()
-        checkpoint.export(run.folder / "reference", parts.learner.model, parts.tokenizer)
+        (run.folder / "reference").mkdir(exist_ok=True)
+        checkpoint.export_learner(run.folder / "reference", parts.learner, parts.tokenizer)
     save(run, parts, state)
     return state
 
@@ -163,13 +166,18 @@ def resume(run: Run, parts: Parts, display: Display) -> State | None:
         log.warning(damage)
         display.note(damage)
 
-    checkpoint.tidy(run.checkpoints)
+    world = parts.learner.parallel.world
+    if world.is_first:
+        checkpoint.tidy(run.checkpoints)
+    world.wait()
     found = checkpoint.newest_sound(run.checkpoints, on_damage=tell)
     if found is None:
         run.rewind(-1)
+        world.wait()
         return None
     state = _restore(run, parts, *found)
     run.write_config()  # with what was changed for the rest of the run
+    world.wait()
     return state
 
 
@@ -185,6 +193,7 @@ def _restore(run: Run, parts: Parts, folder: Path, values: dict[str, Any]) -> St
     parts.learner.updates_skipped = state.updates_skipped
     parts.loop.run(parts.engine.load(version=state.step))
     run.rewind(state.step)
+    parts.learner.parallel.world.wait()
     return state
 
 
@@ -204,7 +213,9 @@ def go_back(run: Run, parts: Parts, broken: BoundBroken, display: Display) -> St
     line = f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
     log.warning("%s", line)
     display.note(line)
-    for later in reversed(checkpoint.all_in(run.checkpoints)):
+    world = parts.learner.parallel.world
+    world.wait()
+    for later in reversed(checkpoint.all_in(run.checkpoints)) if world.is_first else ():
         if checkpoint.step_of(later) > back_to:
             checkpoint.remove(later)
     state = _restore(run, parts, *found)
@@ -217,7 +228,7 @@ def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | Non
     """A checkpoint of this state; unless it is an extra one, others go that are more than those to keep, former extra ones first."""
     with run.interrupts.saving():
         checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
-        if is_extra:
+        if is_extra or not parts.learner.parallel.world.is_first:
             return
         earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
         earlier.sort(key=lambda step: (_is_due(run, step), step))  # later ones are damaged, or this run would have begun with them
@@ -278,7 +289,8 @@ def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[
     parts = assemble(run.config, env_urls)
     try:
         state = resume(run, parts, display)
-        with tracked(run, since=-1 if state is None else state.step):
+        is_first = parts.learner.parallel.world.is_first
+        with tracked(run, since=-1 if state is None else state.step) if is_first else nullcontext():
             if state is None:
                 state = begin(run, parts, display)
             else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -27,12 +30,19 @@ class World:
     local_rank: int = 0
     """Among those on the same host."""
     talk: ProcessGroup | None = None
-    """For what is not a gradient: apart from the learner's own group, as it may be used beside it."""
+    """For what is not a gradient."""
+    talk_beside: ProcessGroup | None = None
+    """For those who talk in another thread meanwhile."""
 
     @property
     def is_first(self) -> bool:
         """It writes the run folder and speaks to the user."""
         return self.rank == 0
+
+    @property
+    def beside(self) -> World:
+        """The same ranks, to be talked to in another thread."""
+        return replace(self, talk=self.talk_beside)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of what all have: the shares are in the order of ranks, and as equal as they can be."""
@@ -52,6 +62,14 @@ class World:
         received = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         distributed.all_gather(received, padded, group=self.talk)
         return [bytes(one.numpy().tobytes()[: int(length)]) for one, length in zip(received, lengths, strict=True)]
+
+    def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """The sums over all ranks, which need not have the same names. Every rank gets the same ones to the last bit."""
+        sums: dict[str, float] = {}
+        for message in self.exchange(msgspec.json.encode(numbers)):
+            for name, number in msgspec.json.decode(message, type=dict[str, float | None]).items():
+                sums[name] = sums.get(name, 0.0) + (math.nan if number is None else number)  # JSON has null for what is not a number
+        return sums
 
     def wait(self) -> None:
         """Until all ranks are here."""
@@ -81,8 +99,8 @@ def join() -> Iterator[World]:
     was_there = distributed.is_initialized()  # Ray has made one already
     if not was_there:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=PATIENCE)
-    talk = distributed.new_group(backend="gloo", timeout=PATIENCE)
-    _current = World(distributed.get_rank(), distributed.get_world_size(), local_rank, talk)
+    talk, beside = (distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2))
+    _current = World(distributed.get_rank(), distributed.get_world_size(), local_rank, talk, beside)
     try:
         yield _current
         _current.wait()  # a rank that leaves early takes the others' connections with it

@@ -13,12 +13,13 @@ from typing import Literal
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.sampling import draw, noise
 from palestra.engines.slots import Piece, RaggedLayout, SlotCache
-from palestra.model import hidden_states
+from palestra.model import hidden_states, whole
 from palestra.serve.counted import CountedPool
 from palestra.settings import Settings
 from palestra.types import Generation, Sampling
@@ -140,7 +141,12 @@ class Native:
 
     @torch.no_grad()
     def _copy_weights(self) -> None:
-        torch._foreach_copy_(list(self.model.parameters()), list(self._learners.parameters()))
+        pairs = list(zip(self.model.parameters(), self._learners.parameters(), strict=True))
+        if isinstance(pairs[0][1], DTensor):  # one at a time: together they may not fit
+            for own, theirs in pairs:
+                own.copy_(whole(theirs))
+        else:
+            torch._foreach_copy_([own for own, _ in pairs], [theirs for _, theirs in pairs])
 
     def rest(self) -> None:
         """The cache stays."""

@@ -60,7 +60,7 @@ class LaunchFailed(RuntimeError):
 def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
     """As one of several. What goes wrong is left for the launcher, and raised."""
     from palestra.config import ConfigError
-    from palestra.run import Run
+    from palestra.run import Onlooker, Run
 
     folder = Path(assignment.folder)
     rank = int(os.environ["RANK"])
@@ -70,8 +70,10 @@ def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
                 raise ConfigError(
                     f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
                 )
-            run = Run.open(folder, assignment.overrides)
+            run = (Run if place.is_first else Onlooker).open(folder, assignment.overrides)
             run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
+            if place.size > 1:
+                run.interrupts.together = lambda asked: max(int(number) for number in place.exchange(b"%d" % asked))
             with run.interrupts.installed():
                 _train(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
     except Exception as error:

@@ -18,12 +18,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.files import CannotWrite, writing
 from palestra.learn.learner import Learner
+from palestra.learn.sharded import like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
 
 log = logging.getLogger(__name__)
 
 STATE = "state.json"
-OPTIMIZER = "optimizer.safetensors"
+OPTIMIZER_STEM = "optimizer"
 CRITIC = "critic.safetensors"
 NO_DIGEST = "0" * 64
 REPLACED, DOOMED = "replaced", "doomed"
@@ -39,21 +40,47 @@ def save(
 ) -> None:
     """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure it is on disk, and only then name it."""
     draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
+    world = learner.parallel.world
     try:
         with writing(folder):
-            draft.mkdir(parents=True)
-            export(draft, learner.model, tokenizer)
-            save_file(_moments(learner), draft / OPTIMIZER)
-            if learner.critic is not None:
-                save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
-            for name, content in (others or {}).items():
-                (draft / name).write_bytes(content)
-            seal(draft, state)
-            _put(draft, folder)
+            if world.is_first:
+                shutil.rmtree(draft, ignore_errors=True)
+                draft.mkdir(parents=True)
+            world.wait()
+            _write(draft, learner, tokenizer)
+            world.wait()
+            if world.is_first:
+                for name, content in (others or {}).items():
+                    (draft / name).write_bytes(content)
+                seal(draft, state)
+                _put(draft, folder)
+            world.wait()
     except CannotWrite:
         shutil.rmtree(draft, ignore_errors=True)  # what is on disk stays, and so does room for others
         raise
+
+
+def _write(draft: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The learner's files: by the first rank or, where each has a share of the weights, by all."""
+    world = learner.parallel.world
+    export_learner(draft, learner, tokenizer)
+    if learner.parallel.is_sharded:
+        save_shares(draft, OPTIMIZER_STEM, _moments(learner), world)
+    elif world.is_first:
+        save_file(_moments(learner), draft / f"{OPTIMIZER_STEM}.safetensors")
+    if learner.critic is not None and world.is_first:
+        save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
+
+
+def export_learner(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The learner's model as a directory that any other program can load. All ranks do this; the folder must be there."""
+    world = learner.parallel.world
+    if learner.parallel.is_sharded:
+        save_model(folder, learner.model, learner.dtype, world)
+        if world.is_first:
+            tokenizer.save_pretrained(folder)
+    elif world.is_first:
+        export(folder, learner.model, tokenizer)
 
 
 def seal(folder: Path, state: dict[str, Any]) -> None:
@@ -124,31 +151,40 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
         except (OSError, ValueError) as error:
             raise BadCheckpoint(f"{folder}: {error}") from error
         return
-    weights: dict[str, torch.Tensor] = {}
-    for path in sorted(folder.glob("model*.safetensors")):
-        weights |= load_file(path)
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    tied = set(model.all_tied_weights_keys)
-    if unexpected or set(missing) - tied:
-        raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(set(missing) - tied)}, unexpected {unexpected}")
-    model.tie_weights()
+    wanted = dict(model.named_parameters()) | dict(model.named_buffers())
+    seen, unexpected = set[str](), []
+    with torch.no_grad():
+        for name, weight in read_tensors(sorted(folder.glob("model*.safetensors"))):
+            if name not in wanted or wanted[name].shape != weight.shape:
+                unexpected.append(name)
+                continue
+            wanted[name].copy_(like(weight, wanted[name]))
+            seen.add(name)
+    missing = {name for name, _ in model.named_parameters()} - seen
+    unexpected = [name for name in unexpected if name not in model.all_tied_weights_keys]
+    if unexpected or missing:
+        raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(missing)}, unexpected {unexpected}")
 
 
 def restore(folder: Path, learner: Learner) -> None:
     """Weights and moments as they were."""
     load_weights(folder, learner.model)
-    moments = load_file(folder / OPTIMIZER)
     learner.begin_anew()
     if learner.critic is not None:
         if not (folder / CRITIC).is_file():
             raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
         learner.critic.load_state_dict(load_file(folder / CRITIC))
-    for name, parameter in learner.trained().items():
-        if f"{name}/master" in moments:
-            parameter.data.copy_(moments[f"{name}/master"])
-        found = {kind: moments[f"{name}/{kind}"] for kind in ("step", "exp_avg", "exp_avg_sq") if f"{name}/{kind}" in moments}
-        if found:
-            learner.optimizer.state[parameter] = {kind: moment.to(parameter.device) for kind, moment in found.items()}
+    trained = learner.trained()
+    for place, moment in read_tensors(sorted(folder.glob(f"{OPTIMIZER_STEM}*.safetensors"))):
+        name, _, kind = place.rpartition("/")
+        if name not in trained:
+            continue
+        parameter = trained[name]
+        if kind == "master":
+            parameter.data.copy_(like(moment, parameter))
+        elif kind in ("step", "exp_avg", "exp_avg_sq"):
+            own = moment.to(parameter.device) if kind == "step" else like(moment, parameter)
+            learner.optimizer.state.setdefault(parameter, {})[kind] = own
 
 
 def remove(folder: Path) -> None:
@@ -215,7 +251,7 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
         for name, parameter in learner.trained().items()
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
-    if learner.model.dtype != torch.float32:
+    if learner.dtype != torch.float32:
         kept |= {f"{name}/master": parameter.detach().contiguous() for name, parameter in learner.trained().items()}
     return kept
 

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from palestra.learn.critic import Critic
 from palestra.learn.layers import rework_layers
 from palestra.learn.logprobs import estimate, predict
 from palestra.learn.masters import Masters
+from palestra.learn.parallel import Parallel, clipped_norm
 from palestra.learn.reference import Reference
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
@@ -35,7 +37,14 @@ class Diverged(RuntimeError):
 
 class Learner:
     def __init__(
-        self, model: PreTrainedModel, optim: Optim, *, temperature: float, seed: int, critic: CriticSettings | None = None
+        self,
+        model: PreTrainedModel,
+        optim: Optim,
+        *,
+        temperature: float,
+        seed: int,
+        critic: CriticSettings | None = None,
+        parallel: Parallel | None = None,
     ) -> None:
         self.model = model
         self.optim = optim
@@ -44,10 +53,15 @@ class Learner:
         self.seed = seed
         self.updates_skipped = 0
         """Optimiser steps left out in a row because something was not a number."""
+        self.parallel = parallel or Parallel()
+        self.dtype = model.dtype
+        """What the model computes in."""
         self._critic_settings = critic
         self._reference: Reference | None = None
         if optim.compile or optim.activation_checkpointing:
             rework_layers(model, compiled=optim.compile, recomputed=optim.activation_checkpointing)
+        if self.parallel.is_sharded:
+            self.parallel.shard(model, self.dtype)
         self.begin_anew()
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
@@ -100,15 +114,25 @@ class Learner:
         if need == "reference" and self._reference is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
         shown = self._reference.shown_by(self.model) if need == "reference" and self._reference else nullcontext(self.model)
-        rows = batch.rows(self.optim.row_tokens)
+        said: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), shown as model:
-            if need != "value":
-                return {f"{need}_logp_C": torch.cat([predict(model, row, self.temperature).logp_C for row in rows])}
-            assert self.critic is not None
-            value_C, after_S = (torch.cat(part) for part in zip(*(estimate(model, self.critic, row) for row in rows), strict=True))
+            for row, counts in self.parallel.rows(batch, self.optim.row_tokens):
+                one = self.parallel.run(model, partial(self._estimated_row, row, need))
+                said += [one] if counts else []
+        value_C, after_S = (self.parallel.joined([pair[part] for pair in said], batch.sampled_logp_C) for part in (0, 1))
+        if need != "value":
+            return {f"{need}_logp_C": value_C}
         is_last_S = torch.cat([batch.owner_S[1:] != batch.owner_S[:-1], torch.ones_like(batch.owner_S[:1], dtype=torch.bool)])
         after_N = torch.zeros_like(batch.reward_N).index_put_((batch.owner_S[is_last_S],), after_S[is_last_S])
         return {"value_C": value_C, "value_after_N": after_N}
+
+    def _estimated_row(self, row: Batch, need: Need, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
+        """Log-probs and nothing, or values and those after each segment."""
+        if need != "value":
+            logp_C = predict(model, row, self.temperature).logp_C
+            return logp_C, logp_C[:0]
+        assert self.critic is not None
+        return estimate(model, self.critic, row)
 
     def update(
         self,
@@ -145,15 +169,17 @@ class Learner:
         share_of_newest = int((batch.version_C >= step - 1).sum()) / tokens
         sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
         self.optimizer.zero_grad(set_to_none=True)
-        for row in batch.rows(self.optim.row_tokens, algo.unit):
-            if len(row.owner_C) == 0:
+        for row, counts in self.parallel.rows(batch, self.optim.row_tokens, algo.unit):
+            if len(row.owner_C) == 0 and not self.parallel.is_sharded:
                 continue
-            new = predict(self.model, row, self.temperature, critic=critic, entropy_gradient=algo.needs_entropy_gradient)
+            new = self._predicted(row, critic, algo)
             loss_C, stats = algo.loss(new, row)
             assert row.weight_C is not None
             loss = (loss_C * row.weight_C).sum()
-            loss.backward()
+            (loss * (self.parallel.loss_scale if counts else 0.0)).backward()
             self.masters.collect()
+            if not counts:
+                continue
             if watch is not None:
                 watch(row, new)
             means = stats | {"policy/entropy": new.entropy_C.detach()}
@@ -162,18 +188,27 @@ class Learner:
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
             sums["loss"] += loss.detach()
+        self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)
-        return {name: float(value) for name, value in sums.items()} | self._apply(float(sums["loss"]), norms, lr)
+        totals = self.parallel.world.total({name: float(value) for name, value in sums.items()})
+        return totals | self._apply(totals["loss"], norms, lr)
+
+    def _predicted(self, row: Batch, critic: Critic | None, algo: Algorithm) -> Prediction:
+        def said(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor | None]:
+            new = predict(model, row, self.temperature, critic=critic, entropy_gradient=algo.needs_entropy_gradient)
+            return new.logp_C, new.entropy_C, new.value_C
+
+        return Prediction(*self.parallel.run(self.model, said))
 
     def _clipped_norms(self, critic: Critic | None, step: int) -> dict[str, float]:
         """Clip the gradients, those of the critic apart, and drop the policy's while the critic warms up."""
         norms = {}
         if critic is not None:
-            norms["value/grad_norm"] = float(torch.nn.utils.clip_grad_norm_(self._critic_parameters, self.optim.clip_norm))
+            norms["value/grad_norm"] = clipped_norm(self._critic_parameters, self.optim.clip_norm)
             if critic.is_warming_up(step):
                 for parameter in self._policy_parameters:
                     parameter.grad = None
-        return {"grad_norm": float(torch.nn.utils.clip_grad_norm_(self._policy_parameters, self.optim.clip_norm)), **norms}
+        return {"grad_norm": clipped_norm(self._policy_parameters, self.optim.clip_norm), **norms}
 
     def _apply(self, loss: float, norms: dict[str, float], lr: float) -> dict[str, float]:
         """Step the optimiser, unless something is not a number; three such steps in a row end the run."""
