@@ -152,3 +152,12 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
     counts = lockstep.counts()
     assert counts["sampled_tokens"] == sum(t.sampled_tokens for t in played)
     assert counts["turns"] == sum(len(t.turns) for t in played)
+
+
+def test_asynchronous_training_is_compared_over_the_same_tasks(tmp_path):
+    run("asynchronous.py", "--seconds", 0, "--staleness", 2, "--steps", 2, "--json", tmp_path / "rows.json")
+    synchronous, streaming = json.loads((tmp_path / "rows.json").read_text())
+    assert (synchronous["age_max"], synchronous["times"]) == (0, 1)
+    assert 0 < streaming["age_max"] <= 2
+    assert synchronous["share_off_by"] == streaming["share_off_by"] == 0
+    assert streaming["times"] == streaming["groups_per_s"] / synchronous["groups_per_s"]
