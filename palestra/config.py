@@ -35,6 +35,7 @@ from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
+from palestra.rollout_settings import RolloutSettings
 from palestra.settings import Settings, chosen_from
 from palestra.track import TrackSettings
 
@@ -187,49 +188,6 @@ class AgentSettings(Settings):
     def _reply_fits(self) -> AgentSettings:
         if self.reply_tokens >= self.context_tokens:
             raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
-        return self
-
-
-class RolloutSettings(Settings):
-    tasks: PositiveInt = 16
-    """Tasks per training step."""
-    group: PositiveInt = 8
-    """Trajectories per task."""
-    temperature: PositiveFloat = 1.0
-    concurrency: PositiveInt = 128
-    """Episodes in flight at once."""
-    retries: NonNegativeInt = 1
-    """How often an episode that a fault ended is begun anew."""
-    redraws: NonNegativeInt = 0
-    """Dynamic sampling: rounds in which groups without a signal are replaced by fresh ones."""
-    ahead: int = Field(default=0, ge=0, le=1)
-    """1: the episodes of the next step are played while the learner learns from this one's, with the weights as they were before."""
-    carry: NonNegativeInt = 0
-    """Groups that may still be being played when a step ends. They go on with the new weights and count for a later step."""
-
-    staleness: NonNegativeInt = 0
-    """Asynchronous: groups are played all the time, up to so many steps ahead of the learner, and queued; weights change between turns.
-
-    A step waits only for groups of its own, and none of their tokens was sampled by weights that are more steps older than this.
-    """
-
-    @property
-    def is_overlapped(self) -> bool:
-        """Whether episodes of older weights are learnt from."""
-        return self.ahead > 0 or self.carry > 0 or self.staleness > 0
-
-    @property
-    def is_beside_learner(self) -> bool:
-        """Whether episodes are played while the learner is at work."""
-        return self.ahead > 0 or self.staleness > 0
-
-    @model_validator(mode="after")
-    def _fresh_or_carried(self) -> RolloutSettings:
-        if self.carry and self.redraws:
-            raise ValueError(f"redraws ({self.redraws}) and carry ({self.carry}): groups are either redrawn or carried, not both")
-        for name in ("ahead", "carry", "redraws") if self.staleness else ():
-            if getattr(self, name):
-                raise ValueError(f"{name} ({getattr(self, name)}) and staleness ({self.staleness}): set one of them, not both")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,17 +25,30 @@ def writing(path: Path) -> Iterator[None]:
         raise CannotWrite(f"{path}: cannot be written: {reason}") from error
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+def replace_file(path: Path, content: bytes, *, is_lasting: bool = False) -> None:
+    """Write a file whole or not at all. `is_lasting`: when this returns, it is there even if the machine loses power."""
     draft = path.with_name(f".{path.name}.draft")
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         try:
             draft.write_bytes(content)
+            if is_lasting:
+                sync(draft)
             draft.replace(path)
+            if is_lasting:
+                sync(path.parent)
         except OSError:
             draft.unlink(missing_ok=True)  # where the disk is full, half a file is in the way of others
             raise
+
+
+def sync(path: Path) -> None:
+    """See to it that a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _reason(error: Exception) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from palestra.files import replace_file
 from palestra.types import Group, Trajectory
 
 log = logging.getLogger(__name__)
@@ -62,18 +62,7 @@ class GroupQueue:
     def put(self, step: int, place: int, finished: Finished) -> None:
         """It is whole and on disk when this returns."""
         path = self.folder / Entry(step, place, max(finished.versions, default=-1)).name
-        draft = path.with_name(f".{path.name}.draft")
-        self.folder.mkdir(exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(finished))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        replace_file(path, msgspec.json.encode(finished), is_lasting=True)
 
     def entries(self) -> dict[Entry, Path]:
         found = {path: re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name) for path in self.folder.glob("step-*")}

@@ -137,7 +137,7 @@ class Streaming(Experience):
     def _tidy(self, *, learnt: int) -> None:
         """Of the steps that were learnt from, keep only what would be needed again after a resume from the newest checkpoint."""
         newest = checkpoint.newest(self.run.checkpoints)
-        saved = int(newest.name.removeprefix("step-")) if newest else 0
+        saved = checkpoint.step_of(newest) if newest else 0
         self._queue.keep(lambda entry: entry.step > saved and (entry.step > learnt or entry.version <= saved))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palestra.files import CannotWrite, writing
+from palestra.files import CannotWrite, sync, writing
 from palestra.learn.learner import Learner
 from palestra.learn.sharded import like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
@@ -93,7 +92,7 @@ def seal(folder: Path, state: dict[str, Any]) -> None:
     own = hashlib.sha256(content).hexdigest()
     (folder / STATE).write_bytes(content.replace(NO_DIGEST.encode(), own.encode()))
     for path in (*folder.iterdir(), folder):
-        _sync(path)
+        sync(path)
 
 
 def _put(draft: Path, folder: Path) -> None:
@@ -103,7 +102,7 @@ def _put(draft: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(replaced)
     draft.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     if replaced.exists():
         remove(replaced)
 
@@ -259,11 +258,3 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,7 @@ from palestra.batch import pack
 from palestra.config import ConfigError, build
 from palestra.display import Display
 from palestra.engines.base import EngineFailed
+from palestra.files import CannotWrite
 from palestra.group_queue import GroupQueue
 from palestra.learn.learner import Learner
 from palestra.learn.logprobs import predict
@@ -277,12 +278,12 @@ def test_a_group_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
 
     def full(self, step, place, finished):
         if step == 3:
-            raise OSError(28, "No space left on device")
+            raise CannotWrite("the disk is full")
         put(self, step, place, finished)
 
     monkeypatch.setattr(GroupQueue, "put", full)
     run = Run.create(tmp_path / "run", build(ECHO, COUNT))
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(CannotWrite, match="the disk is full"):
         run_training(run, Display())
     assert max(steps(run), default=0) < 3
     assert not is_playing()

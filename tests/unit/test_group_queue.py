@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from palestra.files import CannotWrite
 from palestra.group_queue import Finished, GroupQueue
 from palestra.types import Group, Segment
 from tests.helpers import trajectory
@@ -51,3 +54,9 @@ def test_a_damaged_file_is_passed_over(tmp_path, caplog):
     path.write_bytes(path.read_bytes()[:-9])
     assert list(queue.read()) == [(3, 1)]
     assert str(path) in caplog.text
+
+
+def test_where_nothing_can_be_written_the_error_says_which_file_and_why(tmp_path):
+    (tmp_path / "queue").write_text("in the way")
+    with pytest.raises(CannotWrite, match=r"step-000003-group-0000-version-000002.json: cannot be written: File exists"):
+        GroupQueue(tmp_path / "queue").put(3, 0, finished(1, 2))
