@@ -119,8 +119,7 @@ class Parts:
 
 def check_run(config: Config) -> None:
     """All that can be found wrong with a training run before a model is loaded."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
+    _check_devices(config)
     envs = make_envs(config)
     for label, env in envs.items():
         if config.agent.example and not env.example:
@@ -133,6 +132,18 @@ def check_run(config: Config) -> None:
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
     if reason := track.objection(config.track):
         raise ConfigError(reason)
+
+
+def _check_devices(config: Config) -> None:
+    """Of this host, where the workers are on it."""
+    if config.launch.kind != "local" or config.device == "cpu":
+        return
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
+    if torch.cuda.is_available() and config.launch.workers > torch.cuda.device_count():
+        raise ConfigError(
+            f"launch.workers = {config.launch.workers}: this machine has {torch.cuda.device_count()} GPUs, one for each worker"
+        )
 
 
 def fetch_model(config: Config) -> None:

@@ -159,7 +159,12 @@ def _cluster(run: Run) -> Iterator[None]:
 
 def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
     settings = run.config.launch
-    has_gpus = run.config.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
+    there_are = ray.cluster_resources()
+    has_gpus = run.config.device != "cpu" and there_are.get("GPU", 0) > 0
+    kind = "GPU" if has_gpus else "CPU"
+    if there_are.get(kind, 0) < settings.workers:
+        said = f"launch.workers = {settings.workers}: the cluster has {there_are.get(kind, 0):.0f} {kind}s; waiting for more"
+        print(said, file=sys.stderr, flush=True)
     return TorchTrainer(
         _loop,
         train_loop_config=told,

@@ -195,8 +195,8 @@ def warnings(one: Plan) -> list[str]:
     """Where the plan goes beyond what its figures were measured with: one H200 and a model of 1.5B."""
     job, layout = one.job, one.layout
     found = []
-    if job.shape.parameters > 3e9:
-        found.append(f"speeds were measured with a model of 1.5B, this one has {job.shape.parameters / 1e9:.0f}B")
+    if not 0.5e9 < job.shape.parameters < 3e9:
+        found.append(f"speeds were measured with a model of 1.5B, this one has {parameters(job.shape)}")
     if job.gpu.name != "H200":
         found.append(f"speeds were measured on an H200; those of the {job.gpu.name} are scaled by its bandwidth and peak")
     if job.gpus > 1:
@@ -209,6 +209,10 @@ def warnings(one: Plan) -> list[str]:
     if job.work.episodes < layout.engines:
         found.append(f"{job.work.episodes} episodes for {layout.engines} engines: most of them wait; raise rollout.tasks")
     return found
+
+
+def parameters(shape: Shape) -> str:
+    return f"{shape.parameters / 1e9:.2g}B" if shape.parameters >= 1e8 else f"{shape.parameters / 1e6:.2g}M"
 
 
 def in_gib(count: float) -> float:

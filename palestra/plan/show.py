@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 from palestra.config import Config, ConfigError
 from palestra.engines.native import NativeSettings
 from palestra.plan.costs import Work
-from palestra.plan.layouts import FILLED, Job, Layout, Plan, best, in_gib, least_gpus, warnings
+from palestra.plan.layouts import FILLED, Job, Layout, Plan, best, in_gib, least_gpus, parameters, warnings
 from palestra.plan.machines import GPUS
 from palestra.plan.shapes import KNOWN, Shape, shape_of
 from palestra.tables import Table
@@ -54,7 +53,8 @@ def described(layout: Layout) -> str:
     state = "whole on every GPU" if layout.sharding == "none" else f"sharded over {layout.learners} (fsdp)"
     recompute = ", activation checkpointing" if layout.checkpointing else ""
     if not layout.is_apart:
-        return f"{layout.learners} GPUs learn and generate in turn; weights {state}{recompute}"
+        do = "1 GPU learns and generates" if layout.learners == 1 else f"{layout.learners} GPUs learn and generate"
+        return f"{do} in turn; weights {state}{recompute}"
     engines = f"{layout.engines} engines" + (f" of {layout.tensor_parallel} GPUs" if layout.tensor_parallel > 1 else "")
     return f"{layout.learners} GPUs learn, {layout.generators} generate ({engines}); weights {state}{recompute}"
 
@@ -71,7 +71,7 @@ def flags(layout: Layout) -> str:
 def text(one: Plan) -> str:
     job, work = one.job, one.job.work
     lines = [
-        f"model        {job.shape.name}, {job.shape.parameters / 1e9:.1f}B parameters, on {job.gpus} {job.gpu.name}",
+        f"model        {job.shape.name}, {parameters(job.shape)} parameters, on {job.gpus} {job.gpu.name}",
         f"a step       {work.episodes} episodes of {work.turns:.0f} turns, {work.reply_tokens:.0f} tokens a reply, "
         f"{work.episode_tokens:,.0f} an episode (assumed means: --reply, --episode)",
     ]
@@ -123,8 +123,7 @@ def as_tree(one: Plan) -> dict[str, Any]:
 
 def figures(seconds: float) -> str:
     """Two significant ones: there are no more in it."""
-    digits = max(1 - math.floor(math.log10(seconds)), 0) if seconds > 0 else 0
-    return f"{round(seconds, digits):.{digits}f}" if seconds < 10 else f"{float(f'{seconds:.2g}'):.0f}"
+    return f"{float(f'{seconds:.2g}'):g}"
 
 
 TABLE_WORK = Work(episodes=512, group=8, turns=20, reply_tokens=100, episode_tokens=6000, opening_tokens=1500)

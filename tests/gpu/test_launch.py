@@ -1,0 +1,16 @@
+"""Workers and the GPUs of this host."""
+
+import pytest
+import torch
+
+from palestra.assemble import check_run
+from palestra.config import ConfigError, build
+
+pytestmark = pytest.mark.gpu
+
+
+def test_every_worker_needs_a_gpu():
+    there_are = torch.cuda.device_count()
+    with pytest.raises(ConfigError, match=f"launch.workers = {there_are + 1}: this machine has {there_are} GPUs"):
+        check_run(build({}, {"launch.workers": there_are + 1}))
+    check_run(build({}, {"launch.workers": there_are + 1, "device": "cpu"}))
