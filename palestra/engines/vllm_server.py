@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from transformers import PreTrainedModel
 
 from palestra.addresses import is_loopback
@@ -44,6 +45,10 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.25
 """Before a server is asked again; each further pause is twice as long."""
+PROBE_S = 10.0
+"""For a server that is waited for to say that it is there."""
+FRUITLESS = 2
+"""How often a server may come back without completing a reply before it is lost again."""
 
 
 NO_LOGPROB = -9999.0
@@ -74,6 +79,8 @@ class VLLMServerSettings(Settings):
     """For each step of a hand-over."""
     retries: NonNegativeInt = 4
     """How often a server is asked again when the connection fails, before it is given up until the next hand-over."""
+    wait_s: NonNegativeFloat = 300.0
+    """When no server is left: how long to wait for one to come back, before the run ends. It then gets the weights again."""
 
     @field_validator("urls")
     @classmethod
@@ -89,25 +96,33 @@ class VLLMServerSettings(Settings):
         return urls
 
     def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> VLLMServers:
-        """`beside_learner` makes no difference: the servers have weights of their own anyway."""
+        """The servers have weights of their own. With `beside_learner`, those of the learner may be other ones by the time of a reply."""
         if find_spec("aiohttp") is None:
             raise EngineFailed("engine.name = 'vllm-server': aiohttp is not installed; pip install 'palestra[vllm-server]'")
         if self.api_key_env and not os.environ.get(self.api_key_env):
             raise EngineFailed(f"engine.api_key_env = {self.api_key_env!r}: there is no such environment variable, or it is empty")
-        return VLLMServers(model, self, context_tokens)
+        return VLLMServers(model, self, context_tokens, beside_learner=beside_learner)
+
+
+class NoServer(Exception):
+    """All servers are given up."""
 
 
 class VLLMServers:
     """Serves any number of episodes. An episode stays with its server, which has the beginning of it in its cache."""
 
-    def __init__(self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int) -> None:
+    def __init__(self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
         self.model = model
+        self._wait_s = 0.0 if beside_learner else settings.wait_s
+        """What a server had that came back while the learner is at work, nobody has any more."""
         self.settings = settings
         self.context_tokens = context_tokens
         self.version = 0
         self._vocabulary: int = model.config.vocab_size
         self._run = secrets.token_hex(8)
         self._is_loaded = False
+        self._fruitless = 0
+        """How often servers came back since the last reply."""
         self._gate = Gate()
         self._servers = [Server(url) for url in settings.urls]
         self._homes: dict[Session, Server] = {}
@@ -125,8 +140,12 @@ class VLLMServers:
         async with self._connections.use() as http:
             if not self._is_loaded:
                 await self._load_first(http)
-            async with self._gate.reply():
-                return await self._ask(http, body, session)
+            while True:
+                try:
+                    async with self._gate.reply():
+                        return await self._ask(http, body, session)
+                except NoServer:
+                    await self._win_back(http)
 
     def release(self, session: Session) -> None:
         self._homes.pop(session, None)
@@ -144,6 +163,29 @@ class VLLMServers:
             if not self._is_loaded:  # of many that ask at once, one does it
                 await self._hand_over(http, self.version)
 
+    async def _win_back(self, http: aiohttp.ClientSession) -> None:
+        """Wait until a server is back, and give it the weights of now: they have not changed since, and are compared as always."""
+        async with self._gate.hand_over():
+            began = time.monotonic()
+            while all(server.trouble for server in self._servers):  # of many that ask at once, one does it
+                trouble = f"no vLLM server is left: {'; '.join(server.trouble for server in self._servers)}"
+                waited = time.monotonic() - began
+                if waited >= self._wait_s or self._fruitless == FRUITLESS:
+                    raise EngineFailed(f"{trouble} (waited for {waited:.0f} s)" if self._wait_s else trouble)
+                if waited < FIRST_PAUSE_S:
+                    log.warning("%s; it is waited for, for up to %g s", trouble, self._wait_s)
+                await asyncio.sleep(min(FIRST_PAUSE_S * 8, self._wait_s))
+                if any([await self._is_there(server, http) for server in self._servers]):
+                    self._fruitless += 1
+                    await self._send(http, self.version)
+
+    async def _is_there(self, server: Server, http: aiohttp.ClientSession) -> bool:
+        try:
+            await server.call(http, "palestra_describe", timeout_s=PROBE_S)
+        except ServerTrouble:
+            return False
+        return True
+
     async def _ask(self, http: aiohttp.ClientSession, body: dict[str, Any], session: Session) -> Generation:
         """From the session's server, or from another one when that is lost."""
         while True:
@@ -157,12 +199,26 @@ class VLLMServers:
         for attempt in range(self.settings.retries + 1):
             try:
                 answer = await server.post(http, "/inference/v1/generate", body, timeout_s=self.settings.reply_timeout_s)
-                return _generation(answer, server.url, self.version)
+                reply = _generation(answer, server.url, self.version)
+                self._fruitless = 0
+                return reply
             except ServerTrouble as trouble:
                 if not trouble.may_pass or server.trouble or attempt == self.settings.retries:
                     raise
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+                await self._check_mark(server, http)
         raise AssertionError("the last attempt returns or raises")
+
+    async def _check_mark(self, server: Server, http: aiohttp.ClientSession) -> None:
+        """A server that was started anew in the meantime answers, and has other weights."""
+        try:
+            facts = await server.call(http, "palestra_describe", timeout_s=self.settings.load_timeout_s)
+        except ServerTrouble as trouble:
+            if not trouble.may_pass:
+                raise
+        else:
+            if facts["mark"] != server.mark:
+                raise ServerTrouble(f"{server.url}: it was started anew", may_pass=False)
 
     def _home(self, session: Session) -> Server:
         """The session's server; a new session goes where the fewest are."""
@@ -170,7 +226,7 @@ class VLLMServers:
         if home is None or home.trouble:
             alive = [server for server in self._servers if not server.trouble]
             if not alive:
-                raise EngineFailed(f"no vLLM server is left: {'; '.join(server.trouble for server in self._servers)}")
+                raise NoServer
             homes = list(self._homes.values())
             home = self._homes[session] = min(alive, key=homes.count)
         return home
@@ -184,18 +240,22 @@ class VLLMServers:
 
     async def _hand_over(self, http: aiohttp.ClientSession, version: int) -> None:
         """All servers get the weights of now. To begin with all must be there; later, those that are not are left out."""
+        is_first, self._is_loaded = not self._is_loaded, False
+        troubles = await self._send(http, version)
+        if all(troubles) or (is_first and any(troubles)):
+            raise EngineFailed(f"the weights could not be handed over: {'; '.join(filter(None, troubles))}")
+        self._is_loaded, self.version = True, version
+
+    async def _send(self, http: aiohttp.ClientSession, version: int) -> list[str]:
+        """The weights of now, to all servers. Returns for each why it could not be reached, if so."""
         dtype = getattr(torch, self.settings.dtype)
         weights = dict(plain_weights(self.model))
         shapes = json.dumps({name: list(weight.shape) for name, weight in weights.items()})
         expected = fingerprint((name, weight.to(dtype)) for name, weight in weights.items())
-        is_first, self._is_loaded = not self._is_loaded, False
         with self._transfer.ready(weights, dtype):
             mark = f"{self._run}/{version}"
             renewals = (self._renew(server, http, shapes, expected, mark) for server in self._servers)
-            troubles = await _all_done(renewals)
-        if all(troubles) or (is_first and any(troubles)):
-            raise EngineFailed(f"the weights could not be handed over: {'; '.join(filter(None, troubles))}")
-        self._is_loaded, self.version = True, version
+            return await _all_done(renewals)
 
     async def _renew(self, server: Server, http: aiohttp.ClientSession, shapes: str, expected: dict[str, int], mark: str) -> str:
         """Overwrite, compare, and only then let the server sample again. Returns why it could not be reached."""

@@ -47,7 +47,7 @@ def start(model):
 
 def connect(model, *stand_ins, **settings):
     urls = tuple(stand_in.url for stand_in in stand_ins)
-    return VLLMServerSettings(**{"urls": urls, "dtype": "float32", "retries": 2, **settings}).build(model, 1024)
+    return VLLMServerSettings(**{"urls": urls, "dtype": "float32", "retries": 2, "wait_s": 0, **settings}).build(model, 1024)
 
 
 def test_the_first_reply_brings_the_weights(model, start):
@@ -157,6 +157,52 @@ def test_a_server_that_dies_is_replaced_by_the_other_and_can_come_back(model, st
     reload(engine, version=2)
     assert not any(server.trouble for server in engine._servers)
     assert len(asyncio.run(episodes(engine, 4))) == 4
+
+
+@pytest.mark.parametrize("is_quick", [True, False], ids=["before it is asked again", "while it is waited for"])
+def test_when_the_last_server_dies_it_is_waited_for_and_given_the_weights_again(model, start, caplog, is_quick):
+    one, end = start()
+    engine = connect(model, one, wait_s=60, retries=20 if is_quick else 0)
+    expected = asyncio.run(episodes(engine, 6, turns=4))
+    one.reply_s = 0.05
+
+    async def scenario():
+        playing = asyncio.create_task(episodes(engine, 6, turns=4))
+        before = one.replies
+        while one.replies < before + 3:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(end)
+        if not is_quick:
+            while not engine._servers[0].trouble:
+                await asyncio.sleep(0.01)
+        other, _ = start(port=one.port)  # with weights of its own
+        return other, await playing
+
+    with caplog.at_level(logging.WARNING):
+        other, played = asyncio.run(scenario())
+    assert [t.segments[0].ids for t in played] == [t.segments[0].ids for t in expected]
+    assert other.mark == one.mark
+    assert "no vLLM server is left" in caplog.text
+
+
+def test_it_is_not_waited_for_for_ever(model, start):
+    one, end = start()
+    engine = connect(model, one, wait_s=0.2)
+    reload(engine)
+    end()
+    with pytest.raises(EngineFailed, match=f"no vLLM server is left: {one.url}.* .waited for 0 s"):
+        answer(engine, [5, 6])
+
+
+def test_beside_the_learner_it_is_not_waited_for(model, start):
+    """The weights that it had are the learner's no more."""
+    one, end = start()
+    settings = VLLMServerSettings(urls=(one.url,), dtype="float32", retries=0, wait_s=60)
+    engine = settings.build(model, 1024, beside_learner=True)
+    reload(engine)
+    end()
+    with pytest.raises(EngineFailed, match=f"no vLLM server is left: {one.url}"):
+        answer(engine, [5, 6])
 
 
 def test_to_begin_with_all_servers_must_be_there(model, start):
