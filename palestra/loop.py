@@ -30,13 +30,23 @@ class Loop:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._thread is None:
-            return self._runner.run(coroutine)
+            try:
+                return self._runner.run(coroutine)
+            except KeyboardInterrupt:
+                self._abandon()
+                raise
         job = asyncio.run_coroutine_threadsafe(coroutine, self.get_loop())
         try:
             return job.result()
         except BaseException:
             job.cancel()
             raise
+
+    def _abandon(self) -> None:
+        """What was under way does not go on when the loop is used again to close things, and nobody asks what became of it."""
+        self.get_loop().set_exception_handler(lambda loop, context: None)
+        for task in asyncio.all_tasks(self.get_loop()):
+            task.cancel()
 
     def go_on(self) -> None:
         """From now on it runs in a thread of its own, also while nobody asks for anything."""

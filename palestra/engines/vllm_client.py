@@ -41,6 +41,8 @@ class Server:
         """Why it is not asked any more until the next hand-over."""
         self.mark = ""
         """Of the last hand-over that it has completed."""
+        self.is_suspect = False
+        """A connection failed: it may have died, and been started anew with other weights."""
 
     async def post(self, http: aiohttp.ClientSession, path: str, body: dict[str, Any] | None = None, *, timeout_s: float) -> Any:
         """The answer's JSON, None where it is empty."""

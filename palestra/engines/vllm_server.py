@@ -198,27 +198,19 @@ class VLLMServers:
     async def _ask_patiently(self, server: Server, http: aiohttp.ClientSession, body: dict[str, Any]) -> Generation:
         for attempt in range(self.settings.retries + 1):
             try:
+                if server.is_suspect:
+                    self._check_mark(server, await server.call(http, "palestra_describe", timeout_s=self.settings.load_timeout_s))
+                    server.is_suspect = False
                 answer = await server.post(http, "/inference/v1/generate", body, timeout_s=self.settings.reply_timeout_s)
                 reply = _generation(answer, server.url, self.version)
                 self._fruitless = 0
                 return reply
             except ServerTrouble as trouble:
+                server.is_suspect = True
                 if not trouble.may_pass or server.trouble or attempt == self.settings.retries:
                     raise
                 await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
-                await self._check_mark(server, http)
         raise AssertionError("the last attempt returns or raises")
-
-    async def _check_mark(self, server: Server, http: aiohttp.ClientSession) -> None:
-        """A server that was started anew in the meantime answers, and has other weights."""
-        try:
-            facts = await server.call(http, "palestra_describe", timeout_s=self.settings.load_timeout_s)
-        except ServerTrouble as trouble:
-            if not trouble.may_pass:
-                raise
-        else:
-            if facts["mark"] != server.mark:
-                raise ServerTrouble(f"{server.url}: it was started anew", may_pass=False)
 
     def _home(self, session: Session) -> Server:
         """The session's server; a new session goes where the fewest are."""
@@ -275,7 +267,7 @@ class VLLMServers:
         except ServerTrouble as trouble:
             self._lose(server, trouble)
             return str(trouble)
-        server.mark, server.trouble = mark, ""
+        server.mark, server.trouble, server.is_suspect = mark, "", False
         return ""
 
     def _check_server(self, server: Server, facts: dict[str, Any]) -> None:
@@ -288,6 +280,10 @@ class VLLMServers:
         if facts["context_tokens"] < self.context_tokens:
             limit = facts["context_tokens"]
             raise EngineFailed(f"{server.url}: a context of {self.context_tokens} tokens is needed and its --max-model-len is {limit}")
+        self._check_mark(server, facts)
+
+    def _check_mark(self, server: Server, facts: dict[str, Any]) -> None:
+        """A server that was started anew before its loss was noticed answers as if nothing had been, with other weights."""
         if server.mark and facts["mark"] != server.mark:
             raise EngineFailed(
                 f"{server.url}: no longer has version {self.version} of the weights; was it started again, or does another run use it? "

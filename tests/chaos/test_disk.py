@@ -38,8 +38,8 @@ def fill(disk, *, but):
     ("but", "what"),
     [
         (0, "metrics.jsonl"),
-        pytest.param(40_000, "trajectories/step-000003.jsonl", marks=pytest.mark.chaos),
-        (450_000, "checkpoints/step-000004"),
+        pytest.param(30_000, "trajectories/step-000003.jsonl", marks=pytest.mark.chaos),
+        (250_000, "checkpoints/step-000004"),
     ],
 )
 def test_a_full_disk(disk, whole, count, but, what):

@@ -15,7 +15,7 @@ POINTS = {
     "the first evaluation": ("SIGTERM:call:palestra.rollout:play_once:4", None),
     "play": ("SIGINT:call:palestra.experience:collect:6", 5),
     "an update, half of its mini-batches done": ("SIGTERM:call:palestra.learn.learner:Learner._apply:16", 5),
-    "an evaluation between steps": ("SIGTERM:call:palestra.train:measure:4", 3),
+    "an evaluation between steps": ("SIGTERM:call:palestra.train:measure:3", 3),
     "a save": ("SIGINT:call:palestra.learn.checkpoint:seal:3", 4),
     "the last evaluation": ("SIGINT:call:palestra.train:measure:6", 10),
 }

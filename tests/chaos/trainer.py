@@ -30,9 +30,12 @@ RECIPE = ECHO | {
 
 def start(folder, *settings, points=(), prepare=None):
     """Begin the run, or go on with it. `points`: see `dying`."""
-    recipe = folder.with_name("recipe.toml")
-    recipe.write_text(tomli_w.dumps(RECIPE))
-    where = ["--resume", str(folder)] if (folder / "config.toml").exists() else [str(recipe), "--out", str(folder)]
+    if (folder / "config.toml").exists():
+        where = ["--resume", str(folder)]
+    else:
+        recipe = folder.with_name("recipe.toml")
+        recipe.write_text(tomli_w.dumps(RECIPE))
+        where = [str(recipe), "--out", str(folder)]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.dying", *points, "--", "train", *where, *settings],
         cwd=ROOT,
