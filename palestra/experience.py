@@ -43,6 +43,10 @@ class Gathered:
     """The learner is to begin anew from the model that was remembered."""
 
 
+class AllBroke(RuntimeError):
+    """A step of nothing but faults: the environment is broken."""
+
+
 class Experience(ABC):
     """A source of trajectories. All that it remembers is in the state and in the run folder."""
 
@@ -233,7 +237,6 @@ def with_success(state: State, collected: Collected) -> dict[str, tuple[float, .
 
 
 def _stop_if_all_broke(collected: Collected) -> None:
-    """A step of nothing but faults means that the environment is broken."""
     if not any(group.valid for group in collected.played):
         last = collected.groups[-1].trajectories[-1]
-        raise RuntimeError(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")
+        raise AllBroke(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")

@@ -107,6 +107,17 @@ class BreaksForRed(Echo):
         return super().step(action)
 
 
+class RewardsNoNumberForRed(Echo):
+    reward = float("nan")
+
+    def step(self, action):
+        return Step("hm", reward=self.reward) if self.word == "red" else super().step(action)
+
+
+class RewardsInfinityForRed(RewardsNoNumberForRed):
+    reward = float("inf")
+
+
 class WearsOut(Echo):
     """Breaks for good after so many episodes in all."""
 

@@ -332,6 +332,18 @@ def test_a_run_that_may_learn_from_nothing_goes_on(tmp_path):
     assert not any("loss" in row for row in rows)
 
 
+@pytest.mark.parametrize("env", ["RewardsNoNumberForRed", "RewardsInfinityForRed"])
+def test_a_reward_that_is_no_number_is_the_environments_fault_and_teaches_nothing(tmp_path, env):
+    """The run is to the last bit the one whose environment breaks there."""
+    broken = trained(tmp_path / "broken", **{"steps": 4, "env.name": "tests.helpers:BreaksForRed"})
+    run = trained(tmp_path / "run", **{"steps": 4, "env.name": f"tests.helpers:{env}"})
+    assert all(row["faults"] > 0 for row in run.metrics() if "faults" in row)
+    faulty = [t for t in read_trajectories(run.trajectory_file("step-000003")) if t.stop.is_fault]
+    assert {(t.task.category, t.success, t.reward) for t in faulty} == {("red", None, 0.0)}
+    assert all("finite reward" in t.fault for t in faulty)
+    assert all(torch.equal(value, weights(broken)[name]) for name, value in weights(run).items())
+
+
 def test_records_of_a_crash_do_not_stop_the_next_start(tmp_path):
     run = trained(tmp_path / "run", steps=2)
     with (run.folder / "metrics.jsonl").open("ab") as file:
