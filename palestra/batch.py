@@ -126,7 +126,7 @@ class Batch:
 
     def share(self, rank: int, size: int, unit: Unit = "segment") -> Batch:
         """One of `size` parts of about as many tokens to compute. Units stay whole; a part may be empty."""
-        own_S = self.lengths_S - torch.tensor(self.in_common_S, device=self.lengths_S.device)
+        own_S = self.lengths_S - torch.tensor(self.in_common_S, dtype=torch.long, device=self.lengths_S.device)
         unit_S = self.unit_S(unit)
         _, place_S = torch.unique_consecutive(unit_S, return_inverse=True)
         tokens = torch.zeros_like(self.lengths_S).index_add_(0, place_S, own_S)

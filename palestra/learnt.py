@@ -46,8 +46,8 @@ class Learnt:
         device = self._batch.ids_T.device
         own_3C = torch.cat([torch.stack([part.double() for part in row]) for row in self._rows] or [torch.empty(3, 0)], dim=1)
         messages = world.exchange(own_3C.double().cpu().numpy().tobytes())
-        all_3C = torch.cat([torch.frombuffer(bytearray(m), dtype=torch.float64).view(3, -1) for m in messages if m], dim=1).to(device)
-        self._rows = [(all_3C[0].long(), all_3C[1], all_3C[2])] if messages else []
+        parts = [torch.frombuffer(bytearray(message), dtype=torch.float64).view(3, -1).to(device) for message in messages if message]
+        self._rows = [(part_3C[0].long(), part_3C[1], part_3C[2]) for part_3C in parts]
 
     def episodes(self) -> list[LearntEpisode]:
         """Those that had a part in the gradient."""

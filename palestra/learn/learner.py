@@ -188,7 +188,8 @@ class Learner:
             for name, value_C in means.items():
                 sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
             sums["loss"] += loss.detach()
-        self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
+        if len(batch.owner_C):  # where there is nothing to learn, no rank has a gradient
+            self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)
         totals = self.parallel.world.total({name: float(value) for name, value in sums.items()})
         return totals | self._apply(totals["loss"], norms, lr)

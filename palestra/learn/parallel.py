@@ -5,10 +5,12 @@ Weights are whole on every rank, or each rank has a share of each of them (FSDP2
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -55,7 +57,10 @@ class Parallel:
         if not hasattr(model, "with_whole_weights"):
             return work(model)
         run: Callable[[Callable[[PreTrainedModel], T]], T] = model.with_whole_weights  # type: ignore[assignment]
-        return run(work)
+        result = run(work)
+        if not torch.is_grad_enabled():  # else the way back does it
+            model.reshard()  # type: ignore[operator]
+        return result
 
     def rows(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
         """This rank's part of the batch, in pieces for a forward pass each, and whether they count.
@@ -66,11 +71,10 @@ class Parallel:
             yield from ((row, True) for row in batch.rows(max_tokens, unit))
             return
         own = list(batch.share(self.world.rank, self.world.size, unit).rows(max_tokens, unit))
+        most = max(int(count) for count in self.world.exchange(b"%d" % len(own))) if self.is_sharded else len(own)
         yield from ((row, True) for row in own)
-        if self.is_sharded:
-            most = max(int(count) for count in self.world.exchange(b"%d" % len(own)))
-            idle = own[0] if own else next(batch.rows(1, unit))
-            yield from ((idle, False) for _ in range(most - len(own)))
+        idle = [*own[:1], *itertools.islice(batch.rows(1, unit), 1)]
+        yield from ((idle[0], False) for _ in range(most - len(own)))
 
     def joined(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
         """The pieces of all ranks' parts, end to end, on every rank. `like` says what they are where there are none."""
@@ -78,7 +82,7 @@ class Parallel:
         if self.world.size == 1:
             return own
         messages = self.world.exchange(own.float().cpu().numpy().tobytes())
-        return torch.frombuffer(bytearray(b"".join(messages)), dtype=torch.float32).to(like)
+        return torch.from_numpy(numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()).to(like)
 
     @torch.no_grad()
     def add_up(self, parameters: Sequence[nn.Parameter]) -> None:

@@ -1,0 +1,118 @@
+"""Several workers train what one would: the same episodes, the same curves; and their checkpoints are anybody's."""
+
+import shutil
+
+import msgspec
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from palestra.config import build
+from palestra.display import Display
+from palestra.learn.sharded import owners
+from palestra.run import Run, read_trajectories
+from palestra.train import run_training
+from palestra.world import World
+from tests.e2e.test_training import ECHO, trained
+from tests.joined import train_together
+
+SHORT = ECHO | {
+    "steps": 4,
+    "eval": {"tasks": 9},
+    "save": {"every": 2},
+}
+WARM = {"episodes": 20, "updates": 3, "check_every": 3, "check_tasks": 8, "target": 0.9}
+TREES = {
+    "whole": SHORT | {"warm_start": WARM, "launch": {"workers": 2}},
+    "sharded": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}},
+    "kl": SHORT | {"algo": {"name": "grpo", "kl": 0.1}, "launch": {"workers": 2, "sharding": "fsdp"}},
+    "ppo": SHORT | {"algo": {"name": "ppo"}, "launch": {"workers": 2}},
+    "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
+    "long": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
+}
+"""All that has a path of its own: whole and shared weights, a reference, a critic, another thread, many pieces."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Each of them trained by two workers."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, tree in TREES.items():
+        Run.create(folder / name, build(tree))
+    train_together(2, *(folder / name for name in TREES))
+    return folder
+
+
+def curve(run, since=0):
+    rows = [row for row in run.metrics() if row["step"] > since]
+    skipped = ("time/", "play/tokens_per_s", "policy/mismatch")
+    return [{k: v for k, v in row.items() if isinstance(v, float) and not k.startswith(skipped)} for row in rows]
+
+
+def same_curve(one, other, since=0):
+    ours, theirs = curve(one, since), curve(other, since)
+    assert len(ours) == len(theirs) > 0
+    assert sum("loss" in row for row in ours) == 4 - since
+    for own, their in zip(ours, theirs, strict=True):
+        assert own == pytest.approx(their, abs=1e-5)
+
+
+def same_learnt(one, other, step):
+    lines = [(run.folder / "learnt" / f"step-{step:06d}.jsonl").read_bytes().splitlines() for run in (one, other)]
+    for ours, theirs in zip(*([msgspec.json.decode(line) for line in own] for own in lines), strict=True):
+        assert ours["id"] == theirs["id"]
+        for what in ("advantage", "logp", "entropy"):
+            assert ours[what] == pytest.approx(theirs[what], abs=1e-3)
+
+
+def tokens(run, name):
+    return [[s.ids for s in t.segments] for t in read_trajectories(run.trajectory_file(name))]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_two_workers_train_as_one_does(runs, tmp_path, name):
+    tree = {key: value for key, value in TREES[name].items() if key != "launch"}
+    alone, together = trained(tmp_path / "alone", tree), Run.open(runs / name)
+    same_curve(alone, together)
+    for step in range(1, 5):
+        assert tokens(alone, f"step-{step:06d}") == tokens(together, f"step-{step:06d}")
+        same_learnt(alone, together, step)
+    assert not list(together.folder.glob("**/*worker*")), "only the first rank writes"
+
+
+def test_a_checkpoint_of_shared_weights_is_a_hugging_face_directory(runs, tmp_path):
+    folder = Run.open(runs / "sharded").checkpoint(4)
+    assert {path.name for path in folder.glob("*.safetensors")} == {
+        f"{stem}-0000{rank}-of-00002.safetensors" for stem in ("model", "optimizer") for rank in (1, 2)
+    }
+    there = AutoModelForCausalLM.from_pretrained(folder)
+    tree = {key: value for key, value in TREES["sharded"].items() if key != "launch"}
+    whole = AutoModelForCausalLM.from_pretrained(trained(tmp_path / "alone", tree).checkpoint(4))
+    for one, other in zip(there.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+
+
+def test_other_numbers_of_workers_go_on_from_it(runs, tmp_path):
+    original = Run.open(runs / "sharded")
+    for name in ("one", "three"):
+        shutil.copytree(runs / "sharded", tmp_path / name)
+        shutil.rmtree(tmp_path / name / "checkpoints" / "step-000004")
+    Run.open(tmp_path / "three", {"launch.workers": 3}).write_config()
+    train_together(3, tmp_path / "three")
+    same_curve(Run.open(tmp_path / "three"), original, since=2)
+    alone = Run.open(tmp_path / "one", {"launch.workers": 1, "launch.sharding": "none"})
+    run_training(alone, Display())
+    same_curve(alone, original, since=2)
+
+
+def test_shares_are_equal_and_in_order():
+    items = list(range(7))
+    shares = [World(rank, 3).share(items) for rank in range(3)]
+    assert [len(share) for share in shares] == [2, 2, 3]
+    assert [item for share in shares for item in share] == items
+
+
+def test_every_tensor_has_one_owner():
+    assert owners({"a": 6, "b": 2, "c": 2, "d": 2}, 2) == {"a": 0, "b": 1, "c": 1, "d": 1}
+    assert owners({"a": 1}, 4) == {"a": 2}
+    assert set(owners(dict.fromkeys("abcdefgh", 5), 4).values()) == {0, 1, 2, 3}

@@ -1,0 +1,40 @@
+"""One rank of several: `python -m tests.joined RUN...` trains run after run with the others, as the environment says who they are."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from palestra import world
+from palestra.display import Display
+from palestra.run import Onlooker, Run
+from palestra.train import run_training
+
+ROOT = Path(__file__).parents[1]
+
+
+def train_together(ranks, *folders):
+    """Train the runs in these folders, one after another, by so many processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = os.environ | {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.joined", *map(str, folders)]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=250)
+        assert process.returncode == 0, said
+
+
+def main():
+    with world.join() as place:
+        for folder in map(Path, sys.argv[1:]):
+            run_training((Run if place.is_first else Onlooker).open(folder), Display())
+
+
+if __name__ == "__main__":
+    main()
