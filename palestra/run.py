@@ -21,6 +21,7 @@ from palestra.guard import Memory
 from palestra.horizon import Progress
 from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
+from palestra.run_folder import read_metrics
 from palestra.seeds import derive_seed
 from palestra.types import Trajectory
 
@@ -128,10 +129,9 @@ class Run:
         return row
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows; one that a crash cut short is passed over."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        return [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
+        """All rows; one that a crash cut short or left garbled is passed over."""
+        rows, _ = read_metrics(self.folder / "metrics.jsonl")
+        return rows
 
     def trajectory_file(self, name: str) -> Path:
         return self.folder / "trajectories" / f"{name}.jsonl"

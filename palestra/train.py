@@ -153,8 +153,7 @@ def begin(run: Run, parts: Parts, display: Display) -> State:
         measure(run, parts, state, "warm start", run.config.eval.tasks, display)
     if run.config.algo.keeps_reference:
         parts.learner.remember_reference()
-        (run.folder / "reference").mkdir(exist_ok=True)
-        checkpoint.export_learner(run.folder / "reference", parts.learner, parts.tokenizer)
+        checkpoint.keep_reference(run.folder / "reference", parts.learner, parts.tokenizer)
     save(run, parts, state)
     return state
 
@@ -187,6 +186,8 @@ def _restore(run: Run, parts: Parts, folder: Path, values: dict[str, Any]) -> St
     if run.config.algo.keeps_reference:
         if not (run.folder / "reference").is_dir():
             raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
+        if (run.folder / "reference" / checkpoint.STATE).exists():  # those of older versions have none
+            checkpoint.read_state(run.folder / "reference")
         checkpoint.load_weights(run.folder / "reference", parts.learner.model)
         parts.learner.remember_reference()
     checkpoint.restore(folder, parts.learner)

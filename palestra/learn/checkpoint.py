@@ -82,6 +82,20 @@ def export_learner(folder: Path, learner: Learner, tokenizer: PreTrainedTokenize
         export(folder, learner.model, tokenizer)
 
 
+def keep_reference(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The model as it is now, which KL will be measured against: a checkpoint without moments."""
+    world = learner.parallel.world
+    with writing(folder):
+        if world.is_first:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        world.wait()
+        export_learner(folder, learner, tokenizer)
+        world.wait()
+        if world.is_first:
+            seal(folder, {})
+
+
 def seal(folder: Path, state: dict[str, Any]) -> None:
     """Write the state, with the digests of all files and its own, and make sure that everything is on disk.
 

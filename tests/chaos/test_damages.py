@@ -10,6 +10,8 @@ from palestra.learn import checkpoint
 from palestra.model import load_model
 from tests.chaos.trainer import assert_same, ended, finish, start
 
+pytestmark = pytest.mark.chaos
+
 
 def flip(path, chance):
     content = bytearray(path.read_bytes())
@@ -43,7 +45,7 @@ def checkpoints(whole, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "number", [*range(12), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(12, 100))], ids=lambda number: f"damage-{number}"
+    "number", [pytest.param(n, marks=pytest.mark.short) if n < 12 else n for n in range(100)], ids=lambda number: f"damage-{number}"
 )
 def test_damage_is_found_out(tmp_path, checkpoints, count, number):
     chance = random.Random(number)
@@ -76,6 +78,7 @@ def test_a_run_goes_on_from_the_checkpoint_before(tmp_path, whole, count):
         assert_same(finish(folder), whole)
 
 
+@pytest.mark.short
 def test_none_is_sound(tmp_path, whole, count):
     with count("run with nothing but damaged checkpoints, refused"):
         folder = tmp_path / "run"

@@ -10,6 +10,8 @@ import pytest
 from palestra.learn import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, start
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.fixture
 def disk(tmp_path):
@@ -38,8 +40,8 @@ def fill(disk, *, but):
     ("but", "what"),
     [
         (0, "metrics.jsonl"),
-        pytest.param(30_000, "trajectories/step-000003.jsonl", marks=pytest.mark.chaos),
-        (250_000, "checkpoints/step-000004"),
+        (30_000, "trajectories/step-000003.jsonl"),
+        pytest.param(250_000, "checkpoints/step-000004", marks=pytest.mark.short),
     ],
 )
 def test_a_full_disk(disk, whole, count, but, what):
@@ -66,6 +68,7 @@ def test_a_read_only_disk(disk, whole, count):
         assert_same(finish(folder), whole)
 
 
+@pytest.mark.short
 def test_a_limit_on_the_size_of_files(tmp_path, whole, count):
     with count("file too large: one line, what was saved is intact, then resumed"):
         folder = tmp_path / "run"

@@ -7,9 +7,11 @@ import pytest
 from palestra.learn import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, kill_after, start
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.mark.parametrize(
-    "number", [*range(3), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(3, 20))], ids=lambda number: f"kill-{number}"
+    "number", [pytest.param(n, marks=pytest.mark.short) if n < 3 else n for n in range(20)], ids=lambda number: f"kill-{number}"
 )
 def test_killed_at_a_random_time(tmp_path, whole, count, number):
     with count("killed at a random time, then resumed"):
@@ -29,7 +31,7 @@ SAVING = {
 }
 
 
-@pytest.mark.parametrize("where", [pytest.param(name, marks=pytest.mark.chaos) if n % 2 else name for n, name in enumerate(SAVING)])
+@pytest.mark.parametrize("where", [pytest.param(name, marks=pytest.mark.short) if n % 4 == 2 else name for n, name in enumerate(SAVING)])
 def test_killed_inside_a_save(tmp_path, whole, count, where):
     with count("killed inside a save, then resumed"):
         folder = tmp_path / "run"

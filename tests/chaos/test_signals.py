@@ -8,6 +8,8 @@ import pytest
 from palestra.learn import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, start
 
+pytestmark = pytest.mark.chaos
+
 LEFT_S = 10.0
 
 POINTS = {
@@ -22,7 +24,7 @@ POINTS = {
 """Where a signal comes, and the step that is saved then. The warm start has 6 mini-batches, and each step 2."""
 
 
-@pytest.mark.parametrize("where", [pytest.param(name, marks=pytest.mark.chaos) if n % 3 else name for n, name in enumerate(POINTS)])
+@pytest.mark.parametrize("where", [pytest.param(name, marks=pytest.mark.short) if n % 3 == 0 else name for n, name in enumerate(POINTS)])
 def test_left_and_gone_on_with(tmp_path, whole, count, where):
     with count("left by Ctrl-C or SIGTERM, then resumed"):
         folder, (point, step) = tmp_path / "run", POINTS[where]
