@@ -19,10 +19,12 @@ from palestra.display import Display
 from palestra.engines.base import EngineFailed
 from palestra.files import CannotWrite
 from palestra.group_queue import GroupQueue
+from palestra.guard import Collapsed
 from palestra.learn.learner import Learner
 from palestra.learn.logprobs import predict
 from palestra.run import Run
 from palestra.train import begin, run_training, source_of, train
+from tests.chaos.trainer import ended, finish, start
 from tests.e2e.test_overlap import CARRY, episodes, steps, turn_versions
 from tests.e2e.test_training import ECHO, stopped_after, trained
 from tests.helpers import WearsOut
@@ -319,3 +321,34 @@ def test_an_interrupt_ends_a_run(tmp_path, moment):
         process.kill()
     assert process.returncode != 0
     assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_going_back_begins_with_other_noise(tmp_path):
+    """What was played for the steps that are done again is not learnt from."""
+    played = []
+
+    class Watcher(Display):
+        def episode_done(self, trajectory):
+            if trajectory.step == 1:
+                played.append(trajectory)
+
+    guard = {"window": 2, "dead_above": 0.01, "action": "rollback", "rollbacks": 1}
+    run = Run.create(tmp_path / "run", build(ECHO, STREAM | {"steps": 4, "save.every": 2, "guard": guard}))
+    with pytest.raises(Collapsed, match="went back 1 times"):
+        run_training(run, Watcher())
+    first, second = played[:48], played[48:]
+    assert Counter(t.task.id for t in first) == Counter(t.task.id for t in second)
+    assert {t.seed for t in first}.isdisjoint(t.seed for t in second)
+    assert not is_playing()
+
+
+@pytest.mark.parametrize("where", ["palestra.streaming:Streaming.gather:4", "palestra.learn.learner:Learner._apply:16"])
+def test_a_run_that_is_told_to_leave_is_saved_and_gone_on_with(tmp_path, where):
+    flags = [f"--{name}={str(value).lower()}" for name, value in STREAM.items()]
+    code, errors = ended(start(tmp_path / "run", *flags, "--eval.every=0", points=[f"SIGTERM:call:{where}"]))
+    assert code == 143
+    assert len(errors) == 1
+    assert "palestra: stopped by SIGTERM; saved up to step" in errors[0]
+    run = finish(tmp_path / "run")
+    assert sorted(steps(run)) == list(range(1, 11))
+    assert sum(map(len, drawn(run).values())) == len({id for each in drawn(run).values() for id in each}) == 10 * 6 * 8
