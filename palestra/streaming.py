@@ -90,9 +90,8 @@ class Streaming(Experience):
         for place in range(self.parts.config.rollout.tasks):
             assignment = assigned(self._tasks.next(drawn))
             episodes = list(episodes_of(assignment, number, state.sampling_seed(self.parts.config.seed), step))
-            found = self._found.pop((step, place), None)
-            is_played = found is not None and _is_of(found, episodes) and self._is_young(found, step)
-            job = _already(found) if found is not None and is_played else self._play(place, assignment, episodes, on_done)
+            found = self._usable(step, place, episodes)
+            job = self._play(place, assignment, episodes, on_done) if found is None else _already(found)
             groups.append(asyncio.get_running_loop().create_task(job))
         self._last = _Batch(step, drawn, groups)
         self._batches.append(self._last)
@@ -131,8 +130,12 @@ class Streaming(Experience):
     def _jobs(self) -> list[asyncio.Task[Finished]]:
         return [job for batch in self._batches for job in batch.groups]
 
-    def _is_young(self, found: Finished, step: int) -> bool:
-        return bool(found.versions) and step - 1 - min(found.versions) <= self._staleness
+    def _usable(self, step: int, place: int, episodes: Sequence[Episode]) -> Finished | None:
+        """What was played already: these very episodes, and by weights that are not too old, for settings may have changed."""
+        found = self._found.pop((step, place), None)
+        if found is None or [(t.id, t.task, t.seed) for t in found.episodes] != [(e.id, e.task, e.seed) for e in episodes]:
+            return None
+        return found if found.versions and step - 1 - min(found.versions) <= self._staleness else None
 
     def _tidy(self, *, learnt: int) -> None:
         """Of the steps that were learnt from, keep only what would be needed again after a resume from the newest checkpoint."""
@@ -143,8 +146,3 @@ class Streaming(Experience):
 
 async def _already(found: Finished) -> Finished:
     return found
-
-
-def _is_of(found: Finished, episodes: Sequence[Episode]) -> bool:
-    """Whether these episodes were played, and not others of the same step: settings may have changed."""
-    return [(t.id, t.task, t.seed) for t in found.episodes] == [(e.id, e.task, e.seed) for e in episodes]

@@ -152,7 +152,7 @@ class Trajectory:
     """The turns that were allowed."""
     seed: int
     step: int = 0
-    """The training step that it was begun in."""
+    """The training step that it was begun in, or that it is for where it was begun earlier."""
     stage: int = 0
     """The stage of the horizon's schedule."""
     reward_scale: float = 1.0
@@ -178,7 +178,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one task, played with the same weights unless they were carried over the end of a step."""
+    """The trajectories of one task, played with the same weights unless these changed in between (`rollout.carry`, `staleness`)."""
 
     task: Task
     trajectories: list[Trajectory]

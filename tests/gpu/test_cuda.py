@@ -17,6 +17,7 @@ from palestra.model import new_model
 from palestra.run import Run
 from palestra.train import run_training
 from tests.contract.test_engines import episodes, native
+from tests.e2e.test_streaming import STREAM
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 
@@ -38,7 +39,7 @@ def test_a_run_resumes(tmp_path):
     assert [row["step"] for row in run.metrics() if "loss" in row] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 2}, {"rollout.ahead": 1, "rollout.carry": 2}])
+@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 2}, {"rollout.ahead": 1, "rollout.carry": 2}, STREAM])
 def test_an_overlapped_run_goes_on_after_a_resume(tmp_path, overlap):
     run = Run.create(tmp_path / "run", build(ECHO, {"device": "cuda", "steps": 4, **overlap}))
     run_training(run, Display())
