@@ -18,6 +18,8 @@ OVER = 0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNDER_WAY_S = 5.0
 """How long what is under way may take to come to an end: an update of the weights, say."""
+SAME_S = 0.5
+"""Signals that come so close together are one: `timeout` and others send theirs to a process and to its group."""
 CLOSING_S = 3.0
 """How long environments and trackers may take to close when all is saved."""
 
@@ -118,15 +120,15 @@ class Interrupts:
 
     def _watch(self, reader: int) -> None:
         """In a thread of its own, which learns of signals through a pipe: the main thread may be deep in a library."""
-        count = number = 0
+        count, number, first = 0, 0, 0.0
         while True:
             ready, _, _ = select.select([reader], [], [], 0.1 if count else None)
             for byte in os.read(reader, 64) if ready else b"":
                 if byte == OVER:
                     return
-                if byte in SIGNALS:
-                    count, number = count + 1, byte
-                    self._deadline = time.monotonic() + UNDER_WAY_S
+                if byte in SIGNALS and not (count and time.monotonic() - first < SAME_S):
+                    count, number, first = count + 1, byte, time.monotonic()
+                    self._deadline = first + UNDER_WAY_S
             if count > 1 or (count and not self._is_saving and time.monotonic() > self._deadline):
                 self._leave(number)
 

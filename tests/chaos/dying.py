@@ -3,6 +3,7 @@
 SIGNAL:call:MODULE:NAME:N      when the function is called for the N-th time
 SIGNAL:open:PATH, SIGNAL:rename:PATH, SIGNAL:remove:PATH
                                just before a path that ends so is opened, renamed, or removed with all that is in it
+SECONDS:set:MODULE:NAME        a limit of time is changed
 "stuck" in place of a signal never returns, as a library that hangs would not.
 """
 
@@ -53,7 +54,9 @@ def main():
     border = sys.argv.index("--")
     for point in sys.argv[1:border]:
         how, kind, *rest = point.split(":")
-        if kind == "call":
+        if kind == "set":
+            setattr(importlib.import_module(rest[0]), rest[1], float(how))
+        elif kind == "call":
             at_call(how, *rest)
         else:
             at_event(how, kind, *rest)
