@@ -138,3 +138,19 @@ def test_importance_correction():
     assert importance_correction(learner, engine, owners, **sequence, mask=True).tolist() == pytest.approx(
         [4.4816891, 4.4816891, 0.3678794]
     )
+
+
+def test_grpo_weighs_tokens_of_older_weights():
+    # the learner's probabilities before its update are 1.5, 3 and 0.5 times those that sampled: weights 1.5, 2 (the cap) and 0.5
+    # ratios of the update 1.1, 1 and 0.9, advantages 1, 1 and -1, none clipped: -1.5 x 1.1 = -1.65, -2 x 1 = -2, 0.5 x 0.9 = 0.45
+    sampled_C = torch.tensor([-1.0, -2.0, -3.0])
+    old_C = sampled_C + torch.tensor([1.5, 3.0, 0.5]).log()
+    new_C = (old_C + torch.tensor([1.1, 1.0, 0.9]).log()).requires_grad_()
+    batch = pack([[trajectory(("see", [1]), ("say", [2, 3, 4]))]])
+    batch = batch.with_(sampled_logp_C=sampled_C, old_logp_C=old_C, advantage_C=torch.tensor([1.0, 1.0, -1.0]))
+    algo = GRPO(recompute_old=True, correction={"cap": 2.0})
+    loss_C, stats = algo.loss(Prediction(new_C, torch.zeros(3)), batch)
+    assert loss_C.tolist() == pytest.approx([-1.65, -2.0, 0.45])
+    assert stats["policy/correction"].tolist() == pytest.approx([1.5, 2.0, 0.5])
+    loss_C.sum().backward()  # the weight itself has no gradient: d/d log p of -w r A is -w r A
+    assert new_C.grad.tolist() == pytest.approx([-1.65, -2.0, 0.45])
