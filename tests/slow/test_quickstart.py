@@ -9,13 +9,14 @@ from palestra.display import Display
 from palestra.run import Run
 from palestra.train import run_training
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.toml"
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["quickstart", "quickstart-asynchronous"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_held_out_success(tmp_path, seed):
-    run = Run.create(tmp_path / "run", load(RECIPE, {"seed": seed}))
+def test_held_out_success(tmp_path, recipe, seed):
+    run = Run.create(tmp_path / "run", load(RECIPES / f"{recipe}.toml", {"seed": seed}))
     run_training(run, Display())
     success = {row["phase"]: row["eval/success"] for row in run.metrics() if "eval/success" in row}
     assert success["raw"] < 0.05
