@@ -226,10 +226,11 @@ def go_back(run: Run, parts: Parts, broken: BoundBroken, display: Display) -> St
 
 
 def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
-    """A checkpoint of this state; unless it is an extra one, others go that are more than those to keep, former extra ones first."""
+    """A checkpoint of this state. Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs."""
     with run.interrupts.saving():
         checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
-        if is_extra or not parts.learner.parallel.world.is_first:
+        is_spared = is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
+        if is_spared or not parts.learner.parallel.world.is_first:
             return
         earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
         earlier.sort(key=lambda step: (_is_due(run, step), step))  # later ones are damaged, or this run would have begun with them

@@ -1,11 +1,14 @@
 """The collapse guard in whole runs: it warns, stops, or goes back, and a run that went back is resumed bit for bit."""
 
+import signal
+
 import pytest
 import torch
 
 from palestra.config import build
 from palestra.display import Display
 from palestra.guard import Collapsed
+from palestra.interrupts import Interrupted
 from palestra.learn import checkpoint
 from palestra.run import Run, read_trajectories
 from palestra.train import run_training
@@ -119,3 +122,29 @@ def test_going_back_can_be_interrupted_anywhere(tmp_path, monkeypatch, where):
     assert records(resumed) == records(whole)
     assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
     assert next(read_trajectories(resumed.trajectory_file("step-000006"))).step == 6
+
+
+def test_where_it_goes_back_to_does_not_depend_on_where_a_run_was_left(tmp_path):
+    """An interrupted run has one more checkpoint, of a step in between."""
+    overrides = {"guard": {"window": 1, "grad_norm_above": 0.22, "action": "rollback", "rollbacks": 9}, "save.every": 2}
+    whole = trained(tmp_path / "whole", **overrides)
+    assert steps(whole)[-1]["guard/rollbacks"] >= 2
+
+    class Leaver(Display):
+        def __init__(self, step):
+            self.step = step
+
+        def begin_step(self, step):
+            if step == self.step:
+                raise Interrupted(signal.SIGINT)
+
+    for step in (2, 4, 6):
+        run = Run.create(tmp_path / str(step), build(ECHO, overrides))
+        with pytest.raises(Interrupted):
+            run_training(run, Leaver(step))
+        assert checkpoint.newest(run.checkpoints) == run.checkpoint(step - 1)
+        resumed = Run.open(run.folder)
+        run_training(resumed, Display())
+        assert records(resumed) == records(whole)
+        assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+        assert [path.name for path in checkpoint.all_in(run.checkpoints)] == [path.name for path in checkpoint.all_in(whole.checkpoints)]
