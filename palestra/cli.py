@@ -88,7 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     cli_plan.add(commands)
     cli_report.add(commands)
+    _add_env(commands)
+    _add_model(commands)
+    cli_search.add(commands, _Parser)
+    cli_web.add(commands, _Parser)
+    return parser
 
+
+def _add_env(commands: Any) -> None:
     env = commands.add_parser("env", help="list, check and play environments", allow_abbrev=False)
     actions = env.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
     listing = actions.add_parser("list", help="all environments, plugins included")
@@ -105,10 +112,6 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--task", metavar="ID", help="default: a random one")
     play.set_defaults(run=cli_env.play, takes_settings=True)
     _add_serve(actions)
-    _add_model(commands)
-    cli_search.add(commands, _Parser)
-    cli_web.add(commands, _Parser)
-    return parser
 
 
 def _add_serve(actions: Any) -> None:
