@@ -145,7 +145,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(f"{folder / STATE} cannot be read: {error.strerror}") from error
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
-    for name, digest in digests.items():
+    for name, digest in sorted(digests.items(), key=lambda file: file[0] != STATE):  # by which the others are judged
         path = folder / name
         try:
             found = hashlib.sha256(content.replace(digest.encode(), NO_DIGEST.encode())).hexdigest() if name == STATE else _digest(path)
