@@ -25,7 +25,7 @@ test-sites: $(BROWSER)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m sites $(ARGS)
 
 test-ray: $(RAY)
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m ray --timeout 600 $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m ray -o faulthandler_timeout=900 $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)

@@ -113,6 +113,10 @@ class Interrupts:
             finally:
                 self._deadline, self._is_saving = time.monotonic() + CLOSING_S, False
 
+    def ask(self, number: int) -> None:
+        """As if the signal had come, at the next point where it could do something: from a thread, where there are no signals."""
+        self._asked = self._asked or number
+
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if not self._asked:
             self._asked = number

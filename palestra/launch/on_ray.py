@@ -10,9 +10,11 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +41,7 @@ except ImportError as error:
 STORAGE = ".ray"
 """In the run folder while it is being trained: Ray Train's own records."""
 SHOW_EVERY_S = 0.5
+STOP_EVERY_S = 1.0
 
 
 class Board:
@@ -49,6 +52,7 @@ class Board:
         self._attempts = 0
         self._shown: list[str] = []
         self._failure: Failure | None = None
+        self._stop = 0
 
     def token(self) -> str:
         return self._token
@@ -77,6 +81,13 @@ class Board:
     def failure(self) -> Failure | None:
         return self._failure
 
+    def ask_to_stop(self, number: int) -> None:
+        self._stop = number
+
+    def stop(self) -> int:
+        """The signal that the command was sent, 0 for none."""
+        return self._stop
+
 
 class Shown(io.TextIOBase):
     """What a worker prints, on its way to the terminal that the run was started from."""
@@ -93,12 +104,12 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
     settings = run.config.launch
     with _cluster(run):
         token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
-        board = ray.remote(num_cpus=0)(Board).remote(token, settings.restarts)
+        board: Any = ray.remote(num_cpus=0)(Board).remote(token, settings.restarts)
         servers = _start_env_servers(run, token)
         addresses = ray.get([server.address.remote() for server in servers])
         assignment = msgspec.structs.replace(assignment, env_urls=urls_by_label(run.config, addresses))
-        lost = _fit(_trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}), board)
-        failure = ray.get(board.failure.remote())
+        lost = _fit(run, _trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}), board)
+        failure: Failure | None = ray.get(board.failure.remote())
         if failure is not None and failure.is_users:
             raise LaunchFailed(failure.line)
         if lost is not None:
@@ -106,8 +117,8 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
             raise LaunchFailed(f"{said}; the run was restarted {settings.restarts} times, {how_to_go_on(run)}")
 
 
-def _fit(trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
-    """Until the run has ended or is given up; what the first worker shows is shown here.
+def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
+    """Until the run has ended or is given up; what the first worker shows is shown here, and a signal is passed on to it.
 
     Ray Train works in a thread of its own: in the main one it would take Ctrl-C for itself.
     """
@@ -121,9 +132,19 @@ def _fit(trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
             fitted.set_exception(error)
 
     threading.Thread(target=fit, daemon=True).start()
+    stopped: Interrupted | None = None
     while not fitted.done():
-        wait([fitted], SHOW_EVERY_S)
-        print(ray.get(board.take_shown.remote()), end="", flush=True)
+        try:
+            wait([fitted], SHOW_EVERY_S)
+            print(ray.get(board.take_shown.remote()), end="", flush=True)
+        except Interrupted as interrupted:
+            if stopped is not None:  # not by an exception: to disconnect while Ray Train waits would crash
+                say_stopped(run, str(interrupted))
+                os._exit(interrupted.exit_code)
+            stopped = interrupted
+            ray.get(board.ask_to_stop.remote(interrupted.exit_code - 128))
+    if stopped is not None:
+        raise stopped
     error = fitted.exception()
     if error is not None and not isinstance(error, TrainingFailedError):
         raise error
@@ -139,7 +160,7 @@ def _cluster(run: Run) -> Iterator[None]:
     """Connected to the one that is asked for, or with one of this host alone for as long as it takes."""
     settings = run.config.launch
     address = settings.address or os.environ.get("RAY_ADDRESS", "")
-    own = {"num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers), "include_dashboard": False}
+    own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers), "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -179,7 +200,7 @@ def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
 
 
 def _loop(told: dict[str, Any]) -> None:
-    """What Ray Train runs on every worker, and again when one of them failed, unless that is the user's to mend."""
+    """What Ray Train runs on every worker, and again when one of them failed: there is no other way to let it end in good order."""
     board = told["board"]
     failure = ray.get(board.failure.remote())
     if failure is not None and failure.is_users:
@@ -192,9 +213,22 @@ def _loop(told: dict[str, Any]) -> None:
         ray.get(board.begin.remote())
     try:
         with redirect_stdout(Shown(board)):
-            work(told["assignment"], lambda failure: ray.get(board.leave.remote(failure)))
+            work(told["assignment"], lambda failure: ray.get(board.leave.remote(failure)), partial(_follow, board))
+    except Interrupted:
+        pass  # all workers leave together
     finally:
         ray.get(board.failure.remote())  # and so all that was shown has arrived
+
+
+def _follow(board: Any, run: Run) -> None:
+    """Tell the run when it is to stop: a worker of Ray's has no signals."""
+
+    def look() -> None:
+        while not (number := ray.get(board.stop.remote())):
+            time.sleep(STOP_EVERY_S)
+        run.interrupts.ask(number)
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 def _start_env_servers(run: Run, token: str) -> list[Any]:

@@ -57,8 +57,8 @@ class LaunchFailed(RuntimeError):
     """The run cannot go on; the message says why."""
 
 
-def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
-    """As one of several. What goes wrong is left for the launcher, and raised."""
+def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
+    """As one of several. What goes wrong is left for the launcher, and raised; `follow` is shown the run before it begins."""
     from palestra.config import ConfigError
     from palestra.run import Onlooker, Run
 
@@ -71,6 +71,8 @@ def work(assignment: Assignment, leave: Callable[[Failure], None]) -> None:
                     f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
                 )
             run = (Run if place.is_first else Onlooker).open(folder, assignment.overrides)
+            if follow is not None:
+                follow(run)
             run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
             if place.size > 1:
                 run.interrupts.together = lambda asked: max(int(number) for number in place.exchange(b"%d" % asked))

@@ -11,9 +11,11 @@ import psutil
 import pytest
 
 from palestra.config import ConfigError, build, dump
+from palestra.display import Display
 from palestra.learn import checkpoint
 from palestra.run import Run
-from tests.e2e.test_training import ECHO
+from palestra.train import run_training
+from tests.e2e.test_training import ECHO, trained
 
 
 def train(*arguments, **options):
@@ -64,10 +66,9 @@ def test_two_workers_train_a_run(tmp_path):
     assert [row["step"] for row in run.metrics() if "reward" in row] == [1, 2]  # each step once, not once for each worker
     assert not (run.folder / ".failure.json").exists()
 
-    code, out, errors = finished(train("--resume", run.folder, "--steps", 3, "--launch.workers", 1))
-    assert (code, errors) == (0, "")
-    assert "resumed after step 2" in out
-    assert Run.open(run.folder).config.launch.workers == 1
+    alone = Run.open(run.folder, {"steps": 3, "launch.workers": 1})
+    run_training(alone, Display())
+    assert [row["step"] for row in alone.metrics() if "reward" in row] == [1, 2, 3]
 
 
 def test_a_killed_worker_is_made_good(tmp_path):
@@ -122,7 +123,7 @@ def test_workers_leave_with_a_launcher_that_was_killed(tmp_path):
 
 def test_a_workers_error_is_one_line(tmp_path):
     """One that only the workers find."""
-    assert finished(train(recipe(tmp_path, steps=1), "--out", tmp_path / "run"))[0] == 0
+    trained(tmp_path / "run", steps=1, **{"launch.workers": 2})
     code, _, errors = finished(train("--resume", tmp_path / "run", "--steps", 2, "--algo.kl", 0.1))
     assert code == 2
     assert errors == "palestra: algo: the run was begun without a reference model, so one cannot be asked for when it is resumed\n"
