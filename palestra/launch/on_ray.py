@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -40,6 +41,7 @@ except ImportError as error:
 
 STORAGE = ".ray"
 """In the run folder while it is being trained: Ray Train's own records."""
+NO_CLUSTER = "there is no Ray cluster to be reached"
 SHOW_EVERY_S = 0.5
 STOP_EVERY_S = 1.0
 
@@ -161,10 +163,11 @@ def _cluster(run: Run) -> Iterator[None]:
     settings = run.config.launch
     address = settings.address or os.environ.get("RAY_ADDRESS", "")
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers), "include_dashboard": False}
+    _check_reachable(address)
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"launch.address = {address!r}: there is no Ray cluster to be reached: {error}") from error
+        raise ConfigError(f"launch.address = {address!r}: {NO_CLUSTER}: {error}") from error
     before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -176,6 +179,17 @@ def _cluster(run: Run) -> Iterator[None]:
             signal.signal(number, handler)
         ray.shutdown()
         shutil.rmtree(run.folder / STORAGE, ignore_errors=True)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in address:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise ConfigError(f"launch.address = {address!r}: {NO_CLUSTER}: {error}") from error
 
 
 def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
