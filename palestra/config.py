@@ -355,10 +355,9 @@ class Config(Settings):
     def _check_launch(self) -> None:
         """What several workers, or shared weights, cannot do."""
         launch = self.launch
-        for name in ("carry", "staleness"):
-            if launch.workers > 1 and getattr(self.rollout, name):
-                reason = "which group is complete first differs from worker to worker; use rollout.ahead, or one worker"
-                raise ValueError(f"rollout.{name} = {getattr(self.rollout, name)}: with launch.workers = {launch.workers}, {reason}")
+        if launch.workers > 1 and self.rollout.carry:
+            reason = "which group is complete first differs from worker to worker; use rollout.ahead or rollout.staleness"
+            raise ValueError(f"rollout.carry = {self.rollout.carry}: with launch.workers = {launch.workers}, {reason}")
         servers = getattr(self.engine, "urls", None)
         if servers is not None and launch.workers > len(servers):
             raise ValueError(f"launch.workers = {launch.workers}: each needs a server of its own, and engine.urls has {len(servers)}")

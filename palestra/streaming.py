@@ -2,7 +2,7 @@
 
 The groups of step n are begun as soon as weights of version n - 1 - `rollout.staleness` are there, and are learnt from in step n and in no
 other. So no token can be older than that, no slow task is dropped or put off in favour of quick ones, and which tasks a step learns
-from is the same as without all this.
+from is the same as without all this. Of several ranks each plays its share of a step's groups, and all of them learn from all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from palestra.assemble import Parts, TaskDraw
 from palestra.config import ConfigError
@@ -32,6 +34,7 @@ class _Batch:
     tasks_drawn: dict[str, int]
     """In all, up to this step."""
     groups: list[asyncio.Task[Finished]]
+    """This rank's share of them."""
 
 
 class Streaming(Experience):
@@ -47,6 +50,7 @@ class Streaming(Experience):
         self._staleness = run.config.rollout.staleness
         self._tasks = TaskDraw(parts, parts.config.seed)
         self._queue = GroupQueue(run.queue)
+        self._world = parts.arena.world
         self._found = self._queue.read()
         """What a run that was interrupted had played already."""
         self._places = asyncio.Semaphore(parts.arena.concurrency)
@@ -76,7 +80,7 @@ class Streaming(Experience):
         batch = self._batches[0]
         await self._finish(batch.groups)
         self._batches.popleft()
-        finished = [job.result() for job in batch.groups]
+        finished = await self._of_all_ranks([job.result() for job in batch.groups], on_done)
         collected = Collected([each.group for each in finished], faulted=[attempt for each in finished for attempt in each.faulted])
         figures = {"queue/finished": float(sum(is_finished)), "queue/in_play": float(len(is_finished) - sum(is_finished))}
         after = replace(state, tasks_drawn=batch.tasks_drawn, success=with_success(state, collected))
@@ -87,14 +91,30 @@ class Streaming(Experience):
         step, drawn, number = state.step + 1, dict(self._last.tasks_drawn), itertools.count()
         assigned = assigner(self.parts.config, state)
         groups: list[asyncio.Task[Finished]] = []
-        for place in range(self.parts.config.rollout.tasks):
+        places = range(self.parts.config.rollout.tasks)
+        own = self._world.share(places)
+        for place in places:
             assignment = assigned(self._tasks.next(drawn))
             episodes = list(episodes_of(assignment, number, state.sampling_seed(self.parts.config.seed), step))
+            if place not in own:
+                continue
             found = self._usable(step, place, episodes)
             job = self._play(place, assignment, episodes, on_done) if found is None else _already(found)
             groups.append(asyncio.get_running_loop().create_task(job))
         self._last = _Batch(step, drawn, groups)
         self._batches.append(self._last)
+
+    async def _of_all_ranks(self, own: list[Finished], on_done: OnDone) -> list[Finished]:
+        """Every rank's groups, in their order. Play goes on meanwhile: other ranks may be behind."""
+        if self._world.size == 1:
+            return own
+        finished: list[Finished] = []
+        for rank, message in enumerate(await asyncio.to_thread(self._world.exchange, msgspec.msgpack.encode(own))):
+            theirs = own if rank == self._world.rank else msgspec.msgpack.decode(message, type=list[Finished])
+            finished += theirs
+            for trajectory in (t for each in theirs for t in each.episodes if rank != self._world.rank):
+                on_done(trajectory)
+        return finished
 
     async def _play(self, place: int, assignment: Assignment, episodes: Sequence[Episode], on_done: OnDone) -> Finished:
         """All episodes of a group; it is in the queue when this returns."""
@@ -139,6 +159,8 @@ class Streaming(Experience):
 
     def _tidy(self, *, learnt: int) -> None:
         """Of the steps that were learnt from, keep only what would be needed again after a resume from the newest checkpoint."""
+        if not self._world.is_first:
+            return
         newest = checkpoint.newest(self.run.checkpoints)
         saved = checkpoint.step_of(newest) if newest else 0
         self._queue.keep(lambda entry: entry.step > saved and (entry.step > learnt or entry.version <= saved))
