@@ -48,6 +48,10 @@ def test_a_run_on_two_nodes_with_environment_servers(cluster, tmp_path):
     assert not any("fault" in name for row in run.metrics() for name in row if name.startswith("stop/"))
     assert run.config.env.name == "tests.helpers:Echo"  # the servers were for this time only
     assert not (run.folder / ".ray").exists()
+    alone = trained(tmp_path / "alone", steps=2)
+    for name in ("loss", "grad_norm", "reward", "policy/entropy"):
+        ours, theirs = ([row[name] for row in each.metrics() if name in row] for each in (run, alone))
+        assert ours == pytest.approx(theirs, abs=1e-5), name
 
 
 def test_a_killed_worker_is_made_good(cluster, tmp_path):

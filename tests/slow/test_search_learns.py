@@ -1,4 +1,4 @@
-"""Reinforcement learning really improves a tiny model at deep search, in a world that has nothing in common with the one it learnt in."""
+"""Reinforcement learning really improves a tiny model at deep search, in worlds that have nothing in common with those it learnt in."""
 
 import json
 from pathlib import Path
@@ -14,10 +14,9 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "search-quickstart.toml"
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="it has not learnt to copy when RL begins: 1.2% of the test world before and after")
-@pytest.mark.parametrize("seed", [0, 1])
-def test_one_hop_questions_are_answered_more_often_after_rl(tmp_path, seed):
-    run = Run.create(tmp_path / "run", load(RECIPE, {"seed": seed}))
+@pytest.mark.timeout(3600)
+def test_one_hop_questions_are_answered_more_often_after_rl(tmp_path):
+    run = Run.create(tmp_path / "run", load(RECIPE, {}))
     run_training(run, Display())
     results = {path.stem.split("-", 2)[2]: json.loads(path.read_text())["all"] for path in (run.folder / "eval").glob("*.json")}
     raw, imitated, learnt = (results[phase] for phase in ("raw", "warm-start", "final"))
