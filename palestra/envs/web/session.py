@@ -21,6 +21,10 @@ T = TypeVar("T")
 MOST_TABS = 8
 BLANK = "about:blank"
 CLOSE_PAGE_S = 2.0
+OPENING_S = 2.0
+"""For a tab that a page opens, until it can be looked at."""
+ANNOUNCED_S = 1.0
+"""For one that is about to open: the browser may not let it."""
 READ_UNSETTLED_S = 3.0
 """For a page that does not come to rest: it may be another one each time that it is asked."""
 
@@ -77,6 +81,8 @@ class Session:
         self._dialog_opened = asyncio.Event()
         self._held: set[asyncio.Future[Any]] = set()
         """What a dialog has stopped in the middle."""
+        self._announced: list[asyncio.Future[None]] = []
+        """Tabs that pages are about to open: they come some time after the click that they are due to."""
         self._opening: set[asyncio.Future[Any]] = set()
         """Tabs that pages have opened, until they can be looked at."""
         self._notes: list[tuple[str, str]] = []
@@ -172,8 +178,11 @@ class Session:
         while settled is not self.tab:
             settled = self.tab
             await settled.settle()
+            if announced := set(self._announced):
+                await asyncio.wait(announced, timeout=ANNOUNCED_S)
+                self._announced = [one for one in self._announced if one not in announced]
             if self._opening:
-                await asyncio.wait(self._opening, timeout=2.0)
+                await asyncio.wait(self._opening, timeout=OPENING_S)
 
     async def _read(self) -> Observation:
         from playwright.async_api import Error
@@ -375,7 +384,10 @@ class Session:
         if any(tab.page is page for tab in self._tabs):
             return
         assert self._context is not None
-        tab = Tab(page, await self._context.new_cdp_session(page), self.look)
+        cdp = await self._context.new_cdp_session(page)
+        cdp.on("Page.windowOpen", lambda _: self._announced.append(asyncio.get_running_loop().create_future()))
+        await cdp.send("Page.enable")
+        tab = Tab(page, cdp, self.look)
         page.on("crash", self._on_crash)
         page.on("download", self._on_download)
         page.on("close", self._forget)
@@ -387,6 +399,9 @@ class Session:
         """A pop-up, or a tab of ours. Too many are closed at once."""
         if not self._watching:
             return
+        awaited = next((one for one in self._announced if not one.done()), None)
+        if awaited is not None:
+            awaited.set_result(None)
         if len(self._tabs) + len(self._opening) >= MOST_TABS:
             self._note("popups", "The page opened more tabs than there may be; they were closed.")
             self._keep(page.close())
