@@ -65,7 +65,7 @@ CATEGORIES = {
 def write_lines(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    file.write_bytes(gzip.compress(text.encode(), mtime=0) if file.suffix == ".gz" else text.encode())
     return file
 
 
@@ -199,7 +199,7 @@ def test_fields_of_other_shapes_are_not_read(tmp_path):
     ("name", "content"),
     [
         ("q.jsonl.gz", b"no gzip"),
-        ("q.jsonl.gz", gzip.compress(b'{"id": 1, "question": "?", "answer": "x"}\n')[:-9]),
+        ("q.jsonl.gz", gzip.compress(b'{"id": 1, "question": "?", "answer": "x"}\n', mtime=0)[:-9]),
         ("q.parquet", b"PAR1 not"),
     ],
 )
