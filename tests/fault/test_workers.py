@@ -443,6 +443,10 @@ def test_calls_of_a_session_are_played_in_order():
     with_pool(scenario, workers=2)
 
 
+FEW = 3
+"""Files and threads that others in this process may have opened meanwhile: what runs the tests, and what earlier ones left behind."""
+
+
 def test_nothing_grows_over_many_sessions():
     def ours():
         return len(os.listdir("/proc/self/fd")), len(threading.enumerate())
@@ -458,7 +462,9 @@ def test_nothing_grows_over_many_sessions():
                     await seat.step("raise")
             await seat.close()
         await eventually(lambda: pool.stats().sessions == 1)
-        assert ours() == before
+        files, threads = ours()
+        assert files <= before[0] + FEW  # 2,000 sessions came and went
+        assert threads <= before[1] + FEW
         assert (pool.stats().open_files, [worker.pid for worker in pool.stats().workers]) == (theirs, pids)
         assert int(await said(held, "alive")) <= 4
         return pids
@@ -466,7 +472,7 @@ def test_nothing_grows_over_many_sessions():
     before = len(os.listdir("/proc/self/fd"))
     pids = with_pool(scenario, per_worker=4)
     assert not any(map(is_running, pids))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before + FEW
 
 
 def test_a_pool_that_is_closed_closes_its_environments(tmp_path):
