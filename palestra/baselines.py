@@ -34,7 +34,7 @@ def evaluate_config(config: Config, *, agent: str | None, is_trained_here: bool)
         horizons[place.label] = [min(known, full), full]
     tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(config.eval.split), config.eval.tasks)]
     step = _step_of(config) if agent is None else 0
-    with _playing(config, agent) as (arena, loop):
+    with playing(config, agent) as (arena, loop):
         played = loop.run(
             evaluate(
                 arena,
@@ -50,7 +50,7 @@ def evaluate_config(config: Config, *, agent: str | None, is_trained_here: bool)
 
 
 @contextmanager
-def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
+def playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
     """Where the model, or the baseline, plays."""
     if agent is None:
         parts = assemble(config)
@@ -66,7 +66,9 @@ def _playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
     script = {"expert": expert, "random": uniform}[agent](persona.format)
     with closing(Loop()) as loop:
         try:
-            yield Arena(places, Scripted(script, persona.renderer), Sampling(max_tokens=4096)), loop
+            rollout = config.rollout
+            scripted = Scripted(script, persona.renderer)
+            yield Arena(places, scripted, Sampling(max_tokens=4096), concurrency=rollout.concurrency, retries=rollout.retries), loop
         finally:
             for place in places.values():
                 loop.run(place.pool.close())

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.files import CannotWrite, sync, writing
 from palestra.learn.learner import Learner
-from palestra.learn.sharded import like, read_tensors, save_model, save_shares
+from palestra.learn.sharded import described, like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
 
 log = logging.getLogger(__name__)
@@ -127,12 +127,8 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     if adapter_of(model):
         save_adapter(folder, model)
         return
-    ours = model.config._attn_implementation
-    model.config._attn_implementation = "sdpa"  # the name of our attention means nothing elsewhere
-    try:
+    with described(model, model.dtype):
         model.save_pretrained(folder)
-    finally:
-        model.config._attn_implementation = ours
 
 
 def read_state(folder: Path) -> dict[str, Any]:

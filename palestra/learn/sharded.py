@@ -6,6 +6,7 @@ That is Hugging Face's layout of several files: any number of ranks can read the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
@@ -50,9 +52,24 @@ def save_model(folder: Path, model: PreTrainedModel, dtype: torch.dtype, world: 
         size = sum(p.numel() for p in named.values()) * dtype.itemsize
         index = {"metadata": {"total_size": size}, "weight_map": where}
         (folder / "model.safetensors.index.json").write_bytes(msgspec.json.format(msgspec.json.encode(index)))
-        model.config.save_pretrained(folder)
+        with described(model, dtype):
+            model.config.save_pretrained(folder)
         if model.generation_config is not None:
             model.generation_config.save_pretrained(folder)
+
+
+@contextmanager
+def described(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
+    """The model's configuration says what other programs ask of it: its class and type, and an attention that they know."""
+    config = model.config
+    own = {name: getattr(config, name) for name in ("architectures", "dtype", "_attn_implementation")}
+    original = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))  # sharding makes a class of its own
+    config.architectures, config.dtype, config._attn_implementation = [original.__name__], dtype, "sdpa"
+    try:
+        yield
+    finally:
+        for name, value in own.items():
+            setattr(config, name, value)
 
 
 def read_tensors(paths: Iterable[Path]) -> Iterator[tuple[str, Tensor]]:

@@ -104,7 +104,10 @@ def test_a_checkpoint_of_shared_weights_is_a_hugging_face_directory(runs, tmp_pa
     }
     there = AutoModelForCausalLM.from_pretrained(folder)
     tree = {key: value for key, value in TREES["sharded"].items() if key != "launch"}
-    whole = AutoModelForCausalLM.from_pretrained(trained(tmp_path / "alone", tree).checkpoint(4))
+    alone = trained(tmp_path / "alone", tree).checkpoint(4)
+    for name in ("config.json", "generation_config.json"):
+        assert (folder / name).read_text() == (alone / name).read_text()
+    whole = AutoModelForCausalLM.from_pretrained(alone)
     for one, other in zip(there.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 

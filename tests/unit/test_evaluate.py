@@ -1,7 +1,10 @@
 import pytest
 
+from palestra.baselines import playing
+from palestra.config import build
 from palestra.evaluate import clustered, score, summarise, wilson
 from palestra.types import Stop, Task, Trajectory, Turn
+from tests.e2e.test_training import ECHO
 
 
 def episode(task, success, turns=1, stop=Stop.DONE, category="c"):
@@ -54,3 +57,10 @@ def test_faults_are_counted_apart_and_categories_split():
     assert list(result["envs"]["env"]) == ["3", "5"]
     assert result["envs"]["env"]["5"]["all"].success == 0.5
     assert result["envs"]["env"]["5"]["categories"]["x"].success == 1.0
+
+
+@pytest.mark.parametrize("agent", ["expert", "random", None])
+def test_everyone_plays_as_many_at_once_as_the_settings_say(agent):
+    config = build(ECHO, {"rollout.concurrency": 3, "rollout.retries": 5})
+    with playing(config, agent) as (arena, _):
+        assert (arena.concurrency, arena.retries) == (3, 5)
