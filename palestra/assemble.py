@@ -18,7 +18,8 @@ from palestra.agents.formats import formats
 from palestra.agents.render import Renderer
 from palestra.config import Config, ConfigError, EnvSettings, NewModel, PretrainedModel
 from palestra.engines.base import Engine
-from palestra.engines.native import Native, NativeSettings
+from palestra.engines.native import Native
+from palestra.engines.vllm import VLLMSettings
 from palestra.engines.vllm_server import VLLMServerSettings
 from palestra.envs import Environment
 from palestra.learn.learner import Learner
@@ -163,8 +164,8 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
     renderer = shared_persona(places).renderer
     is_sharded = config.launch.sharding == "fsdp"
     settings = config.engine
-    needs_copy = is_sharded and isinstance(settings, NativeSettings)  # it cannot play with a share of the weights
-    apart = {"beside_learner": True} if config.rollout.is_beside_learner or needs_copy else {}
+    shares = is_sharded and not isinstance(settings, VLLMSettings)  # whole weights are there in a hand-over, and at no other time
+    apart = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
     if isinstance(settings, VLLMServerSettings):  # each rank hands its weights to servers of its own
         settings = settings.model_copy(update={"urls": tuple(current().share(settings.urls))})
     engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
