@@ -254,6 +254,7 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
         stop_id=tokenizer.eos_token_id,
         seed=derive_seed(config.seed, "weights"),
         device=device,
+        dtype=getattr(torch, config.dtype),
     )
     return model, tokenizer
 

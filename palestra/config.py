@@ -244,8 +244,8 @@ class Config(Settings):
     seed: NonNegativeInt = 0
     steps: PositiveInt = 100
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """What the model computes in. Weights are kept and stepped in float32 all the same."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """What the model computes in. Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the end."""
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
     model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()
@@ -285,8 +285,8 @@ class Config(Settings):
                 raise ValueError(f"mixture: two environments are called {label!r}; give each a label of its own")
         for place in self.playgrounds:
             self._check_place(place)
-        if isinstance(self.model, NewModel) and self.dtype != "float32":
-            raise ValueError(f"dtype = {self.dtype!r}: a model made on the spot has float32 weights")
+        if isinstance(self.model, NewModel) and self.dtype == "bfloat16":
+            raise ValueError("dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'")
         if isinstance(self.model, NewModel) and self.lora is not None:
             raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
         self._check_idle()

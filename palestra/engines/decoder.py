@@ -47,7 +47,7 @@ def decoder_of(model: PreTrainedModel, cache: SlotCache, context_tokens: int) ->
         return plain
     few = Few(model, cache, context_tokens)
     difference = _difference(plain, few, model, cache)
-    if difference < (1e-3 if model.dtype == torch.float32 else 0.05):
+    if difference < (0.05 if model.dtype == torch.bfloat16 else 1e-3):
         return few
     log.warning("%s looks like Llama and computes something else (relative difference %.2g)", type(model).__name__, difference)
     return plain

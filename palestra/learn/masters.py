@@ -6,6 +6,11 @@ import torch
 from torch.nn import Parameter
 
 
+def exact(dtype: torch.dtype) -> torch.dtype:
+    """What is kept and added up in, where the model computes in `dtype`: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 class Masters:
     """An exact copy of each working weight; weights that are exact already are their own.
 
@@ -13,7 +18,7 @@ class Masters:
     """
 
     def __init__(self, working: dict[str, Parameter]) -> None:
-        self.exact = {name: p if p.dtype == torch.float32 else Parameter(p.detach().float()) for name, p in working.items()}
+        self.exact = {name: p if p.dtype == exact(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
         self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
 
     def collect(self) -> None:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from palestra.batch import Batch, Unit
 from palestra.learn.layers import layers_of
+from palestra.learn.masters import exact
 from palestra.world import ALONE, World
 
 T = TypeVar("T")
@@ -39,13 +40,14 @@ class Parallel:
         return float(self.world.size) if self.is_sharded else 1.0
 
     def shard(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Leave each rank its share of the weights, in float32; layers compute in `dtype`."""
+        """Leave each rank its share of the weights, in float32 at least; layers compute in `dtype`."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(model.device.type, (self.world.size,))
-        model.float()
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        if model.dtype != exact(dtype):
+            model.float()
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=exact(dtype))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)

@@ -16,6 +16,8 @@ from palestra.world import World
 from tests.e2e.test_training import ECHO, trained
 from tests.joined import train_together
 
+pytestmark = pytest.mark.timeout(600)  # eight runs by two workers come before the first test
+
 SHORT = ECHO | {
     "steps": 4,
     "eval": {"tasks": 9},
@@ -28,6 +30,8 @@ TREES = {
     "kl": SHORT | {"algo": {"name": "grpo", "kl": 0.1}, "launch": {"workers": 2, "sharding": "fsdp"}},
     "ppo": SHORT | {"algo": {"name": "ppo"}, "launch": {"workers": 2}},
     "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
+    "exact": SHORT | {"dtype": "float64", "warm_start": WARM, "launch": {"workers": 2}},
+    "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
     "long": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
 }
 """All that has a path of its own: whole and shared weights, a reference, a critic, another thread, many pieces."""
@@ -86,6 +90,20 @@ def test_two_workers_train_as_one_does(runs, tmp_path, name):
         assert tokens(alone, f"step-{step:06d}") == tokens(together, f"step-{step:06d}")
         same_learnt(alone, together, step)
     assert not list(together.folder.glob("**/*worker*")), "only the first rank writes"
+
+
+@pytest.mark.parametrize("name", ["exact", "exact and sharded"])
+def test_in_float64_even_the_last_bits_of_float32_are_the_same(runs, tmp_path, name):
+    tree = {key: value for key, value in TREES[name].items() if key != "launch"}
+    alone, together = trained(tmp_path / "alone", tree), Run.open(runs / name)
+    for step in range(1, 5):
+        ours, theirs = (
+            [s.logprobs for t in read_trajectories(run.trajectory_file(f"step-{step:06d}")) for s in t.segments]
+            for run in (alone, together)
+        )
+        assert ours == theirs
+    norms = [[row["grad_norm"] for row in run.metrics() if "loss" in row] for run in (alone, together)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-12)
 
 
 def test_two_workers_play_beside_their_learners(runs, tmp_path):

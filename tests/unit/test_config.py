@@ -92,7 +92,7 @@ BAD = [
     (["--algo.name", "foo:bar"], ["algo.name", "foo:bar", "cannot be imported"]),
     (["--agent.format", "foo:bar"], ["agent.format", "foo:bar", "cannot be imported"]),
     (["--env.name", "foo:bar"], ["env.name", "foo:bar", "cannot be imported"]),
-    (["--dtype", "bfloat16"], ["dtype", "bfloat16", "float32 weights"]),
+    (["--dtype", "bfloat16"], ["dtype", "bfloat16", "too small", "float32"]),
     (["--env.options.style", "text"], ["model.tokenizer", "words", "bytes"]),
     (["--agent.example", "true"], ["agent.example", "true", "no worked example"]),
     *([(["--device", "cuda"], ["device", "cuda", "cpu"])] if not torch.cuda.is_available() else []),
