@@ -229,6 +229,15 @@ class EvalSettings(Settings):
     """Tasks of the evaluations between the first and the last."""
 
 
+class LimitSettings(Settings):
+    """What ends training before its last step, whichever comes first. The final evaluation comes after it."""
+
+    tokens: PositiveInt | None = None
+    """Of all training episodes, what the environments said included. The learning rate falls with these where they are the nearer end."""
+    minutes: PositiveFloat | None = None
+    """Since the command began, evaluations included. A resumed run has as many again."""
+
+
 class SaveSettings(Settings):
     every: PositiveInt = 50
     """Training steps between checkpoints; the last step always has one."""
@@ -243,6 +252,7 @@ class Config(Settings):
 
     seed: NonNegativeInt = 0
     steps: PositiveInt = 100
+    limit: LimitSettings = LimitSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """What the model computes in. Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the end."""

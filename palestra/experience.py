@@ -42,6 +42,12 @@ class Gathered:
     from_reference: bool = False
     """The learner is to begin anew from the model that was remembered."""
 
+    @property
+    def tokens(self) -> int:
+        """Of what was played, or else of what is learnt from."""
+        groups = self.groups if self.collected is None else self.collected.played
+        return sum(len(segment.ids) for group in groups for t in group.valid for segment in t.segments)
+
 
 class AllBroke(RuntimeError):
     """A step of nothing but faults: the environment is broken."""

@@ -23,6 +23,10 @@ def explain(config: Config) -> str:
             lines.append(f"groups are played beside the learner, each step's by weights that are up to {rollout.staleness} steps older")
         if rollout.carry:
             lines.append(f"a step ends with up to {rollout.carry} groups still in play, which go on with the new weights")
+    ends = [f"{config.limit.tokens:,} tokens"] if config.limit.tokens else []
+    ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
+    if ends:
+        lines.append(f"training ends earlier after {' or '.join(ends)}")
     before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"
     return "\n".join([*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())])
 

@@ -34,6 +34,8 @@ class State:
 
     step: int = 0
     """Training steps done."""
+    tokens: int = 0
+    """Of all training episodes so far."""
     tasks_drawn: dict[str, int] = field(default_factory=dict)
     """How many tasks of each environment were drawn."""
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Run:
     """What `timed` has measured since the last `log`."""
     watchers: list[Watcher] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
+    began: float = field(default_factory=time.monotonic)
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from palestra import metrics
+from palestra import limits, metrics
 from palestra.ahead import Ahead
 from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, assemble, held_out
@@ -37,14 +37,18 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
     both are done; with `rollout.staleness` those of the next few, and weights are handed over between their turns.
     """
     config, learner, algo = run.config, parts.learner, run.config.algo
-    while state.step < config.steps:
+    is_over = limits.is_over(run, state, learner.parallel.world)
+    while not is_over:
         with _saved_if_left(run, parts, state, experience):
             _measure_if_due(run, parts, state, display)
             step = state.step + 1
             display.begin_step(step)
             with run.timed("collect"):
                 gathered = experience.gather(state, display.episode_done)
-        state = replace(gathered.state, step=step, guard=state.guard)  # what was gathered earlier knows nothing of the last step
+        tokens = state.tokens + gathered.tokens
+        state = replace(
+            gathered.state, step=step, tokens=tokens, guard=state.guard
+        )  # what was gathered earlier knows nothing of the last step
         parts.engine.rest()
 
         with experience.meanwhile(state, display.episode_done), run.timed("learn"):
@@ -54,7 +58,7 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
             if gathered.groups:
                 batch = algo.credit(learner.prepare(gathered.groups, algo))  # packed, with what the algorithm needs to know of it
                 learnt = Learnt(batch, _ids(gathered.groups, algo)) if config.save.learnt and algo.source == "play" else None
-                lr = config.optim.lr_at(*algo.lr_place(step, config.steps))
+                lr = config.optim.lr_at(*algo.lr_place(step, limits.expected_steps(config, state)))
                 stats = learner.update(batch, algo, lr=lr, step=step, watch=learnt)
             if learnt is not None:
                 learnt.gather(learner.parallel.world)
@@ -64,7 +68,8 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
         state = replace(state, updates_skipped=learner.updates_skipped)
         state = _record(run, state, gathered, learnt, stats, display)
 
-        if _is_due(run, step) or step == config.steps:
+        is_over = limits.is_over(run, state, learner.parallel.world)
+        if _is_due(run, step) or is_over:
             save(run, parts, state, experience.files())
     return state
 

@@ -21,7 +21,7 @@ LAYERS = {
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5, "plan": 5,
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "cli_plan": 6, "cli_report": 6, "cli_search": 6, "cli_web": 6, "report": 6,
-    "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
+    "limits": 6, "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
     "ahead": 8, "streaming": 8,
     "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
     "launch": 9, "cli": 9, "__init__": 9, "__main__": 10,

@@ -1,0 +1,70 @@
+"""Runs that end before their last step: by tokens, by the clock, and how they go on."""
+
+import pytest
+
+from palestra import limits
+from palestra.config import build
+from palestra.display import Display
+from palestra.run import Run, State, read_trajectories
+from palestra.train import run_training
+from tests.e2e.test_training import ECHO, trained, weights
+
+LONG = {"steps": 40, "save.every": 50}
+
+
+def rows(run):
+    return [row for row in run.metrics() if "loss" in row]
+
+
+def tokens(run):
+    return [
+        sum(len(s.ids) for t in read_trajectories(run.trajectory_file(f"step-{row['step']:06d}")) for s in t.segments) for row in rows(run)
+    ]
+
+
+def is_complete(run):
+    return run.metrics()[-1]["phase"] == "final" and run.checkpoint(rows(run)[-1]["step"]).is_dir()
+
+
+def test_a_budget_of_tokens_ends_training_with_the_step_that_uses_it_up(tmp_path):
+    run = trained(tmp_path / "run", **LONG, **{"limit.tokens": 4000})
+    assert sum(tokens(run)[:-1]) < 4000 <= sum(tokens(run))
+    assert 1 < len(rows(run)) < 40
+    assert is_complete(run)
+
+
+def test_what_was_used_counts_after_a_resumption(tmp_path):
+    whole = trained(tmp_path / "whole", **LONG, **{"limit.tokens": 4000})
+    trained(tmp_path / "halves", **LONG, **{"limit.tokens": 2000})
+    resumed = Run.open(tmp_path / "halves", {"limit.tokens": 4000})
+    run_training(resumed, Display())
+    assert [row["step"] for row in rows(resumed)] == [row["step"] for row in rows(whole)]
+    assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
+
+
+@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}])
+def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overlap):
+    run = trained(tmp_path / "run", **LONG, **overlap, **{"limit.minutes": 1e-9})
+    assert rows(run) == []
+    assert run.metrics()[-1]["phase"] == "final"
+    again = Run.open(run.folder, {"limit.minutes": 60, "steps": 3})
+    run_training(again, Display())
+    assert len(rows(again)) == 3
+    assert is_complete(again)
+
+
+def test_the_learning_rate_falls_with_the_tokens_where_they_are_the_nearer_end():
+    falling = {"optim.schedule": "linear", "limit.tokens": 1000, "steps": 100}
+    config = build(ECHO, falling)
+    assert limits.expected_steps(config, State(step=1, tokens=100)) == 10
+    assert limits.expected_steps(config, State(step=10, tokens=990)) == 10
+    assert limits.expected_steps(config, State(step=10, tokens=1100)) == 10
+    assert limits.expected_steps(config, State(step=50, tokens=100)) == 100
+    assert limits.expected_steps(build(ECHO, {"steps": 7}), State(step=1, tokens=100)) == 7
+
+
+def test_it_falls_to_its_end_in_a_run(tmp_path):
+    run = trained(tmp_path / "run", **LONG, **{"limit.tokens": 4000, "optim.schedule": "linear"})
+    rates = [row["lr"] for row in rows(run)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.3 * rates[0]
