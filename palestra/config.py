@@ -391,6 +391,11 @@ class Config(Settings):
 
 def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
     """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values."""
+    return build(_read(path), overrides)
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The recipe's tables, and those of its `base` that it does not have itself."""
     try:
         tree = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -399,7 +404,12 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
         raise ConfigError(f"{path}: no such recipe{hint}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from error
-    return build(tree, overrides)
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    if not isinstance(base, str) or (other := path.parent / base).resolve() in (*above, path.resolve()):
+        raise ConfigError(f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder")
+    return _read(other, (*above, path.resolve())) | tree
 
 
 def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:

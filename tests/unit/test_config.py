@@ -147,3 +147,26 @@ def test_what_plays_nothing_overlaps_with_nothing(overlap):
 
 def test_every_choice_that_a_flag_can_make_is_known():
     assert set(configs.CHOICES) <= set(configs.Config.model_fields)
+
+
+def test_a_recipe_takes_what_it_does_not_say_from_its_base(tmp_path):
+    (tmp_path / "base.toml").write_text('steps = 7\nseed = 3\n[horizon]\nkind = "stages"\nturns = [2, 4]\nevery = 5\n')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "one.toml").write_text('base = "../base.toml"\nsteps = 9\n[horizon]\nkind = "fixed"\nturns = 3\n')
+    (tmp_path / "two.toml").write_text('base = "sub/one.toml"\nseed = 4\n')
+    config = load(tmp_path / "two.toml", {"steps": 11})
+    assert (config.seed, config.steps, config.horizon.full, config.horizon.kind) == (4, 11, 3, "fixed")
+
+
+@pytest.mark.parametrize(("base", "named"), [("'one.toml'", "another recipe"), ("3", "another recipe"), ("'none.toml'", "none.toml: no such")])
+def test_a_base_that_is_none(tmp_path, base, named):
+    (tmp_path / "one.toml").write_text(f"base = {base}\n")
+    with pytest.raises(ConfigError, match=named):
+        load(tmp_path / "one.toml")
+
+
+def test_recipes_that_are_each_others_base(tmp_path):
+    (tmp_path / "one.toml").write_text("base = 'two.toml'\n")
+    (tmp_path / "two.toml").write_text("base = 'one.toml'\n")
+    with pytest.raises(ConfigError, match=r"two.toml: base = 'one.toml': expected another recipe"):
+        load(tmp_path / "one.toml")
