@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
 
-.PHONY: train test test-slow test-chaos test-gpu test-ray test-browser test-sites test-viewer lint types bench learn-all viewer clean
+.PHONY: train test test-slow test-chaos test-gpu test-ray test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
@@ -69,6 +69,10 @@ $(RAY): $(INSTALLED)
 
 learn-all: $(INSTALLED)
 	$(BIN)/python benchmarks/learn_all.py $(ARGS)
+
+# The CPU tables of docs/results.md: under an hour on two cores.
+results-cpu: $(INSTALLED)
+	$(BIN)/python benchmarks/results.py run horizon-cpu algorithm-cpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

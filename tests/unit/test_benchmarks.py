@@ -4,16 +4,23 @@ import asyncio
 import json
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+import tomli_w
 
 from palestra.agents.render import Renderer
 from palestra.assemble import make_places
 from palestra.config import build
+from palestra.display import Display
 from palestra.engines.scripted import Scripted
+from palestra.learn.checkpoint import newest
 from palestra.rollout import Arena, Episode, play_all, shared_persona
+from palestra.run import Run
+from palestra.train import run_training
 from palestra.types import Sampling
+from tests.e2e.test_training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,3 +168,19 @@ def test_asynchronous_training_is_compared_over_the_same_tasks(tmp_path):
     assert 0 < streaming["age_max"] <= 2
     assert synchronous["share_off_by"] == streaming["share_off_by"] == 0
     assert streaming["times"] == streaming["groups_per_s"] / synchronous["groups_per_s"]
+
+
+def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(tomli_w.dumps(ECHO | {"steps": 100_000}))
+    trained(tmp_path / "first", steps=1)
+    given = [recipe, "--model", newest(tmp_path / "first" / "checkpoints"), "--minutes", 0.15, "--reserve", 0.05, "--no-doctor"]
+    run("visit.py", *given, "--out", tmp_path / "visit")
+    (one,) = json.loads((tmp_path / "visit" / "small-0.json").read_text())["runs"]
+    assert [own["phase"] for own in one["evals"]] == ["raw", "final"]
+    assert one["steps"] < 100_000
+    with tarfile.open(tmp_path / "visit" / "run.tar") as archive:
+        archive.extractall(tmp_path / "home", filter="data")
+    home = Run.open(tmp_path / "home" / "small-0", {"limit.minutes": 60, "steps": one["steps"] + 2})
+    run_training(home, Display())
+    assert [row["step"] for row in home.metrics() if "loss" in row] == list(range(1, one["steps"] + 3))

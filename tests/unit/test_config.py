@@ -158,7 +158,9 @@ def test_a_recipe_takes_what_it_does_not_say_from_its_base(tmp_path):
     assert (config.seed, config.steps, config.horizon.full, config.horizon.kind) == (4, 11, 3, "fixed")
 
 
-@pytest.mark.parametrize(("base", "named"), [("'one.toml'", "another recipe"), ("3", "another recipe"), ("'none.toml'", "none.toml: no such")])
+@pytest.mark.parametrize(
+    ("base", "named"), [("'one.toml'", "another recipe"), ("3", "another recipe"), ("'none.toml'", "none.toml: no such")]
+)
 def test_a_base_that_is_none(tmp_path, base, named):
     (tmp_path / "one.toml").write_text(f"base = {base}\n")
     with pytest.raises(ConfigError, match=named):

@@ -1,0 +1,185 @@
+"""The comparisons of docs/results.md: run them, keep their numbers, write the page.
+
+    python benchmarks/results.py run horizon-cpu algorithm-cpu [--seeds 0 1 2] [--jobs 2] [--out runs/results]
+    python benchmarks/results.py keep NAME RUN_FOLDER...     # runs from elsewhere: their numbers go into docs/results/NAME.json
+    python benchmarks/results.py write                       # docs/results.md and its figures, from docs/results/*.json
+
+Every run goes through the command line as a user's would. What is finished is not run again, what was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from results_page import write_page
+
+from palestra.report.read import Record, read_run
+from palestra.run_folder import is_over
+
+ROOT = Path(__file__).parents[1]
+RECIPES = ROOT / "recipes" / "results"
+KEPT = ROOT / "docs" / "results"
+CURVE = ("success", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/dead")
+"""What is kept of every training step."""
+POINTS = 120
+"""Steps that are kept of a curve at the most."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Recipes that differ in one thing."""
+
+    arms: tuple[str, ...]
+    """Of recipes/results."""
+    warm: str = ""
+    """The recipe whose first checkpoint they begin with."""
+
+
+COMPARISONS = {
+    "horizon-cpu": Comparison(("cpu-short", "cpu-long", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
+    "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
+}
+
+
+def run(names: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> None:
+    """All runs of the comparisons; an arm that two of them have is run once."""
+    warm = sorted({COMPARISONS[name].warm for name in names} - {""})
+    arms = dict.fromkeys((arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms)
+    began = time.monotonic()
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda job: train(out, *job), [(recipe, seed, None) for seed in seeds for recipe in warm]))
+        begun = [(arm, seed, folder_of(out, base, seed) if base else None) for seed in seeds for arm, base in arms]
+        list(pool.map(lambda job: train(out, *job), begun))
+    print(f"all runs: {(time.monotonic() - began) / 60:.1f} minutes")
+    for name in names:
+        keep(name, [folder_of(out, arm, seed) for arm in COMPARISONS[name].arms for seed in seeds])
+
+
+def folder_of(out: Path, recipe: str, seed: int) -> Path:
+    return out / f"{recipe}-{seed}"
+
+
+def train(out: Path, recipe: str, seed: int, warm: Path | None) -> None:
+    folder = folder_of(out, recipe, seed)
+    if folder.exists() and is_over(read_run(folder).rows):
+        return
+    model = ["--model", str(warm / "checkpoints" / "step-000000")] if warm else []
+    new = [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), "--out", str(folder), *model]
+    command = [sys.executable, "-m", "palestra", "train", *(["--resume", str(folder)] if folder.exists() else new), "--json"]
+    began = time.monotonic()
+    # waiting threads sleep instead of spinning: runs share the cores
+    done = subprocess.run(command, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{folder.name} failed:\n{done.stderr[-2000:]}")
+    final = read_run(folder).evals[-1]["all"]["success"]
+    print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+
+
+def keep(name: str, folders: Sequence[Path], kept: Path = KEPT) -> Path:
+    """The numbers of these runs go into docs/results/NAME.json, in place of older ones of the same recipe and seed."""
+    kept.mkdir(exist_ok=True)
+    path = kept / f"{name}.json"
+    before = json.loads(path.read_text())["runs"] if path.exists() else []
+    runs = {(one["recipe"], one["seed"]): one for one in before} | {
+        (one["recipe"], one["seed"]): one for one in (summary(read_run(folder)) for folder in folders)
+    }
+    path.write_text(json.dumps({"name": name, "runs": list(runs.values())}, indent=0, separators=(",", ":")) + "\n")
+    return path
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """What the page needs to know of a run."""
+    spent, rows = 0.0, []
+    for row in record.steps:
+        spent += row.get("tokens/all", 0)
+        rows.append({"step": row["step"], "tokens": round(spent), **{name: _short(row[name]) for name in CURVE if name in row}})
+    tokens = {0: 0} | {row["step"]: row["tokens"] for row in rows}
+    return {
+        "recipe": record.folder.name.rpartition("-")[0],
+        "seed": record.seed,
+        "date": time.strftime("%Y-%m-%d", time.gmtime((record.folder / "metrics.jsonl").stat().st_mtime)),
+        "machine": machine(),
+        "versions": versions(),
+        "settings": first_asked(record.config),
+        "steps": len(rows),
+        "tokens": round(spent),
+        "sampled_tokens": record.sampled_tokens,
+        "seconds": {phase: round(seconds, 1) for phase, seconds in record.seconds.items()},
+        "evals": [measured(result, tokens) for result in record.evals],
+        "curve": rows if len(rows) <= POINTS else [rows[place * len(rows) // POINTS] for place in range(POINTS)],
+    }
+
+
+def measured(result: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
+    """An evaluation at the longest horizon, in all and by category."""
+    found: dict[str, Any] = {"phase": result["phase"], "step": result["step"], "tokens": tokens.get(result["step"], 0), "envs": {}}
+    for env, horizons in result["envs"].items():
+        horizon = max(horizons, key=int)
+        scores = {"all": horizons[horizon]["all"], **horizons[horizon]["categories"]}
+        found["envs"][env] = {"horizon": int(horizon), **{category: _score(score) for category, score in scores.items()}}
+    return found
+
+
+def _score(score: dict[str, Any]) -> dict[str, Any]:
+    names = ("tasks", "success", "success_interval", "reward", "turns")
+    return {name: [*map(_short, score[name])] if isinstance(score[name], list | tuple) else _short(score[name]) for name in names}
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.5g}")
+
+
+def first_asked(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a reader asks for first; the recipe has all of them."""
+    named = {"algo": config["algo"]["name"], "horizon": config["horizon"], "limit": config.get("limit", {})}
+    return named | {"lr": config["optim"]["lr"], "episodes": config["rollout"]["tasks"] * config["rollout"]["group"]}
+
+
+def machine() -> str:
+    import torch
+
+    accelerator = f"one {torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
+    return f"{accelerator}{os.cpu_count()} CPU cores ({platform.machine()})"
+
+
+def versions() -> dict[str, str]:
+    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False)
+    packages = {name: version(name) for name in ("torch", "transformers")}
+    return {"palestra": described.stdout.strip() or version("palestra"), "python": platform.python_version(), **packages}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="run comparisons and keep their numbers")
+    running.add_argument("names", nargs="+", choices=COMPARISONS)
+    running.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    running.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    running.add_argument("--out", type=Path, default=Path("runs/results"))
+    keeping = commands.add_parser("keep", help="keep the numbers of runs that are there")
+    keeping.add_argument("name")
+    keeping.add_argument("folders", type=Path, nargs="+")
+    commands.add_parser("write", help="write the page")
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.names, given.seeds, given.out, given.jobs)
+    if given.command == "keep":
+        print(keep(given.name, given.folders))
+    if given.command in ("run", "write"):
+        write_page(ROOT / "docs" / "results.md", KEPT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Tables and figures of docs/results.md, from the numbers in docs/results/*.json.
+
+What stands between `<!-- NAME -->` and `<!-- end -->` in the page is written by this; the words around it are a person's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palestra.plot import smoothed
+from palestra.report.compare import Estimate, difference, over_runs
+from palestra.tables import with_interval
+
+Run = dict[str, Any]
+
+WINDOW = 10
+"""Training steps that are averaged before a run is said to have collapsed."""
+COLLAPSED = 0.7
+"""Of its best mean success that a run ends with, or it has collapsed."""
+
+
+def write_page(page: Path, kept: Path) -> None:
+    text = page.read_text()
+    for path in sorted(kept.glob("*.json")):
+        runs = json.loads(path.read_text())["runs"]
+        picture = draw(runs, path.with_suffix(".png"))
+        block = f"{table(runs)}\n\n![{path.stem}]({kept.name}/{picture.name})\n\n{provenance(runs)}"
+        before, mark, rest = text.partition(f"<!-- {path.stem} -->\n")
+        text = f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
+    page.write_text(text)
+
+
+def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs of the same recipe, in the order in which recipes come."""
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(run["recipe"], []).append(run)
+    return arms
+
+
+def success(run: Run, evaluation: int) -> float:
+    """Of all tasks, over all environments."""
+    scores = [env["all"] for env in run["evals"][evaluation]["envs"].values()]
+    return sum(score["success"] * score["tasks"] for score in scores) / sum(score["tasks"] for score in scores)
+
+
+def final(runs: Sequence[Run]) -> Estimate:
+    """Over seeds, or over the tasks of one run."""
+    if len(runs) > 1:
+        return over_runs([success(run, -1) for run in runs]).within(0.0, 1.0)
+    (score,) = [env["all"] for env in runs[0]["evals"][-1]["envs"].values()]
+    return Estimate(score["success"], *score["success_interval"], 1)
+
+
+def has_collapsed(run: Run) -> bool:
+    means = [row["success"] for row in run["curve"]]
+    windows = [sum(means[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(means) + 1)]
+    return bool(windows) and windows[-1] < COLLAPSED * max(windows)
+
+
+def table(runs: Sequence[Run]) -> str:
+    arms = arms_of(runs)
+    first = final(next(iter(arms.values())))
+    lines = [
+        "| recipe | before | held-out success (95%) | by seed | against the first | turns | million tokens | minutes | collapsed |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, own in arms.items():
+        end = final(own)
+        cells = [
+            f"`{name}`",
+            f"{_mean(success(run, 0) for run in own):.1%}",
+            with_interval(end.mean, (end.low, end.high)),
+            ", ".join(f"{success(run, -1):.1%}" for run in own),
+            gap(end, first) if len(lines) > 2 else "",
+            f"{_mean(env['all']['turns'] for run in own for env in run['evals'][-1]['envs'].values()):.1f}",
+            f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
+            f"{_mean(run['seconds'].get('collect', 0) + run['seconds'].get('learn', 0) for run in own) / 60:.1f}",
+            f"{sum(map(has_collapsed, own))} of {len(own)}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def gap(one: Estimate, other: Estimate) -> str:
+    """In points; one whose interval does not hold 0 is marked."""
+    points = difference(one, other)
+    low, high = 100 * points.low, 100 * points.high
+    return f"{100 * points.mean:+.1f} [{low:+.1f}, {high:+.1f}]{' *' if low > 0 or high < 0 else ''}"
+
+
+def _mean(numbers: Any) -> float:
+    values = list(numbers)
+    return sum(values) / len(values)
+
+
+def provenance(runs: Sequence[Run]) -> str:
+    dates = sorted({run["date"] for run in runs})
+    machines = sorted({run["machine"] for run in runs})
+    versions = sorted({", ".join(f"{name} {number}" for name, number in run["versions"].items()) for run in runs})
+    seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"*Seeds {seeds}; {when}; {'; '.join(machines)}; {'; '.join(versions)}.*"
+
+
+def draw(runs: Sequence[Run], path: Path) -> Path:
+    """Success in training, and turns, over tokens: each run faintly, and the mean over seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for axes, name, title in zip(panels, ("success", "turns"), ("success in training", "turns of an episode"), strict=True):
+        for number, (recipe, own) in enumerate(arms_of(runs).items()):
+            curves = [([row["tokens"] / 1e6 for row in run["curve"]], smoothed([row[name] for row in run["curve"]])) for run in own]
+            for tokens, values in curves:
+                axes.plot(tokens, values, color=f"C{number}", alpha=0.25, linewidth=1)
+            axes.plot(*mean_curve(curves), color=f"C{number}", label=recipe)
+        axes.set(xlabel="million tokens", title=title)
+        axes.grid(alpha=0.3)
+    panels[0].yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    panels[0].legend(loc="best")
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path
+
+
+def mean_curve(curves: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 60) -> tuple[list[float], list[float]]:
+    """Over runs whose steps have different numbers of tokens: at places that all of them have reached."""
+    start, end = max(tokens[0] for tokens, _ in curves), min(tokens[-1] for tokens, _ in curves)
+    places = [start + (end - start) * number / (points - 1) for number in range(points)]
+    return places, [_mean(_at(tokens, values, place) for tokens, values in curves) for place in places]
+
+
+def _at(tokens: Sequence[float], values: Sequence[float], place: float) -> float:
+    """Between the two nearest points, along a straight line."""
+    after = next((number for number, own in enumerate(tokens) if own >= place), len(tokens) - 1)
+    if after == 0:
+        return values[0]
+    share = (place - tokens[after - 1]) / (tokens[after] - tokens[after - 1])
+    return values[after - 1] + share * (values[after] - values[after - 1])

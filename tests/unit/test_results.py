@@ -1,0 +1,95 @@
+"""The numbers of docs/results.md: what is kept of runs, what is said of them, and that the page says what is kept."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from palestra.report.read import read_run
+from tests.e2e.test_training import ECHO, trained
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import results  # noqa: E402
+import results_page as page  # noqa: E402
+
+
+def run(recipe, seed, success, curve=(0.1, 0.5), tokens=100):
+    score = {"tasks": 10, "success": success, "success_interval": [success - 0.1, success + 0.1], "reward": success, "turns": 4.0}
+    evals = [{"envs": {"echo": {"all": {**score, "success": 0.1}}}}, {"envs": {"echo": {"all": score}}}]
+    rows = [{"step": n, "tokens": tokens * (n + 1), "success": own, "turns": 3.0 + n} for n, own in enumerate(curve)]
+    facts = {"date": "2026-01-02", "machine": "2 CPU cores", "versions": {"palestra": "1"}, "seconds": {"collect": 60, "learn": 60}}
+    return {"recipe": recipe, "seed": seed, "evals": evals, "curve": rows, "tokens": 2_000_000, **facts}
+
+
+def test_a_table_has_a_line_for_each_recipe_with_intervals_over_seeds():
+    runs = [run("a", 0, 0.4), run("a", 1, 0.5), run("a", 2, 0.6), run("b", 0, 0.9), run("b", 1, 0.9), run("b", 2, 0.9)]
+    _, _, a, b = page.table(runs).splitlines()
+    # 0.5 -+ 4.303 * 0.1 / sqrt(3) = 0.248
+    assert a == "| `a` | 10.0% | 50.0% [25.2%, 74.8%] | 40.0%, 50.0%, 60.0% |  | 4.0 | 2.00 | 2.0 | 0 of 3 |"
+    assert "| 90.0% [90.0%, 90.0%] | 90.0%, 90.0%, 90.0% | +40.0 [+15.2, +64.8] * |" in b
+
+
+def test_one_seed_has_the_interval_over_its_tasks():
+    assert "40.0% [30.0%, 50.0%]" in page.table([run("a", 0, 0.4)])
+
+
+def test_collapse():
+    rising, falling = [n / 40 for n in range(40)], [0.9] * 20 + [0.5] * 20
+    assert not page.has_collapsed(run("a", 0, 0.5, rising))
+    assert page.has_collapsed(run("a", 0, 0.5, falling))
+    assert not page.has_collapsed(run("a", 0, 0.5, falling[:5]))
+
+
+def test_the_mean_of_curves_is_taken_where_all_of_them_are():
+    places, values = page.mean_curve([([0.0, 2.0], [0.0, 1.0]), ([1.0, 3.0], [1.0, 1.0])], points=3)
+    assert places == [1.0, 1.5, 2.0]
+    assert values == pytest.approx([0.75, 0.875, 1.0])
+
+
+def test_what_is_kept_of_a_run(tmp_path):
+    trained(tmp_path / "some-recipe-0", **{"eval.every": 3})
+    path = results.keep("mine", [tmp_path / "some-recipe-0"], tmp_path / "kept")
+    (one,) = json.loads(path.read_text())["runs"]
+    record = read_run(tmp_path / "some-recipe-0")
+    assert (one["recipe"], one["seed"], one["steps"]) == ("some-recipe", 0, ECHO["steps"])
+    assert one["tokens"] == sum(row["tokens/all"] for row in record.steps) == one["curve"][-1]["tokens"]
+    assert [own["phase"] for own in one["evals"]] == ["raw", "interim", "final"]
+    assert one["evals"][1]["tokens"] == one["curve"][2]["tokens"]
+    assert set(one["evals"][-1]["envs"]["echo"]) == {"horizon", "all", "red", "blue", "green"}
+    trained(tmp_path / "some-recipe-1", seed=1)
+    for folder in ("some-recipe-1", "some-recipe-0"):
+        results.keep("mine", [tmp_path / folder], tmp_path / "kept")
+    assert [one["seed"] for one in json.loads(path.read_text())["runs"]] == [0, 1]
+
+
+def test_the_page_has_the_numbers_and_leaves_the_words(tmp_path):
+    text = "words\n\n<!-- mine -->\nold\n<!-- end -->\n\nother words\n\n<!-- theirs -->\nkept\n<!-- end -->\n"
+    (tmp_path / "results.md").write_text(text)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "mine.json").write_text(json.dumps({"runs": [run("a", 0, 0.4)]}))
+    page.write_page(tmp_path / "results.md", tmp_path / "results")
+    written = (tmp_path / "results.md").read_text()
+    assert written.startswith("words\n\n<!-- mine -->\n| recipe |")
+    assert written.endswith("\n<!-- end -->\n\nother words\n\n<!-- theirs -->\nkept\n<!-- end -->\n")
+    assert "![mine](results/mine.png)" in written
+    assert "*Seeds 0; 2026-01-02; 2 CPU cores; palestra 1.*" in written
+    assert (tmp_path / "results" / "mine.png").stat().st_size > 1000
+
+
+def test_every_arm_has_a_recipe():
+    for comparison in results.COMPARISONS.values():
+        for recipe in (*comparison.arms, *filter(None, [comparison.warm])):
+            assert (results.RECIPES / f"{recipe}.toml").is_file()
+
+
+def test_the_page_says_what_is_kept():
+    text = (ROOT / "docs" / "results.md").read_text()
+    blocks = dict(re.findall(r"<!-- ([\w-]+) -->\n(.*?)<!-- end -->", text, re.DOTALL))
+    for path in (ROOT / "docs" / "results").glob("*.json"):
+        runs = json.loads(path.read_text())["runs"]
+        assert page.table(runs) in blocks[path.stem]
+        assert page.provenance(runs) in blocks[path.stem]
