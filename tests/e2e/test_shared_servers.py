@@ -7,10 +7,11 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
 from palestra.assemble import make_envs, make_model
-from palestra.config import build
+from palestra.config import build, dump
 from palestra.engines.vllm_hand_over import Share
 from palestra.run import Run, read_trajectories
 from palestra.world import World
+from tests.e2e.test_launch import finished, train
 from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, STALE, same_curve, tokens
 from tests.joined import train_together, try_together
@@ -125,6 +126,16 @@ def test_a_hand_over_that_fails_ends_all_workers_with_the_same_line(served, tmp_
     assert all(code != 0 for code, _ in outcomes)
     (line,) = {said.strip().splitlines()[-1].partition("]: ")[2] for _, said in outcomes}  # after torch's "[rank0]: "
     assert line.startswith(f"palestra.engines.base.EngineFailed: {message.format(url=stand_in.url)}")
+
+
+def test_a_shared_server_that_one_worker_loses_ends_the_command_with_one_line(served, tmp_path):
+    (stand_in,), tree = served(PLAIN, servers=1, workers=2)
+    stand_in.fault, stand_in.faults = "500", 1
+    (tmp_path / "recipe.toml").write_text(dump(build(tree)))
+    code, _, errors = finished(train(tmp_path / "recipe.toml", "--out", tmp_path / "run"))
+    assert code == 2
+    assert f"no vLLM server is left: {stand_in.url}/inference/v1/generate: HTTP 500: EngineCore encountered an issue" in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
