@@ -55,8 +55,8 @@ class VLLMServerSettings(Settings):
     """How weights reach the servers: a file that they can read too, or from GPU to GPU."""
     folder: str = ""
     """Where that file is written for the moment of a hand-over; empty: this host's folder for temporary files."""
-    address: str = "127.0.0.1"
-    """This host, as the servers see it (nccl)."""
+    address: str = ""
+    """This host, as the servers see it (nccl). Empty: as each of them is reached, which is right unless that is through a tunnel."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the servers' weights."""
     concurrency: PositiveInt = 256

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import torch
 from safetensors import SafetensorError
@@ -101,21 +102,25 @@ class NCCLTransfer:
 
     async def _join(self, server: Server, http: aiohttp.ClientSession) -> Any:
         """A group of the learner, rank 0, and the server's workers, ranks 1 and on. All must come to it at the same time."""
-        with socket.socket() as free:
-            free.bind((self.address, 0))
-            port = free.getsockname()[1]
+        try:
+            address = self.address or own_address(server.url)
+            with socket.socket() as free:
+                free.bind((address, 0))
+                port = free.getsockname()[1]
+        except OSError as error:
+            raise EngineFailed(f"engine.address = {self.address!r}: this host cannot be reached there: {error}") from error
         size = 1 + server.workers
-        info = {"master_address": self.address, "master_port": port, "rank_offset": 1, "world_size": size}
+        info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": size}
         coming = asyncio.create_task(server.post(http, "/init_weight_transfer_engine", {"init_info": info}, timeout_s=self.timeout_s))
-        _, group = await asyncio.gather(coming, asyncio.to_thread(self._open_group, port, size))
+        _, group = await asyncio.gather(coming, asyncio.to_thread(self._open_group, address, port, size))
         return group
 
-    def _open_group(self, port: int, size: int) -> Any:
+    def _open_group(self, address: str, port: int, size: int) -> Any:
         from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
         from vllm.distributed.utils import StatelessProcessGroup
 
         with torch.cuda.device(self.device):
-            return PyNcclCommunicator(StatelessProcessGroup.create(self.address, port, rank=0, world_size=size), device=self.device)
+            return PyNcclCommunicator(StatelessProcessGroup.create(address, port, rank=0, world_size=size), device=self.device)
 
     @torch.no_grad()
     def _broadcast(self, group: Any) -> None:
@@ -123,3 +128,12 @@ class NCCLTransfer:
             stream = torch.cuda.current_stream()
             for weight in self._weights.values():
                 group.broadcast(weight, src=0, stream=stream)
+
+
+def own_address(url: str) -> str:
+    """This host as a server sees it, where nothing stands between the two. Nothing is sent."""
+    parts = urlsplit(url)
+    family, kind, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(place)
+        return str(probe.getsockname()[0])

@@ -7,10 +7,16 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from palestra.assemble import make_envs, make_model
+from palestra.config import build
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm_client import Connections
 from palestra.model import prepare_model
+from palestra.run import Run
 from tests.contract.test_engines import episodes, native
+from tests.e2e.test_training import trained
+from tests.e2e.test_workers import SHORT, same_curve
+from tests.joined import train_together
 from tests.slow.test_vllm_server import connect, needs_vllm, serving
 from tests.vllm_contract import Contract, reload, tiny_model
 
@@ -81,3 +87,16 @@ def spoil(engine, name, worker):
             await engine._servers[0].call(http, "palestra_spoil", name, str(worker), timeout_s=60)
 
     asyncio.run(tell())
+
+
+def test_two_workers_that_share_it_and_the_weights_train_as_one_does(tmp_path):
+    tree = SHORT | {"model": {"width": 64, "layers": 2, "heads": 2}, "agent": SHORT["agent"] | {"context_tokens": 1024}}
+    config = build(tree)
+    model, _ = make_model(config, make_envs(config))
+    options = ("--tensor-parallel-size", "2", "--no-enable-chunked-prefill")
+    with serving(model, tmp_path, *options, count=1) as (_, running):
+        tree |= {"engine": {"name": "vllm-server", "dtype": "float32", "urls": [url for _, url, _ in running]}}
+        alone = trained(tmp_path / "alone", tree)
+        together = Run.create(tmp_path / "together", build(tree | {"launch": {"workers": 2, "sharding": "fsdp"}}))
+        train_together(2, together.folder)
+    same_curve(together, alone)

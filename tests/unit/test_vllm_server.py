@@ -15,7 +15,9 @@ from palestra.assemble import make_envs, make_model
 from palestra.config import ConfigError, build
 from palestra.engines import vllm_server as module
 from palestra.engines.base import EngineFailed, Session
-from palestra.engines.vllm_server import Gate, VLLMServerSettings
+from palestra.engines.vllm_hand_over import Gate
+from palestra.engines.vllm_server import VLLMServerSettings
+from palestra.engines.vllm_transfer import own_address
 from palestra.types import Sampling
 from tests.contract.test_engines import episodes
 from tests.e2e.test_training import ECHO, trained, weights
@@ -377,6 +379,11 @@ def test_hand_overs_take_turns():
         return log
 
     assert asyncio.run(scenario()) == ["a begins", "a ends", "b begins", "b ends"]
+
+
+@pytest.mark.parametrize(("url", "address"), [("http://127.0.0.1:8000", "127.0.0.1"), ("https://127.0.0.9", "127.0.0.1")])
+def test_servers_see_this_host_where_they_are_reached_from(url, address):
+    assert own_address(url) == address
 
 
 def test_nccl_needs_a_gpu(model):
