@@ -17,6 +17,8 @@ from tests.e2e.test_workers import SHORT, STALE, same_curve, tokens
 from tests.joined import train_together, try_together
 from tests.vllm_stand_in import StandIn, running
 
+pytestmark = pytest.mark.timeout(250)  # three processes that import torch
+
 PLAIN = SHORT | {"engine": {"name": "vllm-server", "dtype": "float32"}}
 TREES = {
     "whole": PLAIN,
