@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -165,14 +165,14 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
     is_sharded = config.launch.sharding == "fsdp"
     settings = config.engine
     shares = is_sharded and not isinstance(settings, VLLMSettings)  # whole weights are there in a hand-over, and at no other time
-    apart = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
-    if isinstance(settings, VLLMServerSettings):  # each rank hands its weights to servers of its own
-        settings = settings.model_copy(update={"urls": tuple(current().share(settings.urls))})
+    world = current()
+    apart: dict[str, Any] = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
+    if isinstance(settings, VLLMServerSettings):
+        apart["world"] = world.beside
     engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
     if isinstance(engine, Native):
         engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
-    world = current()
     arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.beside)
     learner = Learner(
         model,

@@ -55,6 +55,7 @@ def playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
     if agent is None:
         parts = assemble(config)
         try:
+            parts.loop.run(parts.engine.load(version=0))
             yield parts.eval_arena, parts.loop
         finally:
             parts.close()

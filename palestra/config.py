@@ -368,9 +368,6 @@ class Config(Settings):
         if launch.workers > 1 and self.rollout.carry:
             reason = "which group is complete first differs from worker to worker; use rollout.ahead or rollout.staleness"
             raise ValueError(f"rollout.carry = {self.rollout.carry}: with launch.workers = {launch.workers}, {reason}")
-        servers = getattr(self.engine, "urls", None)
-        if servers is not None and launch.workers > len(servers):
-            raise ValueError(f"launch.workers = {launch.workers}: each needs a server of its own, and engine.urls has {len(servers)}")
         critic = self.algo.critic_settings
         for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
             if launch.sharding == "fsdp" and is_set:

@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[1]
 
 def train_together(ranks, *folders):
     """Train the runs in these folders, one after another, by so many processes."""
+    for code, said in try_together(ranks, *folders):
+        assert code == 0, said
+
+
+def try_together(ranks, *folders):
+    """Each process's exit code and what it had to say."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -30,9 +36,8 @@ def train_together(ranks, *folders):
         subprocess.Popen(command, cwd=ROOT, env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
         for rank in range(ranks)
     ]
-    for process in processes:
-        _, said = process.communicate(timeout=250)
-        assert process.returncode == 0, said
+    said = [process.communicate(timeout=250)[1] for process in processes]
+    return [(process.returncode, words) for process, words in zip(processes, said, strict=True)]
 
 
 def main():

@@ -5,6 +5,7 @@ import copy
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from aiohttp import web
@@ -28,15 +29,30 @@ class StandIn:
         self.engine = NativeSettings(slots=4).build(self.model, 1024)
         self.port = port
         self.api_key = api_key
-        self.facts = {"dtypes": ["float32"], "logprobs_mode": LOGPROBS_MODE, "context_tokens": 1024}
+        self.facts = {
+            "dtypes": ["float32"],
+            "logprobs_mode": LOGPROBS_MODE,
+            "context_tokens": 1024,
+            "tensor_parallel": 1,
+            "data_parallel": 1,
+        }
         self.mark = ""
         self.workers = 1
+        self.others: dict[str, Any] = {}
+        """What the workers but the first answer, by method, where that is something else."""
         self.is_paused = False
         self.replies = 0
         self.paths: list[str] = []
         self.received: set[torch.dtype] = set()
+        self.loads = 0
         self.drop_weight = ""
-        """A weight that does not arrive."""
+        """A weight that does not arrive, after so many good loads."""
+        self.good_loads = 0
+        self.breaks_at = 0
+        """The load at which it answers with an error."""
+        self.in_flight = 0
+        self.cut_short = 0
+        """Replies that were in the making when it was paused: vLLM would have given them up."""
         self.fault = ""
         """hang up | hang | abort | no number | nonsense | an HTTP status: for the next `faults` replies."""
         self.faults = 0
@@ -57,10 +73,17 @@ class StandIn:
         body = await request.json()
         asked = dict(body["sampling_params"])
         assert (asked.pop("ignore_eos"), asked.pop("logprobs"), asked.pop("detokenize")) == (True, 0, False)
+        self.in_flight += 1
+        try:
+            return await self.reply(body["token_ids"], asked)
+        finally:
+            self.in_flight -= 1
+
+    async def reply(self, ids, asked):
         await asyncio.sleep(self.reply_s)
         sampling = Sampling(stop_ids=tuple(asked.pop("stop_token_ids")), **asked)
         session = Session("stand-in", None)
-        reply = await self.engine.generate(body["token_ids"], sampling, session)
+        reply = await self.engine.generate(ids, sampling, session)
         self.engine.release(session)
         content = [{"token_id": token, "logprob": logprob} for token, logprob in zip(reply.ids, reply.logprobs, strict=True)]
         return self.answer(reply.ids, content, reply.finish)
@@ -88,6 +111,7 @@ class StandIn:
         self.paths.append(request.path)
         if request.path == "/pause":
             self.is_paused = True
+            self.cut_short += self.in_flight
         elif request.path == "/resume":
             self.is_paused = False
         elif request.path == "/reset_prefix_cache":
@@ -102,18 +126,22 @@ class StandIn:
         if method is None:
             text = f"Worker failed with error ''Worker' object has no attribute '{body['method']}''"
             return web.json_response({"error": {"message": text}}, status=500)
-        return web.json_response({"results": [method(*body["args"])] * self.workers})
+        first = method(*body["args"])
+        return web.json_response({"results": [first, *[self.others.get(body["method"], first)] * (self.workers - 1)]})
 
     def palestra_describe(self):
-        return {**self.facts, "mark": self.mark}
+        return {**self.facts, "tensor_parallel": self.workers, "mark": self.mark}
 
     def palestra_load(self, folder):
         assert self.is_paused
+        self.loads += 1
+        if self.loads == self.breaks_at:
+            raise RuntimeError
         sent = load_file(Path(folder) / WEIGHTS_FILE)
         self.received = {weight.dtype for weight in sent.values()}
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
-                if name != self.drop_weight:
+                if name != self.drop_weight or self.loads <= self.good_loads:
                     parameter.copy_(sent[name])
 
     def palestra_fingerprint(self, shapes):

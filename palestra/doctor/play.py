@@ -53,9 +53,10 @@ class Played:
         return [generation for trajectory in self.trajectories for generation in self.said.get(trajectory.id, [])]
 
 
-def play_some(parts: Parts, labels: Sequence[str], *, count: int = 12) -> Played:
-    """Episodes of training tasks of these environments, as the first training step would play them."""
+def play_some(parts: Parts, labels: Sequence[str], *, count: int = 12, version: int = 0) -> Played:
+    """Hand the weights over, and play training tasks of these environments as the first training step would."""
     config = parts.config
+    parts.loop.run(parts.engine.load(version=version))
     tasks = {label: held_out(parts.tasks(label, "train"), count) for label in labels}
     horizons = {place.label: min(horizon_of(place, State())[0], TURNS) for place in config.playgrounds}
     episodes = [

@@ -112,8 +112,7 @@ def check_handover(parts: Parts, played: Played) -> Verdict:
     with borrowed(parts):
         stale = _moved(learner, played.trajectories, least=10 * limit)
         after = fingerprint(learner.model)
-        parts.loop.run(parts.engine.load(version=1))
-        again = play_some(parts, labels, count=max(4, len(labels)))
+        again = play_some(parts, labels, count=max(4, len(labels)), version=1)
         found = mismatch(learner, again.trajectories).kl
     versions = sorted({generation.version for generation in again.replies})
     if after == before:
@@ -203,6 +202,7 @@ def check_toy(parts: Parts, *, algo: Algorithm | None = None, steps: int = 30, b
     assignments = [Assignment(task, TOKENS_PER_TASK // reply_tokens, horizon=1) for task in Toy().tasks("train")]
     pace, began, rewards = Pace(learner.model), time.monotonic(), list[float]()
     with borrowed(parts):
+        parts.loop.run(parts.engine.load(version=0))
         while not _has_risen(rewards, margin) and len(rewards) < steps and (len(rewards) < 4 or time.monotonic() - began < budget_s):
             step = len(rewards) + 1
             played = parts.loop.run(collect(arena, assignments, seed=parts.config.seed, step=step))

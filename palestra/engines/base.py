@@ -35,7 +35,7 @@ class Engine(Protocol):
         """The episode is over; its cache can go."""
 
     async def load(self, version: int) -> None:
-        """The learner's weights have changed: take them over and forget what the old ones computed.
+        """Take the learner's weights over, before the first reply and when they have changed, and forget what old ones computed.
 
         Replies in the making are completed first and no new ones begun, so that each is of one version.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache, reduce
 
 import torch
@@ -58,24 +58,6 @@ def _words(weight: Tensor) -> Tensor:
     if len(flat) % per_word or flat.storage_offset() % per_word:
         flat = torch.cat([flat, flat.new_zeros(-len(flat) % per_word)])
     return flat.view(torch.int64)
-
-
-def unfused(weights: Named, fused: Mapping[str, Sequence[str]], shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, Tensor]]:
-    """An engine's weights by the learner's names: fused ones in their parts, padded vocabularies without the padding.
-
-    `fused` has the parts of each fused module ("qkv_proj": q_proj, k_proj, v_proj), which lie one after another; `shapes` are
-    the learner's. A weight that the learner does not have, or has in another shape, comes under its own name as it is.
-    """
-    for name, weight in weights:
-        module, _, kind = name.rpartition(".")
-        parent, dot, own = module.rpartition(".")
-        parts = [f"{parent}{dot}{part}.{kind}" for part in fused.get(own, [own])]
-        rows = [shapes[part][0] for part in parts if part in shapes]
-        padding = len(weight) - sum(rows)
-        if len(rows) != len(parts) or padding < 0 or (padding and len(parts) > 1):
-            yield name, weight
-        else:
-            yield from zip(parts, weight.split([*rows, padding]), strict=False)
 
 
 def differences(expected: Mapping[str, int], found: Mapping[str, int]) -> list[str]:

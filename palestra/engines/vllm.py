@@ -238,7 +238,7 @@ class VLLM:
     @torch.no_grad()
     def _fingerprints(self, model: Any) -> tuple[dict[str, int], dict[str, int]]:
         """The learner's, rounded to vLLM's types, and vLLM's. One weight at a time: with an adapter each is a sum made for the moment."""
-        theirs = weights_by_our_names(model, weight_shapes(self.model))
+        theirs = dict(weights_by_our_names(model, weight_shapes(self.model)))
         ours = plain_weights(self.model)
         rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours)
         return fingerprint(rounded), fingerprint(theirs.items())

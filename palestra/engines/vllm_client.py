@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from palestra.engines.base import EngineFailed
 
 if TYPE_CHECKING:
     import aiohttp
+
+log = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 IDLE_S = 2.0
@@ -43,6 +46,14 @@ class Server:
         """Of the last hand-over that it has completed."""
         self.is_suspect = False
         """A connection failed: it may have died, and been started anew with other weights."""
+        self.workers = 1
+        """GPUs that it has; known when it was asked to describe itself."""
+
+    def lose(self, trouble: str) -> None:
+        """It is not asked any more until the next hand-over."""
+        if not self.trouble:
+            log.warning("a vLLM server is given up until the next hand-over: %s", trouble)
+        self.trouble, self.mark = trouble, ""
 
     async def post(self, http: aiohttp.ClientSession, path: str, body: dict[str, Any] | None = None, *, timeout_s: float) -> Any:
         """The answer's JSON, None where it is empty."""
@@ -65,18 +76,28 @@ class Server:
         except ValueError as error:
             raise EngineFailed(f"{self.url}{path}: expected JSON, got {content[:60]!r}; is this a vLLM server?") from error
 
-    async def call(self, http: aiohttp.ClientSession, method: str, *arguments: str, timeout_s: float) -> Any:
-        """Call a method of the server's worker (`palestra.engines.vllm_worker`)."""
+    async def call(self, http: aiohttp.ClientSession, method: str, *arguments: str, timeout_s: float) -> list[Any]:
+        """Call a method of the server's workers (`palestra.engines.vllm_worker`). Returns what each of them answers."""
         body = {"method": method, "args": list(arguments)}
         try:
-            results = (await self.post(http, "/collective_rpc", body, timeout_s=timeout_s))["results"]
+            results: list[Any] = (await self.post(http, "/collective_rpc", body, timeout_s=timeout_s))["results"]
         except ServerTrouble as trouble:
             if f"no attribute '{method}'" in str(trouble):
                 raise EngineFailed(f"{self.url}: start it with --worker-extension-cls {WORKER_EXTENSION}") from None
             raise
-        if len(results) != 1:
-            raise EngineFailed(f"{self.url}: a server has one GPU here, and this one has {len(results)}; start one server for each")
-        return results[0]
+        return results
+
+    async def describe(self, http: aiohttp.ClientSession, *, timeout_s: float) -> dict[str, Any]:
+        """What it was started as, and which weights it has."""
+        facts: dict[str, Any]
+        facts, *others = await self.call(http, "palestra_describe", timeout_s=timeout_s)
+        self.workers = 1 + len(others)
+        if self.workers != facts["tensor_parallel"] or facts["data_parallel"] != 1:
+            raise EngineFailed(f"{self.url}: the GPUs of a server can only be tensor parallel; start several servers instead")
+        for other in others:
+            if other != facts:
+                raise EngineFailed(f"{self.url}: its workers do not agree on what they are: {facts} and {other}")
+        return facts
 
 
 class Connections:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.engines.base import EngineFailed
-from palestra.engines.fingerprint import differences, unfused
+from palestra.engines.fingerprint import differences
+from palestra.engines.layout import as_learners
 from palestra.lora import plain_name
 from palestra.types import Sampling
 
@@ -61,9 +62,19 @@ def weight_shapes(model: PreTrainedModel) -> dict[str, torch.Size]:
     return {plain_name(name): weight.shape for name, weight in model.named_parameters() if ".lora_" not in name}
 
 
-def weights_by_our_names(model: Any, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """The weights of vLLM's `model` under the learner's names, in the learner's `shapes`."""
-    return dict(unfused(model.named_parameters(), model.packed_modules_mapping, shapes))
+def _alone(weight: Tensor) -> Sequence[Tensor]:
+    return [weight]
+
+
+def weights_by_our_names(
+    model: Any, shapes: Mapping[str, torch.Size], shards_of: Callable[[Tensor], Sequence[Tensor]] = _alone, *, worker: int = 0
+) -> Iterator[tuple[str, Tensor]]:
+    """The weights of vLLM's `model` under the learner's names, in the learner's `shapes`.
+
+    Of several workers each has a `model` with a share of every weight; `shards_of` asks all of them for theirs.
+    """
+    shards = ((name, shards_of(weight)) for name, weight in model.named_parameters())
+    return as_learners(shards, model.packed_modules_mapping, shapes, worker=worker)
 
 
 def check_fingerprints(whose: str, expected: Mapping[str, int], found: Mapping[str, int]) -> None:

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,47 +25,48 @@ if TYPE_CHECKING:
     import aiohttp
 
 Weights = dict[str, Tensor]
-"""The learner's, by the names of checkpoints."""
+"""The learner's in the servers' type, by the names of checkpoints."""
 
 
 class Transfer(Protocol):
-    def ready(self, weights: Weights, dtype: torch.dtype) -> AbstractContextManager[None]:
+    device: torch.device
+    """Where weights are to lie when they are made ready."""
+
+    def ready(self, weights: Weights) -> AbstractContextManager[None]:
         """What is done once for all servers; within it the weights can be sent."""
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
-        """Overwrite the weights of one server."""
-
-    def forget(self, server: Server) -> None:
-        """The server is gone; if it comes back, it knows nothing of us."""
+        """Overwrite the weights of one server. One that was lost knows nothing of us when it comes back."""
 
 
 class FolderTransfer:
     """A file that the servers can read too: on this host, best in memory (/dev/shm), or on a shared disk."""
 
     def __init__(self, folder: str, timeout_s: float) -> None:
+        self.device = torch.device("cpu")
         self.folder = folder
         self.timeout_s = timeout_s
         self._now = ""
 
     @contextmanager
-    def ready(self, weights: Weights, dtype: torch.dtype) -> Iterator[None]:
-        with tempfile.TemporaryDirectory(prefix="palestra-weights-", dir=self.folder or None) as self._now:
-            rounded = {name: weight.to("cpu", dtype).contiguous() for name, weight in weights.items()}
-            save_file(rounded, Path(self._now) / WEIGHTS_FILE)
+    def ready(self, weights: Weights) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                self._now = stack.enter_context(tempfile.TemporaryDirectory(prefix="palestra-weights-", dir=self.folder or None))
+                save_file(weights, Path(self._now) / WEIGHTS_FILE)
+            except (OSError, SafetensorError) as error:
+                raise EngineFailed(f"engine.folder = {self.folder!r}: the weights could not be written there: {error}") from error
             yield
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
         await server.call(http, "palestra_load", self._now, timeout_s=self.timeout_s)
-
-    def forget(self, server: Server) -> None:
-        pass
 
 
 class NCCLTransfer:
     """vLLM's own weight transfer (`--weight-transfer-config '{"backend": "nccl"}'`).
 
     Written against the sources of vLLM 0.24 and 0.32; not run yet, for it needs two GPUs. Each server has a group of its own with
-    the learner, so that one can be lost and come back.
+    the learner, so that one can be lost and come back; each of its workers gets whole weights and keeps its share.
     """
 
     def __init__(self, address: str, device: torch.device, timeout_s: float) -> None:
@@ -78,18 +81,18 @@ class NCCLTransfer:
         """vLLM's PyNcclCommunicator."""
 
     @contextmanager
-    def ready(self, weights: Weights, dtype: torch.dtype) -> Iterator[None]:
-        self._weights, self._dtype = weights, dtype
+    def ready(self, weights: Weights) -> Iterator[None]:
+        self._weights = weights
         self._one_at_a_time = asyncio.Lock()  # all are sent from one stream
         yield
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
         async with self._one_at_a_time:
-            if server not in self._groups:
+            if server not in self._groups or server.trouble:
                 self._groups[server] = await self._join(server, http)
             info = {
                 "names": list(self._weights),
-                "dtype_names": [str(self._dtype).removeprefix("torch.")] * len(self._weights),
+                "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in self._weights.values()],
                 "shapes": [list(weight.shape) for weight in self._weights.values()],
             }
             await server.post(http, "/start_weight_update", timeout_s=self.timeout_s)
@@ -97,29 +100,40 @@ class NCCLTransfer:
             await asyncio.gather(receiving, asyncio.to_thread(self._broadcast, self._groups[server]))
             await server.post(http, "/finish_weight_update", timeout_s=self.timeout_s)
 
-    def forget(self, server: Server) -> None:
-        self._groups.pop(server, None)
-
     async def _join(self, server: Server, http: aiohttp.ClientSession) -> Any:
-        """A group of two: the learner is rank 0, the server rank 1. Both must come to it at the same time."""
-        with socket.socket() as free:
-            free.bind((self.address, 0))
-            port = free.getsockname()[1]
-        info = {"master_address": self.address, "master_port": port, "rank_offset": 1, "world_size": 2}
+        """A group of the learner, rank 0, and the server's workers, ranks 1 and on. All must come to it at the same time."""
+        try:
+            address = self.address or own_address(server.url)
+            with socket.socket() as free:
+                free.bind((address, 0))
+                port = free.getsockname()[1]
+        except OSError as error:
+            raise EngineFailed(f"engine.address = {self.address!r}: this host cannot be reached there: {error}") from error
+        size = 1 + server.workers
+        info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": size}
         coming = asyncio.create_task(server.post(http, "/init_weight_transfer_engine", {"init_info": info}, timeout_s=self.timeout_s))
-        _, group = await asyncio.gather(coming, asyncio.to_thread(self._open_group, port))
+        _, group = await asyncio.gather(coming, asyncio.to_thread(self._open_group, address, port, size))
         return group
 
-    def _open_group(self, port: int) -> Any:
+    def _open_group(self, address: str, port: int, size: int) -> Any:
         from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
         from vllm.distributed.utils import StatelessProcessGroup
 
         with torch.cuda.device(self.device):
-            return PyNcclCommunicator(StatelessProcessGroup.create(self.address, port, rank=0, world_size=2), device=self.device)
+            return PyNcclCommunicator(StatelessProcessGroup.create(address, port, rank=0, world_size=size), device=self.device)
 
     @torch.no_grad()
     def _broadcast(self, group: Any) -> None:
         with torch.cuda.device(self.device):
             stream = torch.cuda.current_stream()
             for weight in self._weights.values():
-                group.broadcast(weight.to(self._dtype).contiguous(), src=0, stream=stream)
+                group.broadcast(weight, src=0, stream=stream)
+
+
+def own_address(url: str) -> str:
+    """This host as a server sees it, where nothing stands between the two. Nothing is sent."""
+    parts = urlsplit(url)
+    family, kind, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(place)
+        return str(probe.getsockname()[0])

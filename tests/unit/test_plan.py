@@ -145,6 +145,9 @@ def test_it_says_where_it_extrapolates():
     assert "this one has 71B" in notes
     assert "H100" in notes
     assert "one GPU" in notes
+    assert "32 learners share" in notes
+    assert "run on CPUs only" in notes
+    assert "have not been run yet" in notes
 
 
 def test_shapes_come_from_names_and_directories(tmp_path):

@@ -15,7 +15,9 @@ from palestra.assemble import make_envs, make_model
 from palestra.config import ConfigError, build
 from palestra.engines import vllm_server as module
 from palestra.engines.base import EngineFailed, Session
-from palestra.engines.vllm_server import Gate, VLLMServerSettings
+from palestra.engines.vllm_hand_over import Gate
+from palestra.engines.vllm_server import VLLMServerSettings
+from palestra.engines.vllm_transfer import own_address
 from palestra.types import Sampling
 from tests.contract.test_engines import episodes
 from tests.e2e.test_training import ECHO, trained, weights
@@ -50,16 +52,15 @@ def connect(model, *stand_ins, **settings):
     return VLLMServerSettings(**{"urls": urls, "dtype": "float32", "retries": 2, "wait_s": 0, **settings}).build(model, 1024)
 
 
-def test_the_first_reply_brings_the_weights(model, start):
+def test_nothing_is_sampled_before_the_weights_were_compared(model, start):
     stand_in, _ = start()
     engine = connect(model, stand_in)
-
-    async def together():
-        return await asyncio.gather(*(ask(engine, [5, i]) for i in range(2, 6)))
-
-    assert len(asyncio.run(together())) == 4
+    with pytest.raises(EngineFailed, match="^the servers do not have the learner's weights: a hand-over comes before the first reply$"):
+        answer(engine, [5, 6])
+    reload(engine)
     order = "palestra_describe /pause palestra_load palestra_fingerprint /reset_prefix_cache palestra_set_mark /resume"
-    assert stand_in.paths == order.split()  # once, and nothing is sampled before the weights were compared
+    assert stand_in.paths == order.split()
+    assert answer(engine, [5, 6]).ids
 
 
 def test_weights_are_rounded_to_the_servers_type(model, start, tmp_path):
@@ -95,6 +96,7 @@ def test_episodes_stay_with_their_server_and_are_spread_evenly(model, start):
 def test_a_connection_that_fails_is_tried_again(model, start, fault):
     stand_in, _ = start()
     engine = connect(model, stand_in)
+    reload(engine)
     expected = answer(engine, [5, 6])
     stand_in.fault, stand_in.faults = fault, 2
     assert answer(engine, [5, 6]) == expected
@@ -162,6 +164,7 @@ def test_a_server_that_dies_is_replaced_by_the_other_and_can_come_back(model, st
 def test_when_the_last_server_dies_it_is_waited_for_and_given_the_weights_again(model, start, caplog):
     one, end = start()
     engine = connect(model, one, wait_s=60, retries=0)
+    reload(engine)
     expected = asyncio.run(episodes(engine, 6, turns=4))
     one.reply_s = 0.05
 
@@ -273,24 +276,61 @@ def test_a_server_that_was_started_otherwise_is_refused(model, start, fact, valu
     assert stand_in.paths == ["palestra_describe"]
 
 
-def test_a_server_without_our_extension_or_with_many_gpus_is_refused(model, start, monkeypatch):
+def test_a_server_without_our_extension_is_refused(model, start, monkeypatch):
     stand_in, _ = start()
-    stand_in.workers = 2
-    with pytest.raises(EngineFailed, match="a server has one GPU here, and this one has 2; start one server for each$"):
-        reload(connect(model, stand_in))
     monkeypatch.delattr(StandIn, "palestra_describe")
     with pytest.raises(EngineFailed, match="start it with --worker-extension-cls palestra.engines.vllm_worker.WorkerExtension$"):
         reload(connect(model, stand_in))
 
 
+def test_a_server_of_several_gpus(model, start):
+    stand_in, _ = start()
+    stand_in.workers = 2
+    engine = connect(model, stand_in)
+    reload(engine)
+    assert answer(engine, [5, 6]).ids
+    stand_in.others["palestra_fingerprint"] = {**stand_in.palestra_fingerprint(""), "model.norm.weight": 7}
+    with pytest.raises(EngineFailed, match="not the learner's after the hand-over: model.norm.weight differs$"):
+        reload(engine, version=1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"tensor_parallel": 1}, "the GPUs of a server can only be tensor parallel; start several servers instead$"),
+        ({"data_parallel": 2}, "the GPUs of a server can only be tensor parallel; start several servers instead$"),
+        ({"mark": "other"}, "its workers do not agree on what they are: .*'mark': ''.* and .*'mark': 'other'"),
+    ],
+)
+def test_workers_that_do_not_belong_together_are_refused(model, start, monkeypatch, facts, message):
+    stand_in, _ = start()
+    stand_in.workers = 2
+    described = {**stand_in.palestra_describe(), **facts}
+    stand_in.others["palestra_describe"] = described
+    if "mark" not in facts:
+        monkeypatch.setattr(stand_in, "palestra_describe", lambda: described)
+    with pytest.raises(EngineFailed, match=f"^{stand_in.url}: {message}"):
+        reload(connect(model, stand_in))
+
+
+def test_a_folder_that_cannot_be_written_is_named(model, start, tmp_path):
+    stand_in, _ = start()
+    with pytest.raises(EngineFailed, match=r"^engine.folder = '.*/nowhere': the weights could not be written there: [^\n]+$"):
+        reload(connect(model, stand_in, folder=str(tmp_path / "nowhere")))
+
+
 def test_the_key_comes_from_the_environment(model, start, monkeypatch):
     stand_in, _ = start(api_key="secret")
+    without = connect(model, stand_in)
+    reload(without)
     with pytest.raises(EngineFailed, match="HTTP 401: Unauthorized; is engine.api_key_env the variable with the server's --api-key"):
-        answer(connect(model, stand_in), [5])
+        answer(without, [5])
     with pytest.raises(EngineFailed, match="engine.api_key_env = 'PALESTRA_TEST_KEY': there is no such environment variable"):
         connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY")
     monkeypatch.setenv("PALESTRA_TEST_KEY", "secret")
-    assert answer(connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY"), [5]).ids
+    with_key = connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY")
+    reload(with_key)
+    assert answer(with_key, [5]).ids
 
 
 @pytest.fixture
@@ -339,6 +379,11 @@ def test_hand_overs_take_turns():
         return log
 
     assert asyncio.run(scenario()) == ["a begins", "a ends", "b begins", "b ends"]
+
+
+@pytest.mark.parametrize(("url", "address"), [("http://127.0.0.1:8000", "127.0.0.1"), ("https://127.0.0.9", "127.0.0.1")])
+def test_servers_see_this_host_where_they_are_reached_from(url, address):
+    assert own_address(url) == address
 
 
 def test_nccl_needs_a_gpu(model):
