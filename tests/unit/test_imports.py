@@ -22,7 +22,7 @@ LAYERS = {
     "data": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "cli_plan": 6, "cli_report": 6, "cli_search": 6, "cli_web": 6, "report": 6,
     "limits": 6, "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,
-    "ahead": 8, "streaming": 8,
+    "ahead": 8, "streaming": 8, "saving": 8,
     "train": 8, "doctor": 8, "view": 8, "cli_view": 8,
     "launch": 9, "cli": 9, "__init__": 9, "__main__": 10,
 }  # fmt: skip
