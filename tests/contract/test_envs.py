@@ -17,7 +17,7 @@ CASES = [(name, {}) for name in envs.names() if name not in ELSEWHERE] + [
     pytest.param(
         "sciworld",
         {"simplifications": "easy", "kinds": ["find-plant", "test-conductivity"]},
-        marks=[needs_sciworld, pytest.mark.timeout(400)],
+        marks=[needs_sciworld, pytest.mark.timeout(400), pytest.mark.slow],
     ),
     ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
     ("textcraft", {"distractors": 0}),

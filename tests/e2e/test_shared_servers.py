@@ -106,14 +106,16 @@ def test_three_workers_with_two_servers(served, alone, tmp_path):
         assert stand_in.replies > 0
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("sharding", "fault", "message"),
     [
         ("none", {"breaks_at": 3}, "the weights could not be handed over: {url}/collective_rpc: HTTP 500: "),
-        (
+        pytest.param(
             "fsdp",
             {"drop_weight": "model.norm.weight", "good_loads": 2},
             "{url}: vLLM's weights are not the learner's after the hand-over: ",
+            marks=pytest.mark.short,
         ),
     ],
     ids=["no answer", "other weights"],
@@ -130,6 +132,7 @@ def test_a_hand_over_that_fails_ends_all_workers_with_the_same_line(served, tmp_
     assert line.startswith(f"palestra.engines.base.EngineFailed: {message.format(url=stand_in.url)}")
 
 
+@pytest.mark.chaos
 def test_a_shared_server_that_one_worker_loses_ends_the_command_with_one_line(served, tmp_path):
     (stand_in,), tree = served(PLAIN, servers=1, workers=2)
     stand_in.fault, stand_in.faults = "500", 1
