@@ -48,7 +48,7 @@ class Comparison:
 
 
 COMPARISONS = {
-    "horizon-cpu": Comparison(("cpu-short", "cpu-long", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
+    "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
     "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
 }
 
