@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+from results import train_once
 
 QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart.toml"
 PENALTY = {"invalid_penalty": 0.05}
@@ -101,19 +99,13 @@ def warm_start(out: Path, seed: int) -> Path:
 
 
 def learn(name: str, out: Path, model: Path, seed: int) -> dict[str, Any]:
-    """Train one of them through the command line, as a user would, and read its run folder."""
+    """Train one of them, and read its run folder."""
     folder, recipe = out / name, out / f"{name}.toml"
-    if not list(folder.glob("eval/*-final.json")):
-        tree = tomllib.loads(QUICKSTART.read_text())
-        del tree["warm_start"]
-        tree |= {"seed": seed, "threads": 1, "model": {"kind": "pretrained", "path": str(model)}, **RUNS[name]}
-        recipe.write_text(tomli_w.dumps(tree).replace("{out}", str(out)))
-        what = ["--resume", str(folder)] if folder.exists() else [str(recipe), "--out", str(folder)]
-        command = [sys.executable, "-m", "palestra.cli", "train", *what, "--json"]
-        # waiting threads sleep instead of spinning: runs share the cores
-        done = subprocess.run(command, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
+    tree = tomllib.loads(QUICKSTART.read_text())
+    del tree["warm_start"]
+    tree |= {"seed": seed, "threads": 1, "model": {"kind": "pretrained", "path": str(model)}, **RUNS[name]}
+    recipe.write_text(tomli_w.dumps(tree).replace("{out}", str(out)))
+    train_once(folder, [str(recipe)])
     return read(folder)
 
 

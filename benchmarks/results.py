@@ -72,19 +72,23 @@ def folder_of(out: Path, recipe: str, seed: int) -> Path:
 
 
 def train(out: Path, recipe: str, seed: int, warm: Path | None) -> None:
-    folder = folder_of(out, recipe, seed)
+    folder, began = folder_of(out, recipe, seed), time.monotonic()
+    model = ["--model", str(warm / "checkpoints" / "step-000000")] if warm else []
+    train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *model])
+    final = read_run(folder).evals[-1]["all"]["success"]
+    print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+
+
+def train_once(folder: Path, words: list[str]) -> None:
+    """Through the command line, as a user would; what is finished is left alone, what was interrupted goes on."""
     if folder.exists() and is_over(read_run(folder).rows):
         return
-    model = ["--model", str(warm / "checkpoints" / "step-000000")] if warm else []
-    new = [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), "--out", str(folder), *model]
-    command = [sys.executable, "-m", "palestra", "train", *(["--resume", str(folder)] if folder.exists() else new), "--json"]
-    began = time.monotonic()
+    what = ["--resume", str(folder)] if folder.exists() else [*words, "--out", str(folder)]
+    command = [sys.executable, "-m", "palestra", "train", *what, "--json"]
     # waiting threads sleep instead of spinning: runs share the cores
     done = subprocess.run(command, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{folder.name} failed:\n{done.stderr[-2000:]}")
-    final = read_run(folder).evals[-1]["all"]["success"]
-    print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
 
 
 def keep(name: str, folders: Sequence[Path], kept: Path = KEPT) -> Path:
@@ -95,7 +99,8 @@ def keep(name: str, folders: Sequence[Path], kept: Path = KEPT) -> Path:
     runs = {(one["recipe"], one["seed"]): one for one in before} | {
         (one["recipe"], one["seed"]): one for one in (summary(read_run(folder)) for folder in folders)
     }
-    path.write_text(json.dumps({"name": name, "runs": list(runs.values())}, indent=0, separators=(",", ":")) + "\n")
+    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in runs.values())
+    path.write_text(f'{{"name":"{name}","runs":[\n{lines}\n]}}\n')
     return path
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from palestra.evaluate import wilson
 from palestra.plot import smoothed
 from palestra.report.compare import Estimate, difference, over_runs
 from palestra.tables import with_interval
@@ -51,8 +52,11 @@ def final(runs: Sequence[Run]) -> Estimate:
     """Over seeds, or over the tasks of one run."""
     if len(runs) > 1:
         return over_runs([success(run, -1) for run in runs]).within(0.0, 1.0)
-    (score,) = [env["all"] for env in runs[0]["evals"][-1]["envs"].values()]
-    return Estimate(score["success"], *score["success_interval"], 1)
+    scores = [env["all"] for env in runs[0]["evals"][-1]["envs"].values()]
+    if len(scores) == 1:
+        return Estimate(scores[0]["success"], *scores[0]["success_interval"], 1)
+    tasks = sum(score["tasks"] for score in scores)
+    return Estimate(success(runs[0], -1), *wilson(round(success(runs[0], -1) * tasks), tasks), 1)
 
 
 def has_collapsed(run: Run) -> bool:

@@ -121,6 +121,8 @@ class Parts:
 def check_run(config: Config) -> None:
     """All that can be found wrong with a training run before a model is loaded."""
     _check_devices(config)
+    if config.dtype == "float64" and device_of(config).type != "cpu":
+        raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
     envs = make_envs(config)
     for label, env in envs.items():
         if config.agent.example and not env.example:
@@ -230,9 +232,13 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
     return Workers(settings.name, settings.options, limits)
 
 
+def device_of(config: Config) -> torch.device:
+    return torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
+
+
 def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and its tokenizer, read from a directory or made on the spot."""
-    device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
+    device = device_of(config)
     if isinstance(config.model, PretrainedModel):
         path = config.model.path
         model, tokenizer = load_pretrained(path, device=device, dtype=getattr(torch, config.dtype))

@@ -141,7 +141,7 @@ class Spread(torch.autograd.Function):
         (gradient,) = gradients
         (places,) = ctx.saved_tensors
         heads, dim = gradient.shape[1], gradient.shape[3]
-        exact = torch.promote_types(gradient.dtype, torch.float32)
+        exact = exact_type(gradient.dtype)
         total = torch.zeros(1, heads, ctx.tokens, dim, device=gradient.device, dtype=exact)
         return total.index_add_(2, places, gradient.to(exact)).to(gradient.dtype), None
 
@@ -159,6 +159,11 @@ def trunk_states(trunk: torch.nn.Module, ids: Tensor, positions: Tensor, **extra
     """The same of a network without a head."""
     states: Tensor = trunk(input_ids=ids, position_ids=positions, use_cache=False, **extra).last_hidden_state
     return states
+
+
+def exact_type(dtype: torch.dtype) -> torch.dtype:
+    """Of what is kept, and added up, where a model computes in `dtype`: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def whole(weight: Tensor) -> Tensor:

@@ -204,6 +204,8 @@ def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[
                 display.note(f"resumed after step {state.step}")
             with run.interrupts.held():
                 state = _train_guarded(run, parts, state, display)
+            if state.step < run.config.steps:
+                display.note(f"the limit ended training after step {state.step} of {run.config.steps}")
             return measure(run, parts, state, "final", run.config.eval.tasks, display)
     finally:
         parts.close()

@@ -16,8 +16,8 @@ from palestra.doctor.finding import Verdict, check, size
 from palestra.envs import Environment
 from palestra.envs.check import check_environment
 from palestra.learn.learner import Learner
-from palestra.learn.masters import exact
 from palestra.lora import adapter_of
+from palestra.model import exact_type
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, opened
 from palestra.types import Stop, Task
 
@@ -113,7 +113,7 @@ def reference_bytes(learner: Learner) -> int:
 
 def master_bytes(learner: Learner) -> int:
     """Of the exact weights behind a model that computes in less than float32; a model in float32 is its own."""
-    return 0 if learner.model.dtype == exact(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
+    return 0 if learner.model.dtype == exact_type(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
 
 
 @check("disk has room for checkpoints")

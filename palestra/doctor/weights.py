@@ -23,7 +23,7 @@ from palestra.engines.fingerprint import digest
 from palestra.envs.base import Environment
 from palestra.learn.learner import Learner
 from palestra.learn.logprobs import predict
-from palestra.learn.masters import exact
+from palestra.model import exact_type
 from palestra.rollout import Assignment, Place, collect, shared_persona
 from palestra.serve.handle import InlinePool
 from palestra.types import Group, Step, Task, Trajectory
@@ -37,7 +37,7 @@ TOKENS_PER_TASK = 128
 
 def kl_limit(model: PreTrainedModel) -> float:
     """In nats a token: on a CPU in float32 only the order of additions differs."""
-    return 1e-5 if model.dtype == exact(model.dtype) and model.device.type == "cpu" else 1e-3
+    return 1e-5 if model.dtype == exact_type(model.dtype) and model.device.type == "cpu" else 1e-3
 
 
 class Pace:
@@ -147,7 +147,7 @@ def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float
 def check_packing(parts: Parts, played: Played) -> Verdict:
     """Of several segments in one row, and of each in a row of its own."""
     learner = parts.learner
-    limit = 1e-4 if learner.model.dtype == exact(learner.model.dtype) else 5e-2
+    limit = 1e-4 if learner.model.dtype == exact_type(learner.model.dtype) else 5e-2
     batch = learner.prepare(one_group(played.trajectories), GRPO())
     if len(batch.lengths_S) < 2:
         return Verdict(False, None, "only one segment was played: there is nothing to pack")

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.files import CannotWrite, sync, writing
 from palestra.learn.learner import Learner
-from palestra.learn.masters import exact
 from palestra.learn.sharded import described, like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
+from palestra.model import exact_type
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
         for name, parameter in learner.trained().items()
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
-    if learner.dtype != exact(learner.dtype):
+    if learner.dtype != exact_type(learner.dtype):
         kept |= {f"{name}/master": parameter.detach().contiguous() for name, parameter in learner.trained().items()}
     return kept
 

@@ -8,9 +8,8 @@ from transformers import PreTrainedModel
 from palestra.algos.base import Prediction
 from palestra.batch import Batch, Sharing
 from palestra.learn.critic import Critic
-from palestra.learn.masters import exact
 from palestra.learn.scores import Scores
-from palestra.model import PackedLayout, hidden_states
+from palestra.model import PackedLayout, exact_type, hidden_states
 
 FEW_LOGITS = 1 << 24
 """Up to so many are simply kept."""
@@ -63,5 +62,5 @@ def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperatur
     if len(ids_C) * head.weight.shape[0] > FEW_LOGITS and head.bias is None:
         return Scores.apply(hidden_CD, head.weight, ids_C, temperature)
     logits_CV = head(hidden_CD)
-    logp_CV = (logits_CV.to(exact(logits_CV.dtype)) / temperature).log_softmax(-1)
+    logp_CV = (logits_CV.to(exact_type(logits_CV.dtype)) / temperature).log_softmax(-1)
     return logp_CV.gather(-1, ids_C[:, None])[:, 0], -(logp_CV.exp() * logp_CV).sum(-1)

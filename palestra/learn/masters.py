@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import Parameter
 
-
-def exact(dtype: torch.dtype) -> torch.dtype:
-    """What is kept and added up in, where the model computes in `dtype`: float32 at least."""
-    return torch.promote_types(dtype, torch.float32)
+from palestra.model import exact_type
 
 
 class Masters:
@@ -18,7 +15,7 @@ class Masters:
     """
 
     def __init__(self, working: dict[str, Parameter]) -> None:
-        self.exact = {name: p if p.dtype == exact(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
+        self.exact = {name: p if p.dtype == exact_type(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
         self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
 
     def collect(self) -> None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from palestra.batch import Batch, Unit
 from palestra.learn.layers import layers_of
-from palestra.learn.masters import exact
+from palestra.model import exact_type
 from palestra.world import ALONE, World
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ class Parallel:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
         mesh = init_device_mesh(model.device.type, (self.world.size,))
-        if model.dtype != exact(dtype):
+        if model.dtype != exact_type(dtype):
             model.float()
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=exact(dtype))
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=exact_type(dtype))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)

@@ -7,6 +7,7 @@ from palestra.config import build
 from palestra.display import Display
 from palestra.run import Run, State, read_trajectories
 from palestra.train import run_training
+from tests.e2e.test_streaming import STREAM
 from tests.e2e.test_training import ECHO, trained, weights
 
 LONG = {"steps": 40, "save.every": 50}
@@ -42,7 +43,7 @@ def test_what_was_used_counts_after_a_resumption(tmp_path):
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
 
-@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}])
+@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}, STREAM], ids=["plain", "ahead", "stale"])
 def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overlap):
     run = trained(tmp_path / "run", **LONG, **overlap, **{"limit.minutes": 1e-9})
     assert rows(run) == []
@@ -51,6 +52,17 @@ def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overla
     run_training(again, Display())
     assert len(rows(again)) == 3
     assert is_complete(again)
+
+
+def test_it_says_why_it_ended(tmp_path):
+    said = []
+
+    class Notes(Display):
+        def note(self, text):
+            said.append(text)
+
+    run_training(Run.create(tmp_path / "run", build(ECHO, {**LONG, "limit.tokens": 1})), Notes())
+    assert said == ["the limit ended training after step 1 of 40"]
 
 
 def test_the_learning_rate_falls_with_the_tokens_where_they_are_the_nearer_end():

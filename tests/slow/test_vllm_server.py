@@ -92,7 +92,7 @@ def engine(servers):
     return connect(servers)
 
 
-class TestOnCPU(Contract):
+class OfServers(Contract):
     def is_busy(self, engine):
         return engine._gate.replies > 0
 
@@ -101,6 +101,8 @@ class TestOnCPU(Contract):
         theirs = asyncio.run(episodes(engine, 6, temperature=0.0))
         assert [t.segments[0].ids for t in theirs] == [t.segments[0].ids for t in ours]
 
+
+class TestOnCPU(OfServers):
     def test_weights_that_do_not_arrive_are_named(self, engine, monkeypatch):
         lost = "model.layers.1.mlp.up_proj.weight"
         transfer = engine._hand_over._transfer

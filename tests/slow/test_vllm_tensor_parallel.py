@@ -13,12 +13,11 @@ from palestra.engines.base import EngineFailed
 from palestra.engines.vllm_client import Connections
 from palestra.model import prepare_model
 from palestra.run import Run
-from tests.contract.test_engines import episodes, native
 from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, same_curve
 from tests.joined import train_together
-from tests.slow.test_vllm_server import connect, needs_vllm, serving
-from tests.vllm_contract import Contract, reload, tiny_model
+from tests.slow.test_vllm_server import OfServers, connect, needs_vllm, serving
+from tests.vllm_contract import reload, tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
@@ -52,15 +51,7 @@ def engine(servers):
     return connect(servers)
 
 
-class TestTwoWorkers(Contract):
-    def is_busy(self, engine):
-        return engine._gate.replies > 0
-
-    def test_greedy_equals_the_native_engines(self, engine):
-        ours = asyncio.run(episodes(native(engine.model), 6, temperature=0.0))
-        theirs = asyncio.run(episodes(engine, 6, temperature=0.0))
-        assert [t.segments[0].ids for t in theirs] == [t.segments[0].ids for t in ours]
-
+class TestTwoWorkers(OfServers):
     @pytest.mark.parametrize("worker", [0, 1])
     @pytest.mark.parametrize(
         ("theirs", "ours"),

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from palestra.algos.grpo import GRPO
+from palestra.assemble import check_run
+from palestra.config import ConfigError, build
 from palestra.learn import checkpoint, scores
 from palestra.learn.learner import Learner
 from palestra.learn.masters import Masters
@@ -13,6 +15,7 @@ from palestra.learn.schedule import Optim
 from palestra.learn.scores import Scores
 from palestra.model import byte_tokenizer, new_model
 from palestra.types import Group, Task
+from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 
 
@@ -35,6 +38,14 @@ def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
         found.append([logp, entropy, *(x.grad for x in inputs)])
     for expected, got in zip(*found, strict=True):
         assert torch.allclose(expected, got, atol=1e-12, rtol=1e-10)
+
+
+def test_float64_is_for_the_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="float64.*device = 'cpu'"):
+        check_run(build(ECHO, {"device": "auto", "dtype": "float64"}))
+    check_run(build(ECHO, {"device": "cpu", "dtype": "float64"}))
 
 
 def test_small_steps_are_not_lost_in_rounding():

@@ -37,6 +37,13 @@ def test_one_seed_has_the_interval_over_its_tasks():
     assert "40.0% [30.0%, 50.0%]" in page.table([run("a", 0, 0.4)])
 
 
+def test_one_run_over_two_environments_is_taken_as_one_sample():
+    one = run("a", 0, 0.4)
+    one["evals"][-1]["envs"]["other"] = {"all": {**one["evals"][-1]["envs"]["echo"]["all"], "success": 0.8, "tasks": 30}}
+    # 4 of 10 and 24 of 30: 28 of 40, Wilson's interval
+    assert "70.0% [54.6%, 81.9%]" in page.table([one])
+
+
 def test_collapse():
     rising, falling = [n / 40 for n in range(40)], [0.9] * 20 + [0.5] * 20
     assert not page.has_collapsed(run("a", 0, 0.5, rising))
