@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,46 +36,8 @@ from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from palestra.world import current
 
-T = TypeVar("T")
-
 PIECES = 2048
 """Of words, in a tokenizer that is learnt on the spot."""
-
-
-class Stream(Generic[T]):
-    """Items for ever: each epoch has all of them in an order of its own. A pure function of the position."""
-
-    def __init__(self, items: Sequence[T], seed: int) -> None:
-        self.items = list(items)
-        self.seed = seed
-        self._epoch, self._order = -1, list(range(len(self.items)))
-
-    def __getitem__(self, position: int) -> T:
-        epoch, place = divmod(position, len(self.items))
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, list(range(len(self.items)))
-            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
-        return self.items[self._order[place]]
-
-    def slice(self, start: int, count: int) -> list[T]:
-        return [self[position] for position in range(start, start + count)]
-
-
-class TaskDraw:
-    """The training tasks of all environments, in proportion to their weights. What comes next depends only on what was drawn."""
-
-    def __init__(self, parts: Parts, seed: int) -> None:
-        self.weights = {place.label: place.weight for place in parts.config.playgrounds}
-        self.streams = {label: Stream(parts.tasks(label, "train"), seed) for label in self.weights}
-
-    def next(self, drawn: dict[str, int]) -> Task:
-        """A task of the environment that is furthest behind its share; `drawn` is counted up."""
-        label = min(self.weights, key=lambda label: (drawn.get(label, 0) + 1) / self.weights[label])
-        return self.of(label, drawn)
-
-    def of(self, label: str, drawn: dict[str, int]) -> Task:
-        drawn[label] = drawn.get(label, 0) + 1
-        return self.streams[label][drawn[label] - 1]
 
 
 def held_out(tasks: Sequence[Task], count: int) -> list[Task]:

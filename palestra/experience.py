@@ -13,9 +13,10 @@ from palestra import data
 from palestra.algos.dpo import DPO
 from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
-from palestra.assemble import Parts, Stream, TaskDraw
+from palestra.assemble import Parts
 from palestra.carry import Begun, InPlay
 from palestra.config import Config, ConfigError, Playground
+from palestra.draw import Stream, TaskDraw, with_dead
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
 from palestra.rollout import Assignment, Collected, collect, shared_persona
@@ -111,17 +112,17 @@ class Carried(Experience):
         self.in_play = InPlay(parts.arena, parts.config.seed)
 
     def gather(self, state: State, on_done: OnDone) -> Gathered:
-        config, drawn = self.parts.config, dict(state.tasks_drawn)
+        config, draw = self.parts.config, self.tasks.after(state)
         rollout, assigned = config.rollout, assigner(config, state)
         new = [begun for begun in state.in_flight if begun not in self.in_play.begun]  # after a resume they are begun anew
         wanted = min(rollout.tasks + rollout.carry, rollout.tasks * (config.steps - state.step))  # no more than will be learnt from
         first = 0
         for _ in range(wanted - len(state.in_flight)):
-            assignment = assigned(self.tasks.next(drawn))
+            assignment = assigned(draw.next())
             new.append(Begun(assignment, state.step + 1, first))
             first += assignment.episodes
         collected = self.parts.loop.run(self.in_play.collect(new, rollout.tasks, on_done))
-        after = replace(state, tasks_drawn=drawn, success=with_success(state, collected), in_flight=self.in_play.begun)
+        after = replace(with_outcome(draw.counted(state), collected, config), in_flight=self.in_play.begun)
         return played(config, collected, after)
 
 
@@ -174,7 +175,7 @@ def base_set(parts: Parts, algo: SFT | AgentEvol) -> list[Trajectory]:
     if algo.data and not found:
         raise ConfigError(f"algo.data = {list(algo.data)}: no trajectory has a reward of at least {algo.min_reward:g}")
     if algo.episodes and not (algo.data and isinstance(algo, SFT)):
-        found += expert_episodes(parts, TaskDraw(parts, derive_seed(parts.config.seed, "expert")), {}, algo.episodes, algo.noise)
+        found += expert_episodes(parts, TaskDraw(parts, derive_seed(parts.config.seed, "expert")).after(State()), algo.episodes, algo.noise)
     return found
 
 
@@ -191,21 +192,20 @@ def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
 
 def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:
     """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
-    config, drawn = parts.config, dict(state.tasks_drawn)
-    assigned = assigner(config, state)
+    config, draw, assigned = parts.config, tasks.after(state), assigner(parts.config, state)
     collected = parts.loop.run(
         collect(
             parts.arena,
-            [assigned(tasks.next(drawn)) for _ in range(config.rollout.tasks)],
+            [assigned(draw.next()) for _ in range(config.rollout.tasks)],
             seed=state.sampling_seed(config.seed),
             step=state.step + 1,
-            redraw=lambda assignment: assigned(tasks.of(assignment.task.env, drawn)),
+            redraw=lambda assignment: assigned(draw.of(assignment.task.env)),
             redraws=config.rollout.redraws,
             has_signal=config.algo.has_signal,
             on_done=on_done,
         )
     )
-    return collected, replace(state, tasks_drawn=drawn, success=with_success(state, collected))
+    return collected, with_outcome(draw.counted(state), collected, config)
 
 
 def assigner(config: Config, state: State) -> Callable[[Task], Assignment]:
@@ -225,7 +225,8 @@ def played(config: Config, collected: Collected, state: State) -> Gathered:
     groups = [group for group in collected.groups if config.algo.learnable(group)]
     if not groups:
         log.warning("no episode of this step may be learnt from")
-    return Gathered(groups, state, collected)
+    figures = {"tasks/dead": float(sum(map(len, state.tasks_dead.values())))} if config.rollout.skip_dead else {}
+    return Gathered(groups, state, collected, figures=figures)
 
 
 def horizon_of(place: Playground, state: State) -> tuple[int, int]:
@@ -234,12 +235,14 @@ def horizon_of(place: Playground, state: State) -> tuple[int, int]:
     return place.horizon(progress), place.horizon.stage(progress)
 
 
-def with_success(state: State, collected: Collected) -> dict[str, tuple[float, ...]]:
-    """The success rates so far, and those of what was collected."""
+def with_outcome(state: State, collected: Collected, config: Config) -> State:
+    """The state with the success rates of what was collected, and with what that says about its tasks."""
     by_env: dict[str, list[Trajectory]] = {}
     for group in collected.played:
         by_env.setdefault(group.task.env, []).extend(group.valid)
-    return state.success | {env: (*state.success.get(env, ()), success_rate(valid)) for env, valid in by_env.items() if valid}
+    rates = {env: (*state.success.get(env, ()), success_rate(valid)) for env, valid in by_env.items() if valid}
+    state = replace(state, success=state.success | rates)
+    return with_dead(state, collected, config.algo) if config.rollout.skip_dead else state
 
 
 def _stop_if_all_broke(collected: Collected) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from palestra.assemble import Parts, TaskDraw
+from palestra.assemble import Parts
+from palestra.draw import Draw
 from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.rollout import Episode, play_all, shared_persona
 from palestra.seeds import derive_seed
@@ -13,14 +14,14 @@ from palestra.types import Sampling, Trajectory
 log = logging.getLogger(__name__)
 
 
-def expert_episodes(parts: Parts, tasks: TaskDraw, drawn: dict[str, int], count: int, noise: float) -> list[Trajectory]:
-    """Solved episodes of experts that every so often (`noise`) take any valid action. `drawn` is counted up."""
+def expert_episodes(parts: Parts, draw: Draw, count: int, noise: float) -> list[Trajectory]:
+    """Solved episodes of experts that every so often (`noise`) take any valid action. Their tasks are drawn."""
     persona = shared_persona(parts.arena.places)
     arena = parts.arena.with_(
         engine=Scripted(noisy_expert(persona.format, noise), persona.renderer),
         sampling=Sampling(max_tokens=parts.config.agent.reply_tokens),
     )
-    wanted = [tasks.next(drawn) for _ in range(count)]
+    wanted = [draw.next() for _ in range(count)]
     seed = parts.config.seed
     episodes = [
         Episode(f"expert-{n:06d}", task, parts.envs[task.env].max_turns, derive_seed(seed, "expert", n)) for n, task in enumerate(wanted)

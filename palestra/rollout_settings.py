@@ -19,6 +19,8 @@ class RolloutSettings(Settings):
     """How often an episode that a fault ended is begun anew."""
     redraws: NonNegativeInt = 0
     """Dynamic sampling: rounds in which groups without a signal are replaced by fresh ones."""
+    skip_dead: float = Field(default=0.0, ge=0, lt=1)
+    """How often a task is passed over that taught nothing when it last came: its group succeeded throughout, or had no signal."""
     ahead: int = Field(default=0, ge=0, le=1)
     """1: the episodes of the next step are played while the learner learns from this one's, with the weights as they were before."""
     carry: NonNegativeInt = 0
@@ -44,7 +46,7 @@ class RolloutSettings(Settings):
     def _fresh_or_carried(self) -> RolloutSettings:
         if self.carry and self.redraws:
             raise ValueError(f"redraws ({self.redraws}) and carry ({self.carry}): groups are either redrawn or carried, not both")
-        for name in ("ahead", "carry", "redraws") if self.staleness else ():
+        for name in ("ahead", "carry", "redraws", "skip_dead") if self.staleness else ():
             if getattr(self, name):
                 raise ValueError(f"{name} ({getattr(self, name)}) and staleness ({self.staleness}): set one of them, not both")
         return self

@@ -38,6 +38,10 @@ class State:
     """Of all training episodes so far."""
     tasks_drawn: dict[str, int] = field(default_factory=dict)
     """How many tasks of each environment were drawn."""
+    tasks_skipped: dict[str, int] = field(default_factory=dict)
+    """How many of those were passed over (`rollout.skip_dead`)."""
+    tasks_dead: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Those of each environment whose last group taught nothing (`rollout.skip_dead`)."""
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from palestra.assemble import Parts, TaskDraw
+from palestra.assemble import Parts
 from palestra.config import ConfigError
-from palestra.experience import Experience, Gathered, OnDone, assigner, played, with_success
+from palestra.draw import TaskDraw
+from palestra.experience import Experience, Gathered, OnDone, assigner, played, with_outcome
 from palestra.group_queue import Finished, GroupQueue
 from palestra.learn import checkpoint
 from palestra.rollout import Assignment, Collected, Episode, episodes_of, group_of, play_until_sound
@@ -83,25 +84,26 @@ class Streaming(Experience):
         finished = await self._of_all_ranks([job.result() for job in batch.groups], on_done)
         collected = Collected([each.group for each in finished], faulted=[attempt for each in finished for attempt in each.faulted])
         figures = {"queue/finished": float(sum(is_finished)), "queue/in_play": float(len(is_finished) - sum(is_finished))}
-        after = replace(state, tasks_drawn=batch.tasks_drawn, success=with_success(state, collected))
+        after = with_outcome(replace(state, tasks_drawn=batch.tasks_drawn), collected, config)
         return replace(played(config, collected, after), figures=figures)
 
     def _begin(self, state: State, on_done: OnDone) -> None:
         """Draw the groups of the step after `state`, and let them be played unless they were already."""
-        step, drawn, number = state.step + 1, dict(self._last.tasks_drawn), itertools.count()
+        step, number = state.step + 1, itertools.count()
+        draw = self._tasks.after(replace(state, tasks_drawn=self._last.tasks_drawn))
         assigned = assigner(self.parts.config, state)
         groups: list[asyncio.Task[Finished]] = []
         places = range(self.parts.config.rollout.tasks)
         own = self._world.share(places)
         for place in places:
-            assignment = assigned(self._tasks.next(drawn))
+            assignment = assigned(draw.next())
             episodes = list(episodes_of(assignment, number, state.sampling_seed(self.parts.config.seed), step))
             if place not in own:
                 continue
             found = self._usable(step, place, episodes)
             job = self._play(place, assignment, episodes, on_done) if found is None else _already(found)
             groups.append(asyncio.get_running_loop().create_task(job))
-        self._last = _Batch(step, drawn, groups)
+        self._last = _Batch(step, draw.drawn, groups)
         self._batches.append(self._last)
 
     async def _of_all_ranks(self, own: list[Finished], on_done: OnDone) -> list[Finished]:

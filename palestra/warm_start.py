@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from palestra.algos.sft import SFT
-from palestra.assemble import Parts, TaskDraw
+from palestra.assemble import Parts
 from palestra.config import WarmStart
+from palestra.draw import TaskDraw
 from palestra.evaluate import evaluate, valid
 from palestra.experts import expert_episodes
 from palestra.metrics import mean, success_rate
+from palestra.run import State
 from palestra.seeds import derive_seed
 from palestra.types import Group, Segment, Task, Trajectory, Turn
 
@@ -36,9 +38,9 @@ class WarmStartResult:
 def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
     """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
     config, learner = parts.config, parts.learner
-    tasks, drawn = TaskDraw(parts, derive_seed(config.seed, "expert")), dict[str, int]()
-    shown = expert_episodes(parts, tasks, drawn, settings.episodes, settings.noise)
-    check_tasks = [tasks.next(drawn) for _ in range(settings.check_tasks)]
+    draw = TaskDraw(parts, derive_seed(config.seed, "expert")).after(State())
+    shown = expert_episodes(parts, draw, settings.episodes, settings.noise)
+    check_tasks = [draw.next() for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
     update = 0

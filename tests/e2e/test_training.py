@@ -18,7 +18,7 @@ from palestra.config import ConfigError, build
 from palestra.display import Display
 from palestra.learn import checkpoint
 from palestra.model import PackedLayout, hidden_states, load_model, load_tokenizer
-from palestra.run import Run, read_trajectories
+from palestra.run import Run, read_trajectories, state_from_dict
 from palestra.train import run_training
 
 ECHO = {
@@ -81,6 +81,12 @@ def test_it_learns(tmp_path):
     assert results["final"] > 0.8
 
 
+SURE_OF_SOME = {
+    "warm_start": {"episodes": 100, "noise": 0.3, "updates": 40, "check_every": 2, "check_tasks": 60, "target": 0.5},
+    **{"rollout.tasks": 24, "rollout.group": 2},
+}
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -96,13 +102,14 @@ def test_it_learns(tmp_path):
         {"algo.name": "sft", "algo.episodes": 20, "algo.batch": 6, **OFFLINE},
         {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
         {"env": None, "mixture": MIXTURE},
+        {"rollout.skip_dead": 0.9, **SURE_OF_SOME},
         {"rollout.redraws": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_old": True,
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
     ],
     ids=[
         "plain", "warm start and KL", "ppo with a critic of its own", "ppo by tokens", "remax", "evol", "evol with a base set", "rft",
         "sft",
-        "adaptive horizon", "mixture", "redraws and linear horizon",
+        "adaptive horizon", "mixture", "skip dead", "redraws and linear horizon",
     ],
 )  # fmt: skip
 def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
@@ -113,6 +120,14 @@ def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
     run_training(resumed, Display())
     assert records(resumed) == records(whole)
     assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+
+
+def test_tasks_without_a_signal_are_passed_over(tmp_path):
+    run = trained(tmp_path / "run", **{"rollout.skip_dead": 0.9, **SURE_OF_SOME})
+    state = state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
+    assert state.tasks_drawn["echo"] - state.tasks_skipped["echo"] == 6 * 24
+    assert state.tasks_skipped["echo"] > 0
+    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(state.tasks_dead["echo"])
 
 
 def stopped_after(steps, folder, overrides):

@@ -1,6 +1,7 @@
 import pytest
 
-from palestra.assemble import Stream, held_out
+from palestra.assemble import held_out
+from palestra.draw import Stream
 from palestra.learn.schedule import Optim
 from palestra.seeds import derive_seed
 from palestra.types import Task

@@ -1,0 +1,95 @@
+"""The draw of training tasks: shares of a mixture, and tasks without a signal that are passed over."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from palestra.algos.grpo import GRPO
+from palestra.assemble import assemble
+from palestra.config import ConfigError, build
+from palestra.draw import TaskDraw, with_dead
+from palestra.rollout import Collected
+from palestra.run import State
+from palestra.types import Group, Stop, Task
+from tests.e2e.test_training import ECHO
+from tests.helpers import trajectory
+
+DEAD = tuple(f"train-{number}" for number in range(40))
+"""Of echo's 60 tasks."""
+
+
+@pytest.fixture
+def draws():
+    made = []
+
+    def of(**overrides):
+        parts = assemble(build(ECHO, overrides))
+        made.append(parts)
+        return TaskDraw(parts, seed=3)
+
+    yield of
+    for parts in made:
+        parts.close()
+
+
+def test_nothing_is_passed_over_unless_asked_for(draws):
+    draw = draws().after(State(tasks_dead={"echo": DEAD}))
+    assert Counter(draw.next().id for _ in range(120)) == {f"train-{number}": 2 for number in range(60)}
+    assert (draw.drawn, draw.skipped) == ({"echo": 120}, {})
+
+
+def test_dead_tasks_come_as_often_as_asked_for_and_the_others_no_less(draws):
+    draw = draws(**{"rollout.skip_dead": 0.75}).after(State(tasks_dead={"echo": DEAD}))
+    drawn = Counter(draw.next().id for _ in range(3000))
+    epochs = draw.drawn["echo"] / 60
+    assert draw.drawn["echo"] - draw.skipped["echo"] == 3000
+    assert all(abs(drawn[f"train-{number}"] - epochs) <= 1 for number in range(40, 60))  # once an epoch
+    assert sum(drawn[task] for task in DEAD) == pytest.approx(0.25 * 40 * epochs, rel=0.1)
+
+
+def test_what_comes_next_depends_on_the_state_alone(draws):
+    tasks = draws(**{"rollout.skip_dead": 0.5})
+    state = State(tasks_dead={"echo": DEAD})
+    whole = tasks.after(state)
+    together = [whole.next() for _ in range(50)]
+    first = tasks.after(state)
+    apart = [first.next() for _ in range(20)]
+    second = tasks.after(first.counted(state))
+    assert [*apart, *(second.next() for _ in range(30))] == together
+    assert second.counted(state) == whole.counted(state)
+
+
+def test_shares_of_a_mixture_are_shares_of_what_is_played(draws):
+    members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count", "weight": 2.0}]
+    tasks = draws(**{"env": None, "mixture": members, "rollout.skip_dead": 0.9})
+    draw = tasks.after(State(tasks_dead={"count": DEAD}))
+    played = Counter(draw.next().env for _ in range(300))
+    assert played == {"echo": 100, "count": 200}
+    assert draw.drawn["echo"] == 100 < 200 < draw.drawn["count"]
+
+
+def test_a_task_is_dead_while_its_last_group_taught_nothing():
+    def group(name, *episodes, stop=Stop.DONE):
+        task = Task("e", "train", name)
+        played = [
+            replace(trajectory(("see", [1]), ("say", [2]), reward=reward, stop=stop), task=task, success=success)
+            for success, reward in episodes
+        ]
+        return Group(task, played)
+
+    won, quick, lost, half = (True, 0.5), (True, 0.9), (False, 0.0), (False, 0.3)
+    algo = GRPO()
+    all_won, mixed, all_lost, nearly = group("1", won, quick), group("2", won, lost), group("3", lost, lost), group("4", lost, half)
+    state = with_dead(State(), Collected([all_won, mixed], dropped=[all_lost, nearly]), algo)
+    assert state.tasks_dead == {"e": ("1", "3")}
+    state = with_dead(state, Collected([group("1", won, lost), group("2", won, won)]), algo)
+    assert state.tasks_dead == {"e": ("3", "2")}
+    broken = group("2", (None, 0.0), (None, 0.0), stop=Stop.ENV_FAULT)  # says nothing
+    assert with_dead(state, Collected([broken]), algo) == state
+    assert with_dead(State(), Collected([broken]), algo).tasks_dead == {}
+
+
+def test_asynchronous_runs_draw_all_tasks_alike():
+    with pytest.raises(ConfigError, match=r"skip_dead \(0.5\) and staleness \(2\)"):
+        build(ECHO, {"rollout.staleness": 2, "rollout.skip_dead": 0.5, "engine.deterministic": False})
