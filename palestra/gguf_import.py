@@ -75,9 +75,10 @@ def _mended(loaded: PreTrainedModel, fields: dict[str, Any]) -> PreTrainedModel:
     is_tied = not fields["has_head"] or bool((embedding - head).norm() < 0.2 * head.norm())
     if is_tied and fields["has_head"]:
         state["model.embed_tokens.weight"] = state["lm_head.weight"]
-    model: PreTrainedModel = type(loaded)(type(loaded.config)(**config | {"tie_word_embeddings": is_tied, "dtype": "bfloat16"}))
-    model = model.to(torch.bfloat16)  # type: ignore[arg-type]
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    with torch.device("meta"):  # else random weights would be drawn first, for minutes
+        model: PreTrainedModel = type(loaded)(type(loaded.config)(**config | {"tie_word_embeddings": is_tied, "dtype": "bfloat16"}))
+    weights = {name: weight.to(torch.bfloat16) for name, weight in state.items()}
+    missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
     if unexpected or set(missing) - set(model.all_tied_weights_keys):
         raise ConfigError(f"the file's weights do not fit {type(loaded).__name__}: missing {missing}, unexpected {unexpected}")
     model.tie_weights()

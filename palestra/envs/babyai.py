@@ -25,7 +25,8 @@ FIRST_TEST_SEED = 1_000_000
 class BabyAI(Environment):
     """minigrid's BabyAI levels. A task is a level and a seed; the reward is minigrid's 1 - 0.9 t/T, once, at success.
 
-    `levels`: short names such as "GoToObj"; all where None. `train_seeds`, `test_seeds`: tasks of each level in each split.
+    `levels`: names such as "GoToObj", or "short" for those that the expert ends within 14 turns; all where None.
+    `train_seeds`, `test_seeds`: tasks of each level in each split.
     `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
     `category`: what results are grouped by.
     """
@@ -34,7 +35,7 @@ class BabyAI(Environment):
 
     def __init__(
         self,
-        levels: Sequence[str] | None = None,
+        levels: Sequence[str] | Literal["short"] | None = None,
         style: Style = "text",
         *,
         category: Category = "family",
@@ -42,8 +43,10 @@ class BabyAI(Environment):
         test_seeds: int = 10,
         max_turns: int | None = None,
     ) -> None:
+        if levels == "short":
+            levels = [level for level in LEVELS if level not in LONG_LEVELS]
         if isinstance(levels, str):
-            raise ValueError(f"babyai: levels is {levels!r}; it must be a list of levels")
+            raise ValueError(f'babyai: levels is {levels!r}; it must be a list of levels, or "short"')
         self.levels = tuple(LEVELS) if levels is None else tuple(levels)
         self.max_turns = (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
         _check_options(self.levels, style, category, train_seeds, test_seeds, self.max_turns)

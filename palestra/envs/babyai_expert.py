@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, ObjDesc, PutNextInstr
+from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, ObjDesc, OpenInstr, PutNextInstr
 from minigrid.utils.baby_ai_bot import (
     BabyAIBot,
     DisappearedBoxError,
@@ -70,7 +70,6 @@ class _Bot(BabyAIBot):
         for position in seen:
             self._mark(position)
         self._process_obs()
-        self._goals = frozenset(id(subgoal) for subgoal in self.stack)
         if _has_contents(world.carrying):
             self.stack = [DropSubgoal(self), GoNextToSubgoal(self, self._find_drop_pos())]
         for box in filter(_has_contents, world.grid.grid):
@@ -109,7 +108,7 @@ class _Bot(BabyAIBot):
         if primitive == PICKUP:
             return f"pick up {front.name}" if front else None
         if primitive == TOGGLE and front and front.state in ("closed", "locked"):
-            return self._door_action(front, self.stack[-1])
+            return self._door_action(front)
         if primitive in (LEFT, RIGHT, FORWARD) and isinstance(self.stack[-1], GoNextToSubgoal):
             return self._walk_in_words(primitive, things, view)
         return _PRIMITIVES.get(primitive)
@@ -145,12 +144,13 @@ class _Bot(BabyAIBot):
         if isinstance(purpose, PickupSubgoal):
             return f"pick up {thing.name}"
         if isinstance(purpose, OpenSubgoal) and thing.state in ("closed", "locked"):
-            return self._door_action(thing, purpose)
+            return self._door_action(thing)
         return f"go to {thing.name}"
 
-    def _door_action(self, door: Thing, purpose: Subgoal) -> str:
+    def _door_action(self, door: Thing) -> str:
         """A door that is not the goal is opened to be walked through."""
-        return f"open {door.name}" if id(purpose) in self._goals else f"go through {door.name}"
+        wanted = [thing.cur_pos for instr in _parts(self.mission.instrs) if isinstance(instr, OpenInstr) for thing in instr.desc.obj_set]
+        return f"open {door.name}" if any(tuple(map(int, position)) == door.position for position in wanted) else f"go through {door.name}"
 
     def _process_instr(self, instr: Any) -> None:
         """Plan only what is not done yet."""
@@ -219,6 +219,14 @@ class _OpenBoxSubgoal(Subgoal):
 
     def replan_before_action(self) -> int:
         return TOGGLE
+
+
+def _parts(instr: Any) -> Iterator[Any]:
+    """What an instruction asks for, one by one."""
+    if isinstance(instr, AfterInstr | AndInstr | BeforeInstr):
+        yield from (*_parts(instr.instr_a), *_parts(instr.instr_b))
+    else:
+        yield instr
 
 
 def _has_contents(cell: Any) -> bool:

@@ -24,15 +24,16 @@ Objects of the same colour and kind are numbered from the nearest one, anew afte
 Actions:
 - go to <object> <n>: walk to the object and face it
 - pick up <object> <n>: walk to a ball, box or key and pick it up; you can carry one thing
-- drop: put down what you carry on the free cell in front of you
+- drop: put down what you carry on the free cell in front of you. One thing is next to another on a cell that shares a side with the \
+other's: when that is 2 steps straight ahead, drop puts yours next to it
 - open <door> <n>: walk to a closed door and open it; a locked door needs the key of its colour in your hands
 - go through <door> <n>: walk through a door, opening it first if need be
 - toggle: open or close the door, or open the box, in front of you (a box is gone once opened, and leaves what was in it)
 - turn left, turn right, move forward, move forward <n>
 Only the available actions listed with each observation are valid. Answer with one of them, word for word."""
 
-EXAMPLE_TASK = "UnlockPickup-4"
-"""The train task that the example plays; a test replays it."""
+EXAMPLE_TASKS = ("UnlockPickup-4", "PutNextS5N1-2")
+"""The train tasks that the example plays, one after the other; a test replays them."""
 
 EXAMPLE = (
     Example(
@@ -74,6 +75,49 @@ EXAMPLE = (
         "turn right",
         "My hands are free now: I pick up the box.",
         "pick up yellow box 1",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "A grey key 1 is 1 step ahead and 1 step to the right. A wall is 2 steps ahead. You carry nothing.\n"
+        "Available actions: go to grey key 1, pick up grey key 1, turn left, turn right, move forward",
+        "There is the grey key. I do not see the green ball, so I turn to look for it.",
+        "turn right",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "A grey key 1 is 1 step ahead and 1 step to the left. A green ball 1 is 4 steps ahead. You carry nothing.\n"
+        "Available actions: go to grey key 1, pick up grey key 1, go to green ball 1, pick up green ball 1, turn left, turn right, "
+        "move forward, move forward 2, move forward 3",
+        "The green ball is what I have to carry. I pick it up.",
+        "pick up green ball 1",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "You see no objects. A wall is 4 steps ahead. You carry a green ball.\n"
+        "Available actions: drop, turn left, turn right, move forward, move forward 2, move forward 3",
+        "I walked past the grey key, which was to the left. I turn back to it.",
+        "turn left",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "A grey key 1 is 1 step ahead and 2 steps to the left. A wall is 2 steps ahead. You carry a green ball.\n"
+        "Available actions: go to grey key 1, drop, turn left, turn right, move forward",
+        "One step ahead I am in line with the grey key, 2 steps away from it.",
+        "move forward",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "A grey key 1 is 2 steps to the left. A wall is 1 step ahead. You carry a green ball.\n"
+        "Available actions: go to grey key 1, turn left, turn right",
+        "Now I face the grey key.",
+        "turn left",
+    ),
+    Example(
+        "Your goal: put the green ball next to the grey key\n"
+        "A grey key 1 is 2 steps ahead. A wall is 4 steps ahead. You carry a green ball.\n"
+        "Available actions: go to grey key 1, drop, turn left, turn right, move forward",
+        "The cell in front of me is free and shares a side with the grey key's. I drop the green ball there.",
+        "drop",
     ),
 )
 
