@@ -220,7 +220,8 @@ class Versions(Display):
 def test_200_updates_under_64_episodes(tmp_path):
     """Each turn is of one version, and its log-probs are those that the learner computes with that version's weights."""
     wide = {"steps": 200, "rollout.tasks": 4, "rollout.concurrency": 64, "engine.slots": 64, "optim.lr": 1e-3, "optim.minibatches": 1}
-    run = Run.create(tmp_path / "run", build(ECHO, COUNT | wide | {"save.every": 200, "eval.tasks": 1}))
+    exact = {"dtype": "float64"}  # float32 makes up to 1e-5 of the same sum in batches of other sizes, more or less by processor
+    run = Run.create(tmp_path / "run", build(ECHO, COUNT | wide | exact | {"save.every": 200, "eval.tasks": 1}))
     parts = assemble(run.config)
     model, display = parts.learner.model, Versions(parts.learner.model)
     try:
@@ -237,14 +238,13 @@ def test_200_updates_under_64_episodes(tmp_path):
         if own:
             batch = pack([own])
             is_own_C = batch.version_C == version
-            gaps.append((logp(model, display.kept[version], batch) - batch.sampled_logp_C).abs()[is_own_C])
+            rounding_C = batch.sampled_logp_C.abs() * 2**-22  # the engine draws in float32
+            gaps.append(((logp(model, display.kept[version], batch) - batch.sampled_logp_C).abs() - rounding_C)[is_own_C])
             if version + 1 in display.kept:
                 gaps_to_next.append((logp(model, display.kept[version + 1], batch) - batch.sampled_logp_C).abs()[is_own_C].max())
     gap_C = torch.cat(gaps)
     assert len(gap_C) == sum(t.sampled_tokens for t in everything)
-    # to 1e-6, but for what float32 makes of the same sum in batches of other sizes: some 15 of 50,000 tokens, 5e-6 at the most
-    assert (gap_C > 1e-6).float().mean() < 1e-3
-    assert gap_C.max() < 1e-5
+    assert gap_C.max() < 1e-6
     assert sum(gap > 1e-4 for gap in gaps_to_next) > 100  # so that the weights of another version would not have passed
 
 

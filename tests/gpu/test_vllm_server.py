@@ -26,7 +26,7 @@ def engine(servers):
 
 
 class TestOnCUDA(OnAnyDevice):
-    logprob_error = 0.02  # float32 with TensorFloat-32 in places
+    logprob_error = 0.06  # TensorFloat-32: rounding what the layers say to its 10 bits makes 0.017 on a CPU, at temperature 0.5
 
 
 def test_another_run_on_the_same_server_is_noticed(servers):
