@@ -1,7 +1,8 @@
 """The comparisons of docs/results.md: run them, keep their numbers, write the page.
 
     python benchmarks/results.py run horizon-cpu algorithm-cpu [--seeds 0 1 2] [--jobs 2] [--out runs/results]
-    python benchmarks/results.py keep NAME RUN_FOLDER...     # runs from elsewhere: their numbers go into docs/results/NAME.json
+    python benchmarks/results.py run horizon-gpu --model DIR [--only-numbers]      # those that begin with a raw model
+    python benchmarks/results.py keep NAME RUN...            # runs from elsewhere: their numbers go into docs/results/NAME.json
     python benchmarks/results.py write                       # docs/results.md and its figures, from docs/results/*.json
 
 Every run goes through the command line as a user's would. What is finished is not run again, what was interrupted goes on.
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -33,6 +35,8 @@ RECIPES = ROOT / "recipes" / "results"
 KEPT = ROOT / "docs" / "results"
 CURVE = ("success", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/dead")
 """What is kept of every training step."""
+WARM = Path("checkpoints") / "step-000000"
+"""What the first step of a run begins with."""
 POINTS = 120
 """Steps that are kept of a curve at the most."""
 
@@ -49,19 +53,21 @@ class Comparison:
 
 COMPARISONS = {
     "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
+    "horizon-gpu": Comparison(("gpu-long", "gpu-short", "gpu-stages")),
+    "algorithm-gpu": Comparison(("gpu-stages", "gpu-ppo", "gpu-rloo", "gpu-reinforce-pp")),
     "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
 }
 
 
-def run(names: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> None:
-    """All runs of the comparisons; an arm that two of them have is run once."""
+def run(names: Sequence[str], seeds: Sequence[int], out: Path, jobs: int, model: Path | None = None, *, only_numbers: bool = False) -> None:
+    """All runs of the comparisons; an arm that two of them have is run once. Their weights go where only numbers are wanted."""
     warm = sorted({COMPARISONS[name].warm for name in names} - {""})
     arms = dict.fromkeys((arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms)
     began = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(lambda job: train(out, *job), [(recipe, seed, None) for seed in seeds for recipe in warm]))
-        begun = [(arm, seed, folder_of(out, base, seed) if base else None) for seed in seeds for arm, base in arms]
-        list(pool.map(lambda job: train(out, *job), begun))
+        begun = [(arm, seed, folder_of(out, base, seed) / WARM if base else model) for seed in seeds for arm, base in arms]
+        list(pool.map(lambda job: train(out, *job, only_numbers=only_numbers), begun))
     print(f"all runs: {(time.monotonic() - began) / 60:.1f} minutes")
     for name in names:
         keep(name, [folder_of(out, arm, seed) for arm in COMPARISONS[name].arms for seed in seeds])
@@ -71,10 +77,11 @@ def folder_of(out: Path, recipe: str, seed: int) -> Path:
     return out / f"{recipe}-{seed}"
 
 
-def train(out: Path, recipe: str, seed: int, warm: Path | None) -> None:
+def train(out: Path, recipe: str, seed: int, model: Path | None, *, only_numbers: bool = False) -> None:
     folder, began = folder_of(out, recipe, seed), time.monotonic()
-    model = ["--model", str(warm / "checkpoints" / "step-000000")] if warm else []
-    train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *model])
+    train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *(["--model", str(model)] if model else [])])
+    for name in ("checkpoints", "trajectories") if only_numbers else ():
+        shutil.rmtree(folder / name, ignore_errors=True)
     final = read_run(folder).evals[-1]["all"]["success"]
     print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
 
@@ -91,15 +98,17 @@ def train_once(folder: Path, words: list[str]) -> None:
         raise SystemExit(f"{folder.name} failed:\n{done.stderr[-2000:]}")
 
 
-def keep(name: str, folders: Sequence[Path], kept: Path = KEPT) -> Path:
-    """The numbers of these runs go into docs/results/NAME.json, in place of older ones of the same recipe and seed."""
+def keep(name: str, runs: Sequence[Path], kept: Path = KEPT) -> Path:
+    """The numbers of these runs go into docs/results/NAME.json, in place of older ones of the same recipe and seed.
+
+    A run is its folder, or a file that this has written elsewhere.
+    """
     kept.mkdir(exist_ok=True)
     path = kept / f"{name}.json"
     before = json.loads(path.read_text())["runs"] if path.exists() else []
-    runs = {(one["recipe"], one["seed"]): one for one in before} | {
-        (one["recipe"], one["seed"]): one for one in (summary(read_run(folder)) for folder in folders)
-    }
-    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in runs.values())
+    new = [one for run in runs for one in (json.loads(run.read_text())["runs"] if run.is_file() else [summary(read_run(run))])]
+    by_name = {(one["recipe"], one["seed"]): one for one in (*before, *new)}
+    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in by_name.values())
     path.write_text(f'{{"name":"{name}","runs":[\n{lines}\n]}}\n')
     return path
 
@@ -173,15 +182,19 @@ def main() -> None:
     running.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--jobs", type=int, default=2, help="runs at a time")
     running.add_argument("--out", type=Path, default=Path("runs/results"))
+    running.add_argument("--model", type=Path, help="what comparisons without a warm start begin with")
+    running.add_argument("--only-numbers", action="store_true", help="delete weights and episodes of finished runs")
     keeping = commands.add_parser("keep", help="keep the numbers of runs that are there")
     keeping.add_argument("name")
-    keeping.add_argument("folders", type=Path, nargs="+")
+    keeping.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a visit's JSON file")
     commands.add_parser("write", help="write the page")
     given = parser.parse_args()
     if given.command == "run":
-        run(given.names, given.seeds, given.out, given.jobs)
+        if given.model is None and any(not COMPARISONS[name].warm for name in given.names):
+            parser.error("--model is needed: these comparisons begin with a raw model")
+        run(given.names, given.seeds, given.out, given.jobs, given.model, only_numbers=given.only_numbers)
     if given.command == "keep":
-        print(keep(given.name, given.folders))
+        print(keep(given.name, given.runs))
     if given.command in ("run", "write"):
         write_page(ROOT / "docs" / "results.md", KEPT)
 

@@ -28,7 +28,8 @@ def write_page(page: Path, kept: Path) -> None:
     for path in sorted(kept.glob("*.json")):
         runs = json.loads(path.read_text())["runs"]
         picture = draw(runs, path.with_suffix(".png"))
-        block = f"{table(runs)}\n\n![{path.stem}]({kept.name}/{picture.name})\n\n{provenance(runs)}"
+        categories = [by_category(runs)] if len(arms_of(runs)) == 1 else []
+        block = "\n\n".join([table(runs), *categories, f"![{path.stem}]({kept.name}/{picture.name})", provenance(runs)])
         before, mark, rest = text.partition(f"<!-- {path.stem} -->\n")
         text = f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
     page.write_text(text)
@@ -89,6 +90,22 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
+def by_category(runs: Sequence[Run]) -> str:
+    """Of one recipe: what it came to in each kind of task, over all seeds."""
+    lines = ["| category | tasks | before | after (95%) | reward | turns |", "|---|---|---|---|---|---|"]
+    for env, scores in runs[0]["evals"][-1]["envs"].items():
+        for category in sorted(scores.keys() - {"horizon", "all"}):
+            before, after = ([run["evals"][place]["envs"][env][category] for run in runs] for place in (0, -1))
+            tasks, share = sum(score["tasks"] for score in after), _mean(score["success"] for score in after)
+            cells = [
+                *(category, f"{tasks:.0f}", f"{_mean(score['success'] for score in before):.1%}"),
+                with_interval(share, wilson(round(share * tasks), int(tasks))),
+                *(f"{_mean(score['reward'] for score in after):.3f}", f"{_mean(score['turns'] for score in after):.1f}"),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def gap(one: Estimate, other: Estimate) -> str:
     """In points; one whose interval does not hold 0 is marked."""
     points = difference(one, other)
@@ -111,19 +128,24 @@ def provenance(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run], path: Path) -> Path:
-    """Success in training, and turns, over tokens: each run faintly, and the mean over seeds."""
+    """Success in training, and turns, over tokens: each run faintly, and the mean over seeds. Dots are held-out evaluations."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for axes, name, title in zip(panels, ("success", "turns"), ("success in training", "turns of an episode"), strict=True):
+    for axes, name, title in zip(
+        panels, ("success", "turns"), ("success in training, and held out (dots)", "turns of an episode"), strict=True
+    ):
         for number, (recipe, own) in enumerate(arms_of(runs).items()):
             curves = [([row["tokens"] / 1e6 for row in run["curve"]], smoothed([row[name] for row in run["curve"]])) for run in own]
             for tokens, values in curves:
                 axes.plot(tokens, values, color=f"C{number}", alpha=0.25, linewidth=1)
             axes.plot(*mean_curve(curves), color=f"C{number}", label=recipe)
+            for run in own if name == "success" else ():
+                held_out = [(result["tokens"] / 1e6, success(run, place)) for place, result in enumerate(run["evals"])]
+                axes.plot(*zip(*held_out, strict=True), "o", color=f"C{number}", markersize=4)
         axes.set(xlabel="million tokens", title=title)
         axes.grid(alpha=0.3)
     panels[0].yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))

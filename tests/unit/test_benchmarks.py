@@ -4,7 +4,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -179,8 +178,8 @@ def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
     (one,) = json.loads((tmp_path / "visit" / "small-0.json").read_text())["runs"]
     assert [own["phase"] for own in one["evals"]] == ["raw", "final"]
     assert one["steps"] < 100_000
-    with tarfile.open(tmp_path / "visit" / "run.tar") as archive:
-        archive.extractall(tmp_path / "home", filter="data")
+    (tmp_path / "home").mkdir()
+    subprocess.run(["tar", "xf", tmp_path / "visit" / "run.tar", "-C", tmp_path / "home"], check=True)
     home = Run.open(tmp_path / "home" / "small-0", {"limit.minutes": 60, "steps": one["steps"] + 2})
     run_training(home, Display())
     assert [row["step"] for row in home.metrics() if "loss" in row] == list(range(1, one["steps"] + 3))

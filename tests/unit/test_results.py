@@ -19,7 +19,10 @@ import results_page as page  # noqa: E402
 
 def run(recipe, seed, success, curve=(0.1, 0.5), tokens=100):
     score = {"tasks": 10, "success": success, "success_interval": [success - 0.1, success + 0.1], "reward": success, "turns": 4.0}
-    evals = [{"envs": {"echo": {"all": {**score, "success": 0.1}}}}, {"envs": {"echo": {"all": score}}}]
+    evals = [
+        {"tokens": 0, "envs": {"echo": {"horizon": 4, "all": {**score, "success": 0.1}, "red": {**score, "success": 0.2}}}},
+        {"tokens": tokens, "envs": {"echo": {"horizon": 4, "all": score, "red": score}}},
+    ]
     rows = [{"step": n, "tokens": tokens * (n + 1), "success": own, "turns": 3.0 + n} for n, own in enumerate(curve)]
     facts = {"date": "2026-01-02", "machine": "2 CPU cores", "versions": {"palestra": "1"}, "seconds": {"collect": 60, "learn": 60}}
     return {"recipe": recipe, "seed": seed, "evals": evals, "curve": rows, "tokens": 2_000_000, **facts}
@@ -42,6 +45,12 @@ def test_one_run_over_two_environments_is_taken_as_one_sample():
     one["evals"][-1]["envs"]["other"] = {"all": {**one["evals"][-1]["envs"]["echo"]["all"], "success": 0.8, "tasks": 30}}
     # 4 of 10 and 24 of 30: 28 of 40, Wilson's interval
     assert "70.0% [54.6%, 81.9%]" in page.table([one])
+
+
+def test_what_one_recipe_came_to_by_category():
+    runs = [run("a", 0, 0.4), run("a", 1, 0.6)]
+    # 10 of 20, Wilson's interval
+    assert page.by_category(runs).splitlines()[2:] == ["| red | 20 | 20.0% | 50.0% [29.9%, 70.1%] | 0.500 | 4.0 |"]
 
 
 def test_collapse():
@@ -71,6 +80,8 @@ def test_what_is_kept_of_a_run(tmp_path):
     for folder in ("some-recipe-1", "some-recipe-0"):
         results.keep("mine", [tmp_path / folder], tmp_path / "kept")
     assert [one["seed"] for one in json.loads(path.read_text())["runs"]] == [0, 1]
+    carried_home = results.keep("theirs", [path], tmp_path / "home")
+    assert json.loads(carried_home.read_text())["runs"] == json.loads(path.read_text())["runs"]
 
 
 def test_the_page_has_the_numbers_and_leaves_the_words(tmp_path):
@@ -87,6 +98,21 @@ def test_the_page_has_the_numbers_and_leaves_the_words(tmp_path):
     assert (tmp_path / "results" / "mine.png").stat().st_size > 1000
 
 
+def test_a_comparison_runs_its_arms_from_one_model_and_may_leave_numbers_alone(tmp_path, monkeypatch):
+    before = trained(tmp_path / "before", steps=2)
+    model = before.checkpoints / "step-000002"
+    (tmp_path / "arm.toml").write_bytes((before.folder / "config.toml").read_bytes())
+    monkeypatch.setattr(results, "RECIPES", tmp_path)
+    monkeypatch.setitem(results.COMPARISONS, "mine", results.Comparison(("arm",)))
+    monkeypatch.setattr(results, "keep", lambda name, runs: results.summary(read_run(runs[0])))
+    results.run(["mine"], [3], tmp_path / "out", 1, model, only_numbers=True)
+    record = read_run(tmp_path / "out" / "arm-3")
+    assert (record.config["model"]["path"], record.seed) == (str(model), 3)
+    assert len(record.steps) == 2
+    assert not (record.folder / "checkpoints").exists()
+    assert not (record.folder / "trajectories").exists()
+
+
 def test_every_arm_has_a_recipe():
     for comparison in results.COMPARISONS.values():
         for recipe in (*comparison.arms, *filter(None, [comparison.warm])):
@@ -99,4 +125,5 @@ def test_the_page_says_what_is_kept():
     for path in (ROOT / "docs" / "results").glob("*.json"):
         runs = json.loads(path.read_text())["runs"]
         assert page.table(runs) in blocks[path.stem]
+        assert len(page.arms_of(runs)) > 1 or page.by_category(runs) in blocks[path.stem]
         assert page.provenance(runs) in blocks[path.stem]
