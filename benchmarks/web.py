@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.envs import envs
+from palestra.envs.web.browser import find_chromium
 from palestra.serve.handle import EnvFault, opened
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
@@ -121,7 +122,7 @@ def browsergym(given: argparse.Namespace) -> dict[str, Any]:
         revision = next(browser["revision"] for browser in found if browser["name"] == "chromium")
         chrome = Path(folder) / f"chromium-{revision}" / "chrome-linux" / "chrome"
         chrome.parent.mkdir(parents=True)
-        chrome.symlink_to(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+        chrome.symlink_to(find_chromium())
         pages = Path(spec.origin).parent / "html" / "miniwob"
         own = {**os.environ, "PLAYWRIGHT_BROWSERS_PATH": folder, "MINIWOB_URL": f"file://{pages}/", "PYTHONPATH": ""}
         side = str(Path(__file__).with_name("browsergym_side.py"))

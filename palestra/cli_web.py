@@ -49,6 +49,7 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
     """These sites beside those that are up; what is up already and has not changed since is left alone."""
     from concurrent.futures import ThreadPoolExecutor
 
+    from palestra.envs.web.browser import CHROMIUMS
     from palestra.sites.building import base, make_ready, need_program
     from palestra.sites.catalogue import SITES
 
@@ -60,8 +61,8 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
     for program, user in [(SITES[name].program, name) for name in wanted if SITES[name].program]:
         need_program(program, user, _tell)
-    if "CHROMIUM" not in os.environ:
-        need_program("chromium", "the environment web", _tell)
+    if "CHROMIUM" not in os.environ and not any(Path(path).exists() for path in CHROMIUMS):
+        need_program(Path(CHROMIUMS[0]).name, "the environment web", _tell)
     with ThreadPoolExecutor() as threads:  # they mostly wait for pip
         list(threads.map(lambda name: make_ready(SITES[name], _tell), wanted))
     if running is not None:

@@ -4,16 +4,15 @@ import os
 import tempfile
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
+from palestra.envs.web.browser import find_chromium
 from tests.viewed import viewing
 
 if find_spec("axe_playwright_python") is None:  # `make test-browser` brings it
     collect_ignore_glob = ["test_*.py"]
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
@@ -34,9 +33,8 @@ def chromium():
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=20_000)  # of a busy machine; what is there is found at once
-    assert CHROMIUM.exists(), f"{CHROMIUM}: there is no such browser; .ci/chromium installs it, or set CHROMIUM"
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, env={**os.environ, "HOME": home})
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS, env={**os.environ, "HOME": home})
         yield browser
         browser.close()
 

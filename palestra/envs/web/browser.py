@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-CHROMIUM = "/usr/bin/chromium"
-"""Debian's; the environment variable CHROMIUM names another."""
+CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
+"""Debian's, the lighter one first (the program itself: what is in /usr/bin is a script that stays). The variable CHROMIUM names another."""
 FLAGS = (
     *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-proxy-server", "--disable-extensions", "--disable-domain-reliability", "--disable-breakpad"),
@@ -67,10 +67,11 @@ def find_chromium() -> Path:
     """Where Chromium is, or one line that says how to get it."""
     if find_spec("playwright") is None:
         raise RuntimeError("needs Playwright; pip install 'palestra[web]'")
-    path = Path(os.environ.get("CHROMIUM", CHROMIUM))
-    if not path.exists():
-        raise RuntimeError(f"there is no {path}; install it (apt-get install chromium) or set CHROMIUM to another")
-    return path
+    named = os.environ.get("CHROMIUM")
+    found = next((Path(path) for path in ([named] if named else CHROMIUMS) if Path(path).exists()), None)
+    if found is None:
+        raise RuntimeError(f"there is no {named or CHROMIUMS[0]}; apt-get install chromium-headless-shell, or set CHROMIUM to another")
+    return found
 
 
 class Browser:

@@ -28,7 +28,6 @@ HOST = "miniwob.test"
 """A name for the package's pages, which this process serves."""
 FIRST_TEST_SEED = 1_000_000
 NOT_HERE = ("new_tab", "tab_focus", "close_tab", "goto", "go_back", "go_forward", "accept", "dismiss", "stop")
-LOOK = Look(max_chars=4000, number_all=True, width=320, height=320, quiet_ms=10, load_s=4.0)
 
 BEGIN = """async () => {
   const started = Date.now(), Clock = Date;
@@ -58,6 +57,7 @@ BEGIN = """async () => {
 }"""
 """Starts an episode at a fixed time. Icons have no text: they are called by their class, as there is nothing else to call them by."""
 STATE = "({is_done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, task: core.getUtterance()})"
+LOOK = Look(max_chars=4000, number_all=True, width=320, height=320, quiet_ms=10, load_s=4.0, probe=STATE, is_one_page=True)
 
 INSTRUCTIONS = """\
 You do a small task on a web page. Each turn you see a line for each element of the page, with a number in front, which actions call its id.
@@ -125,15 +125,11 @@ class MiniWob(Environment):
         beginning = Beginning(f"http://{HOST}/miniwob/{name}.html", (), script=BEGIN % (_mode(seed), seed))
         reach = Reach(((HOST, serve_folder(pages_folder())),))
         seen = self._browsing.begin(reach, beginning, is_fresh=False)
-        self._goal = _said(self._state()["task"])
+        self._goal = _said(_state(seen)["task"])
         solution = SOLUTIONS.get(name)
         goal = self._goal
         self._expert = None if solution is None else Expert(lambda page: solution(page, goal), seen)
         return f"Task: {self._goal}\n{_tree(seen)}"
-
-    def _state(self) -> dict[str, Any]:
-        state: dict[str, Any] | None = self._browsing.run(self._browsing.session.evaluate(STATE))
-        return state or {"is_done": False, "reward": 0.0, "task": ""}
 
     def step(self, action: str) -> Step:
         if self._ending is not None:
@@ -147,7 +143,7 @@ class MiniWob(Environment):
             return Step(f"{error}\n{_tree(self._browsing.observation)}", invalid=True)
         if self._expert is not None:
             self._expert.done(action, seen)
-        state = self._state()
+        state = _state(seen)
         if not state["is_done"]:
             return Step(_tree(seen), info={"marks": list(seen.marks)} if seen.marks else {})
         raw = float(state["reward"])
@@ -186,6 +182,11 @@ class MiniWob(Environment):
 def _said(utterance: Any) -> str:
     """Some tasks give their words with the fields that are in them."""
     return str(utterance["utterance"] if isinstance(utterance, dict) else utterance)
+
+
+def _state(seen: Observation) -> dict[str, Any]:
+    """Nothing of it where a dialog stands before the page."""
+    return seen.probed or {"is_done": False, "reward": 0.0, "task": ""}
 
 
 def _tree(seen: Observation) -> str:

@@ -2,6 +2,7 @@
 
 SETTLED = """new Promise(done => {
   const quiet = %d, most = %d;
+  const probed = () => { try { return %s; } catch { return null; } };
   const state = () => ({
     ready: document.readyState,
     title: document.title,
@@ -9,6 +10,7 @@ SETTLED = """new Promise(done => {
     height: window.innerHeight,
     whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, window.innerHeight),
     elements: document.getElementsByTagName('*').length,
+    probed: probed(),
   });
   const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(state()); };
   let timer = setTimeout(end, quiet);
@@ -16,9 +18,15 @@ SETTLED = """new Promise(done => {
   const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, quiet); });
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 })"""
-"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`."""
+"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`, and what an expression gives then."""
 
 AIM = """function () {
+  const isTicked = element => {
+    if (element instanceof HTMLInputElement && ['checkbox', 'radio'].includes(element.type)) return element.checked;
+    const stated = element.getAttribute && (element.getAttribute('aria-checked') || element.getAttribute('aria-pressed'));
+    return stated === null || stated === undefined ? null : stated === 'true';
+  };
+  const aimed = aim => ({ticked: isTicked(this), ...aim});
   let element = this, box = null;
   if (this.nodeType === Node.TEXT_NODE) {
     element = this.parentElement;
@@ -27,13 +35,13 @@ AIM = """function () {
     if (element) element.scrollIntoViewIfNeeded(true);
     box = range.getClientRects()[0];
   } else {
-    if (element.tagName === 'OPTION') return {how: 'option'};
+    if (element.tagName === 'OPTION') return aimed({how: 'option'});
     if (element.scrollIntoViewIfNeeded) element.scrollIntoViewIfNeeded(true);
     box = Array.from(element.getClientRects()).find(r => r.width > 0 && r.height > 0);
   }
-  if (!element || !element.isConnected) return {how: 'gone'};
-  if (element.disabled) return {how: 'disabled'};
-  if (!box || !box.width || !box.height) return {how: 'hidden'};
+  if (!element || !element.isConnected) return aimed({how: 'gone'});
+  if (element.disabled) return aimed({how: 'disabled'});
+  if (!box || !box.width || !box.height) return aimed({how: 'hidden'});
   const x = Math.min(Math.max(box.left + box.width / 2, 1), innerWidth - 1);
   const y = Math.min(Math.max(box.top + box.height / 2, 1), innerHeight - 1);
   let hit = document.elementFromPoint(x, y);
@@ -46,9 +54,9 @@ AIM = """function () {
     left += outer.left + inner.frameElement.clientLeft;
     top += outer.top + inner.frameElement.clientTop;
   }
-  return {how: fits ? 'mouse' : 'covered', x: x + left, y: y + top};
+  return aimed({how: fits ? 'mouse' : 'covered', x: x + left, y: y + top});
 }"""
-"""Brings an element into view and says where to click it, or why that cannot be done by mouse."""
+"""Brings an element into view and says where to click it, or why that cannot be done by mouse; also whether it is ticked."""
 
 CLICK = """function () {
   const element = this.nodeType === Node.TEXT_NODE ? this.parentElement : this;
@@ -103,12 +111,6 @@ SELECT = """function (wanted) {
   list.dispatchEvent(new Event('input', {bubbles: true}));
   list.dispatchEvent(new Event('change', {bubbles: true}));
   return {};
-}"""
-
-IS_CHECKED = """function () {
-  if (this instanceof HTMLInputElement && ['checkbox', 'radio'].includes(this.type)) return this.checked;
-  const stated = this.getAttribute && (this.getAttribute('aria-checked') || this.getAttribute('aria-pressed'));
-  return stated === null || stated === undefined ? null : stated === 'true';
 }"""
 
 SCROLL = """(direction) => {

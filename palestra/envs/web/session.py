@@ -43,6 +43,8 @@ class Observation:
     """The lines that are shown."""
     marks: tuple[str, ...] = ()
     """What was out of order: cut, loading, failed, hung, blocked, download, popups, dialog."""
+    probed: Any = None
+    """What `Look.probe` gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Beginning:
     storage_state: str = ""
     """A file of Playwright's with cookies and local storage, or nothing."""
     script: str = ""
-    """JavaScript that is run in the first page when it has loaded."""
+    """A function in JavaScript that is called in the first page when it has loaded."""
 
 
 class _Hung(Exception):
@@ -147,7 +149,7 @@ class Session:
         self._at = 0 if others else self._at
         if self._beginning.script:
             await self.tab.page.wait_for_load_state("load", timeout=self.look.load_s * 1000)
-            await self.tab.page.evaluate(self._beginning.script)
+            await self.tab.evaluate(f"({self._beginning.script})()")
 
     async def close(self) -> None:
         """May be called twice."""
@@ -230,7 +232,7 @@ class Session:
         body = "\n".join([*(line for _, line in self._notes), tree]).rstrip()
         lines = [*(line for line in head if line), body]
         marks = tuple(dict.fromkeys(mark for mark, _ in self._notes if mark))
-        return Observation(url, title, "\n".join(lines).rstrip(), body, tuple(shown), marks)
+        return Observation(url, title, "\n".join(lines).rstrip(), body, tuple(shown), marks, tab.state["probed"])
 
     def _tab_line(self) -> str:
         if len(self._tabs) < 2:
@@ -385,8 +387,9 @@ class Session:
             return
         assert self._context is not None
         cdp = await self._context.new_cdp_session(page)
-        cdp.on("Page.windowOpen", lambda _: self._announced.append(asyncio.get_running_loop().create_future()))
-        await cdp.send("Page.enable")
+        if not self.look.is_one_page:
+            cdp.on("Page.windowOpen", lambda _: self._announced.append(asyncio.get_running_loop().create_future()))
+            await cdp.send("Page.enable")
         tab = Tab(page, cdp, self.look)
         page.on("crash", self._on_crash)
         page.on("download", self._on_download)

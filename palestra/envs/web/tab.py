@@ -49,6 +49,10 @@ class Look:
     """A page that does not answer for so long is closed."""
     max_elements: int = 30_000
     """A page with more is not read at all."""
+    probe: str = ""
+    """An expression whose value in the page comes with every observation."""
+    is_one_page: bool = False
+    """Pages ask for nothing once they have loaded and open no others: neither is watched, which is half the work of a reset."""
 
 
 class Tab:
@@ -64,12 +68,14 @@ class Tab:
         self.is_loading = False
         """It was looked at before it had finished."""
         self.state: dict[str, Any] = {"ready": "", "title": "", "top": 0, "height": look.height, "whole": look.height, "elements": 0}
+        self.state["probed"] = None
         """As it was when it had settled."""
         self._cdp = cdp
         self._waiting: set[Request] = set()
-        page.on("request", self._asked)
-        page.on("requestfinished", self._answered)
-        page.on("requestfailed", self._refused)
+        if not look.is_one_page:
+            page.on("request", self._asked)
+            page.on("requestfinished", self._answered)
+            page.on("requestfailed", self._refused)
 
     def _asked(self, request: Request) -> None:
         if request.resource_type in WAITED_FOR:
@@ -112,7 +118,7 @@ class Tab:
         until = time.monotonic() + self.look.load_s
         while time.monotonic() < until:
             try:
-                self.state = await self.evaluate(scripts.SETTLED % (self.look.quiet_ms, 1000))
+                self.state = await self.evaluate(scripts.SETTLED % (self.look.quiet_ms, 1000, self.look.probe or "null"))
             except Error:  # the page went away under it: there is another one to wait for
                 if self.page.is_closed():
                     return
@@ -185,7 +191,9 @@ class Tab:
         return answer["result"].get("value")
 
     async def click(self, node: int) -> None:
-        aim = await self._on(node, scripts.AIM)
+        await self._click(node, await self._on(node, scripts.AIM))
+
+    async def _click(self, node: int, aim: dict[str, Any]) -> None:
         match aim["how"]:
             case "mouse":
                 await self._mouse(aim, "mouseMoved", "mousePressed", "mouseReleased")
@@ -252,11 +260,11 @@ class Tab:
                 raise ActionError("That option is disabled.")
 
     async def check(self, node: int, wanted: bool) -> None:
-        state = await self._on(node, scripts.IS_CHECKED)
-        if state is None:
+        aim = await self._on(node, scripts.AIM)
+        if aim["ticked"] is None:
             raise ActionError("That element cannot be ticked; click it instead.")
-        if state != wanted:
-            await self.click(node)
+        if aim["ticked"] != wanted:
+            await self._click(node, aim)
 
     async def scroll(self, direction: str) -> None:
         await self.page.evaluate(scripts.SCROLL, 1 if direction == "down" else -1)
