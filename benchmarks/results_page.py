@@ -24,15 +24,25 @@ COLLAPSED = 0.7
 
 
 def write_page(page: Path, kept: Path) -> None:
-    text = page.read_text()
-    for path in sorted(kept.glob("*.json")):
-        runs = json.loads(path.read_text())["runs"]
-        picture = draw(runs, path.with_suffix(".png"))
-        categories = [by_category(runs)] if len(arms_of(runs)) == 1 else []
-        block = "\n\n".join([table(runs), *categories, f"![{path.stem}]({kept.name}/{picture.name})", provenance(runs)])
-        before, mark, rest = text.partition(f"<!-- {path.stem} -->\n")
-        text = f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
+    everything = {path.stem: json.loads(path.read_text())["runs"] for path in sorted(kept.glob("*.json"))}
+    text = with_block(page.read_text(), "costs", costs(everything))
+    for name, runs in everything.items():
+        picture = draw(runs, kept / f"{name}.png")
+        text = with_block(text, name, "\n\n".join([*tables(runs), f"![{name}]({kept.name}/{picture.name})", provenance(runs)]))
     page.write_text(text)
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """The page with another text in the place of that name, where it has one."""
+    before, mark, rest = text.partition(f"<!-- {name} -->\n")
+    return f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
+
+
+def tables(runs: Sequence[Run]) -> list[str]:
+    """Where recipes have different environments, the sum over them says nothing: there is a line for each."""
+    if len({*runs[0]["evals"][-1]["envs"]}.union(*(run["evals"][-1]["envs"] for run in runs))) > 1:
+        return [by_environment(runs)]
+    return [table(runs), by_category(runs)] if len(arms_of(runs)) == 1 else [table(runs)]
 
 
 def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -83,7 +93,7 @@ def table(runs: Sequence[Run]) -> str:
             gap(end, first) if len(lines) > 2 else "",
             f"{_mean(env['all']['turns'] for run in own for env in run['evals'][-1]['envs'].values()):.1f}",
             f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
-            f"{_mean(run['seconds'].get('collect', 0) + run['seconds'].get('learn', 0) for run in own) / 60:.1f}",
+            f"{_mean(map(_minutes, own)):.1f}",
             f"{sum(map(has_collapsed, own))} of {len(own)}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -104,6 +114,51 @@ def by_category(runs: Sequence[Run]) -> str:
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def by_environment(runs: Sequence[Run]) -> str:
+    """What each recipe came to in each of its environments, beside the one before it that has this environment too."""
+    lines = [
+        "| environment | recipe | before | held-out success (95%) | by seed | against the first | million tokens in all | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for env in dict.fromkeys(env for run in runs for env in run["evals"][-1]["envs"]):
+        first: Estimate | None = None
+        for name, own in arms_of([run for run in runs if env in run["evals"][-1]["envs"]]).items():
+            alone = [{**run, "evals": [{**result, "envs": {env: result["envs"][env]}} for result in run["evals"]]} for run in own]
+            end = final(alone)
+            cells = [
+                *(env, f"`{name}`", f"{_mean(success(run, 0) for run in alone):.1%}", with_interval(end.mean, (end.low, end.high))),
+                ", ".join(f"{success(run, -1):.1%}" for run in alone),
+                "" if first is None else gap(end, first),
+                f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
+                f"{_mean(map(_minutes, own)):.1f}",
+            ]
+            first = first or end
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def costs(everything: dict[str, Sequence[Run]]) -> str:
+    """What a point of held-out success took, over all seeds of a recipe."""
+    lines = [
+        "| comparison | recipe | points gained | thousand tokens a point | seconds a point | playing | learning | machine |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, runs in everything.items():
+        for recipe, own in arms_of(runs).items():
+            points = 100 * (_mean(success(run, -1) for run in own) - _mean(success(run, 0) for run in own))
+            seconds = 60 * _mean(map(_minutes, own))
+            playing = _mean(run["seconds"].get("collect", 0) for run in own) / seconds if seconds else 0.0
+            a_point = [f"{_mean(run['tokens'] for run in own) / 1e3 / points:.0f}", f"{seconds / points:.1f}"] if points > 0 else ["", ""]
+            cells = [name, f"`{recipe}`", f"{points:.1f}", *a_point, f"{playing:.0%}", f"{1 - playing:.0%}", own[0]["machine"]]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _minutes(run: Run) -> float:
+    """Of training, without evaluations."""
+    return float(run["seconds"].get("collect", 0) + run["seconds"].get("learn", 0)) / 60
 
 
 def gap(one: Estimate, other: Estimate) -> str:

@@ -53,6 +53,26 @@ def test_what_one_recipe_came_to_by_category():
     assert page.by_category(runs).splitlines()[2:] == ["| red | 20 | 20.0% | 50.0% [29.9%, 70.1%] | 0.500 | 4.0 |"]
 
 
+def test_recipes_of_different_environments_are_compared_in_each():
+    alone, both = run("alone", 0, 0.4), run("both", 0, 0.6)
+    for result in both["evals"]:
+        result["envs"]["other"] = {"all": {**result["envs"]["echo"]["all"], "success": 0.9}}
+    (text,) = page.tables([alone, both])
+    _, _, echo_alone, echo_both, other = text.splitlines()
+    assert echo_alone == "| echo | `alone` | 10.0% | 40.0% [30.0%, 50.0%] | 40.0% |  | 2.00 | 2.0 |"
+    assert echo_both.startswith("| echo | `both` | 10.0% | 60.0% [50.0%, 70.0%] | 60.0% | +20.0 [")
+    assert other.startswith("| other | `both` | 90.0% | 90.0% [")
+
+
+def test_what_a_point_costs():
+    cheap, in_vain = run("a", 0, 0.5), run("b", 0, 0.1)
+    # 40 points for 2 million tokens and 120 s, half of them playing
+    assert page.costs({"mine": [cheap, in_vain]}).splitlines()[2:] == [
+        "| mine | `a` | 40.0 | 50 | 3.0 | 50% | 50% | 2 CPU cores |",
+        "| mine | `b` | 0.0 |  |  | 50% | 50% | 2 CPU cores |",
+    ]
+
+
 def test_collapse():
     rising, falling = [n / 40 for n in range(40)], [0.9] * 20 + [0.5] * 20
     assert not page.has_collapsed(run("a", 0, 0.5, rising))
