@@ -53,9 +53,10 @@ class Comparison:
 
 COMPARISONS = {
     "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
+    "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
+    "mixture-cpu": Comparison(("mix-babyai", "mix-miniwob", "mix"), "mix-warm"),
     "horizon-gpu": Comparison(("gpu-long", "gpu-short", "gpu-stages")),
     "algorithm-gpu": Comparison(("gpu-stages", "gpu-ppo", "gpu-rloo", "gpu-reinforce-pp")),
-    "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
 }
 
 
