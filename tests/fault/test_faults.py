@@ -58,6 +58,7 @@ def played(arena, what):
         ("Dies", "process", Stop.ENV_FAULT, "exit code 7"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an alarm that rings in a finalizer: Python drops it
 def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, stop, reason):
     deadline = 0.4 if isolation == "inline" else 1.5
     trajectories, faulted = played(arena_for(words, kind, isolation=isolation, deadline_s=deadline), episodes())
