@@ -75,6 +75,14 @@ def test_nonsense(env):
         assert step.observation.endswith('[2] button "TWO"')
 
 
+def test_a_page_that_no_longer_says_how_its_task_stands_is_a_fault(env):
+    env.reset(Task("miniwob", "train", "click-button-sequence/1"))
+    env._browsing.run(env._browsing.session.evaluate("delete window.core; core = undefined"))
+    with pytest.raises(RuntimeError, match="does not say how its task stands"):
+        env.step("scroll [down]")
+    assert env.reset(Task("miniwob", "train", "click-button-sequence/1")).startswith("Task: Click button ONE")
+
+
 def test_a_slider_is_moved_by_keys(env):
     env.reset(Task("miniwob", "train", "use-slider/1"))  # Select 5 with the slider, which stands at 2
     env.step("click [1]")

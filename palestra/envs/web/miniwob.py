@@ -185,7 +185,9 @@ def _said(utterance: Any) -> str:
 
 
 def _state(seen: Observation) -> dict[str, Any]:
-    """Nothing of it where a dialog stands before the page."""
+    """Nothing of it where a dialog stands before the page. A page that gives none otherwise is broken: a fault, not a failure."""
+    if seen.probed is None and "dialog" not in seen.marks:
+        raise RuntimeError("the page does not say how its task stands")
     return seen.probed or {"is_done": False, "reward": 0.0, "task": ""}
 
 

@@ -67,8 +67,10 @@ class Tab:
         """Requests that went nowhere, as what they asked for is out of reach."""
         self.is_loading = False
         """It was looked at before it had finished."""
-        self.state: dict[str, Any] = {"ready": "", "title": "", "top": 0, "height": look.height, "whole": look.height, "elements": 0}
-        self.state["probed"] = None
+        self.state: dict[str, Any] = {
+            **{"ready": "", "title": "", "elements": 0, "probed": None},
+            **{"top": 0, "height": look.height, "whole": look.height},
+        }
         """As it was when it had settled."""
         self._cdp = cdp
         self._waiting: set[Request] = set()
