@@ -48,12 +48,16 @@ Each turn you take one action:
   Turns ingredients that you hold into an item. The amounts must be those of a recipe, or all of them multiplied by the \
 same whole number: where 1 oak log makes 4 oak planks, 3 oak log make 12 oak planks.
 - get <amount> <item>
-  Fetches an item that cannot be crafted, from 1 to {MOST_PER_GET} at a time. Items that can be crafted must be crafted.
+  Fetches an item that cannot be crafted, from 1 to {MOST_PER_GET} at a time. Items that can be crafted must be crafted. \
+What is left over does no harm.
 - inventory
   Shows what you hold.
 
 A command may leave a choice: "charcoal or coal" takes either, and a group such as "planks" takes any of the items that \
 are listed for it. In your action, name the items themselves (oak planks), never the group."""
+
+EXAMPLE_GOALS = ("beehive", "activator_rail")
+"""The train goals that the example plays, one after the other, with two distractors each to keep the prompt short; a test replays them."""
 
 EXAMPLE = (
     Example(
@@ -84,8 +88,45 @@ Goal: craft beehive.""",
         thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the beehive.",
         action="craft 1 beehive using 6 oak planks, 3 honeycomb",
     ),
+    Example(
+        observation="""\
+Crafting commands:
+craft 1 stick using 2 bamboo
+craft 1 iron axe using 3 iron ingot, 2 stick
+craft 1 redstone torch using 1 redstone, 1 stick
+craft 1 cauldron using 7 iron ingot
+craft 6 activator rail using 6 iron ingot, 1 redstone torch, 2 stick
+
+Goal: craft activator rail.""",
+        thought="The rail takes 6 iron ingot, 1 redstone torch and 2 stick, and the torch takes 1 stick more: 3 stick, from 6 bamboo.",
+        action="get 6 bamboo",
+    ),
+    Example(
+        observation="Got 6 bamboo.",
+        thought="Three times the recipe for stick turns them into 3 stick.",
+        action="craft 3 stick using 6 bamboo",
+    ),
+    Example(
+        observation="Crafted 3 stick.",
+        thought="The torch needs redstone too. No command makes it, so I fetch it.",
+        action="get 1 redstone",
+    ),
+    Example(
+        observation="Got 1 redstone.",
+        thought="I hold 3 stick and 1 redstone. One stick goes into the torch, and 2 are left for the rail.",
+        action="craft 1 redstone torch using 1 redstone, 1 stick",
+    ),
+    Example(
+        observation="Crafted 1 redstone torch.",
+        thought="No command makes iron ingot, so I fetch the 6 that I need.",
+        action="get 6 iron ingot",
+    ),
+    Example(
+        observation="Got 6 iron ingot.",
+        thought="I hold 6 iron ingot, 1 redstone torch and 2 stick: all that the rail takes.",
+        action="craft 6 activator rail using 6 iron ingot, 1 redstone torch, 2 stick",
+    ),
 )
-"""A training task, played with two distractors to keep the prompt short."""
 
 
 class _ActionError(Exception):
