@@ -144,7 +144,7 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
         temperature=config.rollout.temperature,
         seed=config.seed,
         critic=config.algo.critic_settings,
-        parallel=Parallel(world, is_sharded),
+        parallel=Parallel(world, is_sharded, config.optim.parts),
     )
     return Parts(config, envs, tokenizer, learner, engine, arena, Loop())
 

@@ -368,6 +368,8 @@ class Config(Settings):
         if launch.workers > 1 and self.rollout.carry:
             reason = "which group is complete first differs from worker to worker; use rollout.ahead or rollout.staleness"
             raise ValueError(f"rollout.carry = {self.rollout.carry}: with launch.workers = {launch.workers}, {reason}")
+        if launch.workers > 1 and self.optim.parts not in (1, launch.workers):
+            raise ValueError(f"optim.parts = {self.optim.parts}: {launch.workers} workers add up in {launch.workers} parts")
         critic = self.algo.critic_settings
         for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
             if launch.sharding == "fsdp" and is_set:

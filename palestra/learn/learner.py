@@ -169,25 +169,28 @@ class Learner:
         share_of_newest = int((batch.version_C >= step - 1).sum()) / tokens
         sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
         self.optimizer.zero_grad(set_to_none=True)
-        for row, counts in self.parallel.rows(batch, self.optim.row_tokens, algo.unit):
-            if len(row.owner_C) == 0 and not self.parallel.is_sharded:
-                continue
-            new = self._predicted(row, critic, algo)
-            loss_C, stats = algo.loss(new, row)
-            assert row.weight_C is not None
-            loss = (loss_C * row.weight_C).sum()
-            (loss * (self.parallel.loss_scale if counts else 0.0)).backward()
-            self.masters.collect()
-            if not counts:
-                continue
-            if watch is not None:
-                watch(row, new)
-            means = stats | {"policy/entropy": new.entropy_C.detach()}
-            if algo.source == "play" and is_fresh:
-                means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)
-            for name, value_C in means.items():
-                sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
-            sums["loss"] += loss.detach()
+        for part in self.parallel.in_parts(batch, self.optim.row_tokens, algo.unit):
+            for row, counts in part:
+                if len(row.owner_C) == 0 and not self.parallel.is_sharded:
+                    continue
+                new = self._predicted(row, critic, algo)
+                loss_C, stats = algo.loss(new, row)
+                assert row.weight_C is not None
+                loss = (loss_C * row.weight_C).sum()
+                (loss * (self.parallel.loss_scale if counts else 0.0)).backward()
+                self.masters.collect()
+                if not counts:
+                    continue
+                if watch is not None:
+                    watch(row, new)
+                means = stats | {"policy/entropy": new.entropy_C.detach()}
+                if algo.source == "play" and is_fresh:
+                    means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)
+                for name, value_C in means.items():
+                    sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
+                sums["loss"] += loss.detach()
+            self.masters.set_aside()
+        self.masters.take_back()
         if len(batch.owner_C):  # where there is nothing to learn, no rank has a gradient
             self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)

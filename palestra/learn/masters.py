@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 
 from palestra.model import exact_type
@@ -17,6 +18,7 @@ class Masters:
     def __init__(self, working: dict[str, Parameter]) -> None:
         self.exact = {name: p if p.dtype == exact_type(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
         self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
+        self._aside: dict[str, Tensor] = {}
 
     def collect(self) -> None:
         """Take the gradients of the working weights over, added up exactly."""
@@ -29,6 +31,19 @@ class Masters:
                 working.grad = None
         if totals:
             torch._foreach_add_(totals, gradients)
+
+    def set_aside(self) -> None:
+        """A part of the batch ends here: its gradients are added to those of the parts before, and the next part begins with none."""
+        for name, parameter in self.exact.items():
+            if parameter.grad is not None:
+                self._aside[name] = parameter.grad if name not in self._aside else self._aside[name] + parameter.grad
+                parameter.grad = None
+
+    def take_back(self) -> None:
+        """The gradients of all parts that were set aside."""
+        for name, gradient in self._aside.items():
+            self.exact[name].grad = gradient
+        self._aside = {}
 
     @torch.no_grad()
     def publish(self) -> None:

@@ -33,6 +33,8 @@ class Parallel:
 
     world: World = ALONE
     is_sharded: bool = False
+    parts: int = 1
+    """What one rank alone divides a batch into."""
 
     @property
     def loss_scale(self) -> float:
@@ -64,14 +66,20 @@ class Parallel:
             model.reshard()  # type: ignore[operator]
         return result
 
-    def rows(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
-        """This rank's part of the batch, in pieces for a forward pass each, and whether they count.
+    def in_parts(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[Iterator[tuple[Batch, bool]]]:
+        """This rank's part of the batch, or all of them one after the other: pieces for a forward pass each, and whether they count."""
+        if self.world.size > 1:
+            yield self._own(batch, max_tokens, unit)
+        elif self.parts > 1:
+            yield from (((row, True) for row in batch.share(part, self.parts, unit).rows(max_tokens, unit)) for part in range(self.parts))
+        else:
+            yield ((row, True) for row in batch.rows(max_tokens, unit))
 
-        With sharded weights all ranks must run the model equally often: who has fewer pieces runs one again that does not count.
-        """
-        if self.world.size == 1:
-            yield from ((row, True) for row in batch.rows(max_tokens, unit))
-            return
+    def rows(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
+        return itertools.chain.from_iterable(self.in_parts(batch, max_tokens, unit))
+
+    def _own(self, batch: Batch, max_tokens: int, unit: Unit) -> Iterator[tuple[Batch, bool]]:
+        """With sharded weights all ranks must run the model equally often: who has fewer pieces runs one again that does not count."""
         own = list(batch.share(self.world.rank, self.world.size, unit).rows(max_tokens, unit))
         most = max(int(count) for count in self.world.exchange(b"%d" % len(own))) if self.is_sharded else len(own)
         yield from ((row, True) for row in own)

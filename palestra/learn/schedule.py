@@ -29,6 +29,9 @@ class Optim(Settings):
     """How often each batch is gone through."""
     row_tokens: PositiveInt = 4096
     """Tokens in one forward and backward pass; gradients add up over these."""
+    parts: PositiveInt = 1
+    """One worker adds gradients up in so many parts, as that many workers do: the order of sums is then the same for both. Takes the
+    memory of another gradient."""
     activation_checkpointing: bool = False
     """Keep only what enters a layer and compute it again on the way back: a third more time, a fraction of the memory."""
     compile: bool = False

@@ -5,6 +5,7 @@ import shutil
 import msgspec
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from palestra.config import build
@@ -16,7 +17,7 @@ from palestra.world import World
 from tests.e2e.test_training import ECHO, trained
 from tests.joined import train_together
 
-pytestmark = pytest.mark.timeout(600)  # eight runs by two workers come before the first test
+pytestmark = pytest.mark.timeout(600)  # nine runs by two workers come before the first test
 
 SHORT = ECHO | {
     "steps": 4,
@@ -31,6 +32,7 @@ TREES = {
     "ppo": SHORT | {"algo": {"name": "ppo"}, "launch": {"workers": 2}},
     "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
     "exact": SHORT | {"dtype": "float64", "warm_start": WARM, "launch": {"workers": 2}},
+    "in parts": SHORT | {"dtype": "float64", "warm_start": WARM, "optim": SHORT["optim"] | {"parts": 2}, "launch": {"workers": 2}},
     "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
     "long": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
 }
@@ -104,6 +106,15 @@ def test_in_float64_even_the_last_bits_of_float32_are_the_same(runs, tmp_path, n
         assert ours == theirs
     norms = [[row["grad_norm"] for row in run.metrics() if "loss" in row] for run in (alone, together)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-12)
+
+
+def test_added_up_in_as_many_parts_the_weights_are_the_same_bit_for_bit(runs, tmp_path):
+    tree = {key: value for key, value in TREES["in parts"].items() if key != "launch"}
+    alone, together = trained(tmp_path / "alone", tree), Run.open(runs / "in parts")
+    for step in (2, 4):
+        ours, theirs = (load_file(run.checkpoint(step) / "model.safetensors") for run in (alone, together))
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_two_workers_play_beside_their_learners(runs, tmp_path):

@@ -85,6 +85,7 @@ BAD = [
         ["--env.isolation", "process", "--rollout.carry", "1"],
         ["rollout.carry = 1", "env.isolation = 'process'", "engine.deterministic = false"],
     ),
+    (["--optim.parts", "3", "--launch.workers", "2"], ["optim.parts = 3", "2 workers add up in 2 parts"]),
     (["--env.memory_mb", "500"], ["env.memory_mb", "500", "no effect", "process"]),
     (["--env.per_worker", "0"], ["env.per_worker", "0", "greater than 0"]),
     (["--model.kind", "pretrained"], ["model.path", "required"]),
