@@ -168,6 +168,7 @@ class Learner:
         tokens = max(len(batch.owner_C), 1)
         share_of_newest = int((batch.version_C >= step - 1).sum()) / tokens
         sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
+        gradients: dict[str, Tensor] = {}
         self.optimizer.zero_grad(set_to_none=True)
         for part in self.parallel.in_parts(batch, self.optim.row_tokens, algo.unit):
             for row, counts in part:
@@ -189,8 +190,8 @@ class Learner:
                 for name, value_C in means.items():
                     sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
                 sums["loss"] += loss.detach()
-            self.masters.set_aside()
-        self.masters.take_back()
+            self.masters.add_to(gradients)
+        self.masters.take(gradients)
         if len(batch.owner_C):  # where there is nothing to learn, no rank has a gradient
             self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)

@@ -18,7 +18,6 @@ class Masters:
     def __init__(self, working: dict[str, Parameter]) -> None:
         self.exact = {name: p if p.dtype == exact_type(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
         self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
-        self._aside: dict[str, Tensor] = {}
 
     def collect(self) -> None:
         """Take the gradients of the working weights over, added up exactly."""
@@ -32,18 +31,17 @@ class Masters:
         if totals:
             torch._foreach_add_(totals, gradients)
 
-    def set_aside(self) -> None:
+    def add_to(self, totals: dict[str, Tensor]) -> None:
         """A part of the batch ends here: its gradients are added to those of the parts before, and the next part begins with none."""
         for name, parameter in self.exact.items():
             if parameter.grad is not None:
-                self._aside[name] = parameter.grad if name not in self._aside else self._aside[name] + parameter.grad
+                totals[name] = parameter.grad if name not in totals else totals[name] + parameter.grad
                 parameter.grad = None
 
-    def take_back(self) -> None:
-        """The gradients of all parts that were set aside."""
-        for name, gradient in self._aside.items():
+    def take(self, totals: dict[str, Tensor]) -> None:
+        """Have these gradients."""
+        for name, gradient in totals.items():
             self.exact[name].grad = gradient
-        self._aside = {}
 
     @torch.no_grad()
     def publish(self) -> None:
