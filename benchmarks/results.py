@@ -61,7 +61,7 @@ COMPARISONS = {
 
 
 def run(names: Sequence[str], seeds: Sequence[int], out: Path, jobs: int, model: Path | None = None, *, only_numbers: bool = False) -> None:
-    """All runs of the comparisons; an arm that two of them have is run once. Their weights go where only numbers are wanted."""
+    """All runs of the comparisons; an arm that two of them have is run once. Weights are not kept where only numbers are wanted."""
     warm = sorted({COMPARISONS[name].warm for name in names} - {""})
     arms = dict.fromkeys((arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms)
     began = time.monotonic()
@@ -80,9 +80,10 @@ def folder_of(out: Path, recipe: str, seed: int) -> Path:
 
 def train(out: Path, recipe: str, seed: int, model: Path | None, *, only_numbers: bool = False) -> None:
     folder, began = folder_of(out, recipe, seed), time.monotonic()
-    train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *(["--model", str(model)] if model else [])])
-    for name in ("checkpoints", "trajectories") if only_numbers else ():
-        shutil.rmtree(folder / name, ignore_errors=True)
+    flags = [*(["--model", str(model)] if model else []), *(["--save.every", "0"] if only_numbers else [])]
+    train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *flags])
+    if only_numbers:
+        shutil.rmtree(folder / "trajectories", ignore_errors=True)
     final = read_run(folder).evals[-1]["all"]["success"]
     print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
 
@@ -184,7 +185,7 @@ def main() -> None:
     running.add_argument("--jobs", type=int, default=2, help="runs at a time")
     running.add_argument("--out", type=Path, default=Path("runs/results"))
     running.add_argument("--model", type=Path, help="what comparisons without a warm start begin with")
-    running.add_argument("--only-numbers", action="store_true", help="delete weights and episodes of finished runs")
+    running.add_argument("--only-numbers", action="store_true", help="keep neither weights nor the episodes of finished runs")
     keeping = commands.add_parser("keep", help="keep the numbers of runs that are there")
     keeping.add_argument("name")
     keeping.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a visit's JSON file")

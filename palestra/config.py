@@ -239,8 +239,8 @@ class LimitSettings(Settings):
 
 
 class SaveSettings(Settings):
-    every: PositiveInt = 50
-    """Training steps between checkpoints; the last step always has one."""
+    every: NonNegativeInt = 50
+    """Training steps between checkpoints; the last step always has one. 0: none at all, where only a run's numbers are wanted."""
     keep: PositiveInt = 2
     """Checkpoints that are kept, the newest ones."""
     learnt: bool = True

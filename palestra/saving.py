@@ -22,7 +22,12 @@ log = logging.getLogger(__name__)
 
 
 def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
-    """A checkpoint of this state. Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs."""
+    """A checkpoint of this state, unless the run is to have none.
+
+    Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs.
+    """
+    if not run.config.save.every:
+        return
     with run.interrupts.saving():
         checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, state_to_dict(state), others)
         is_spared = is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
@@ -35,7 +40,8 @@ def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | Non
 
 
 def is_due(run: Run, step: int) -> bool:
-    return step % run.config.save.every == 0
+    every = run.config.save.every
+    return every > 0 and step % every == 0
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def examine_parts(parts: Parts, healthy: list[str], folder: Path) -> Iterator[Fi
         if play.made is not None:
             yield from examine_play(parts, play.made)
     yield check_toy(parts)
-    yield check_disk(parts.learner, folder, keep=config.save.keep, keeps_reference=config.algo.keeps_reference)
+    checkpoints = config.save.keep + 1 if config.save.every else 0
+    yield check_disk(parts.learner, folder, checkpoints=checkpoints, keeps_reference=config.algo.keeps_reference)
     yield check_memory(parts)
 
 

@@ -117,12 +117,12 @@ def master_bytes(learner: Learner) -> int:
 
 
 @check("disk has room for checkpoints")
-def check_disk(learner: Learner, folder: Path, *, keep: int, keeps_reference: bool) -> Verdict:
-    """One more than are kept: the oldest goes only when the newest is there."""
+def check_disk(learner: Learner, folder: Path, *, checkpoints: int, keeps_reference: bool) -> Verdict:
+    """Checkpoints are one more than are kept: the oldest goes only when the newest is there."""
     own = checkpoint_bytes(learner)
     reference = reference_bytes(learner) if keeps_reference else 0
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
-    needed = (keep + 1) * own + reference
-    parts = f"{keep + 1} x {size(own)}" + (f" + {size(reference)} of the reference" if reference else "")
+    needed = checkpoints * own + reference
+    parts = f"{checkpoints} x {size(own)}" + (f" + {size(reference)} of the reference" if reference else "")
     return Verdict(needed <= free, needed, f"{parts} = {size(needed)} of {size(free)} free under {existing}")

@@ -133,7 +133,8 @@ def how_to_go_on(run: Run) -> str:
     from palestra.learn.checkpoint import newest, step_of
 
     found = newest(run.checkpoints)
-    kept = "nothing was saved yet, begin again" if found is None else f"saved up to step {step_of(found)}, go on"
+    nothing = "nothing was saved yet, begin again" if run.config.save.every else "nothing is saved (save.every = 0), begin again"
+    kept = nothing if found is None else f"saved up to step {step_of(found)}, go on"
     return f"{kept} with: palestra train --resume {run.folder}"
 
 

@@ -5,6 +5,7 @@ import pytest
 from palestra import limits
 from palestra.config import build
 from palestra.display import Display
+from palestra.launch.work import how_to_go_on
 from palestra.run import Run, State, read_trajectories
 from palestra.train import run_training
 from tests.e2e.test_streaming import STREAM
@@ -52,6 +53,24 @@ def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overla
     run_training(again, Display())
     assert len(rows(again)) == 3
     assert is_complete(again)
+
+
+@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}, STREAM], ids=["plain", "ahead", "stale"])
+def test_a_run_without_checkpoints_trains_the_same(tmp_path, overlap):
+    kept = trained(tmp_path / "kept", **LONG | {"steps": 4}, **overlap)
+    run = trained(tmp_path / "run", **LONG | {"steps": 4, "save.every": 0}, **overlap)
+    assert [row["loss"] for row in rows(run)] == [row["loss"] for row in rows(kept)] or overlap == STREAM  # which depends on timing
+    assert len(rows(run)) == 4
+    assert run.metrics()[-1]["phase"] == "final"
+    assert list(run.checkpoints.glob("*")) == []
+    assert how_to_go_on(run) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
+
+
+def test_a_run_without_checkpoints_is_begun_again(tmp_path):
+    run = trained(tmp_path / "run", **LONG | {"steps": 2, "save.every": 0})
+    again = Run.open(run.folder, {"steps": 3})
+    run_training(again, Display())
+    assert [row["step"] for row in rows(again)] == [1, 2, 3]
 
 
 def test_it_says_why_it_ended(tmp_path):

@@ -320,12 +320,12 @@ def test_a_full_disk(parts, tmp_path, monkeypatch):
     # float32 weights and two moments of each: 12 bytes a parameter, three checkpoints, and a reference of 4 bytes a parameter
     parameters = sum(p.numel() for p in parts.learner.model.parameters())
     assert checkpoint_bytes(parts.learner) == 12 * parameters
-    finding = check_disk(parts.learner, tmp_path / "not" / "yet", keep=2, keeps_reference=True)
+    finding = check_disk(parts.learner, tmp_path / "not" / "yet", checkpoints=3, keeps_reference=True)
     assert (finding.ok, finding.number) == (True, 40 * parameters)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 40 * parameters - 1))
-    assert not check_disk(parts.learner, tmp_path, keep=2, keeps_reference=True).ok
-    assert check_disk(parts.learner, tmp_path, keep=2, keeps_reference=False).ok
+    assert not check_disk(parts.learner, tmp_path, checkpoints=3, keeps_reference=True).ok
+    assert check_disk(parts.learner, tmp_path, checkpoints=3, keeps_reference=False).ok
 
 
 # memory
