@@ -70,8 +70,10 @@ def pack(run: Path, out: Path, most_mb: float) -> None:
         if (run / name).exists():
             shutil.copy(run / name, out / f"{run.name}-{name}")
     checkpoint = newest(run / "checkpoints")
-    size = sum(path.stat().st_size for path in checkpoint.iterdir()) / 2**20 if checkpoint else 0.0
-    if checkpoint is None or size > most_mb:
+    if checkpoint is None:
+        return
+    size = sum(path.stat().st_size for path in checkpoint.iterdir()) / 2**20
+    if size > most_mb:
         print(f"the checkpoint stays here: {size:.0f} MiB are more than {most_mb:.0f}")
         return
     with tarfile.open(out / "run.tar", "w") as archive:
