@@ -8,10 +8,17 @@ from palestra.types import Example
 
 LONGEST_ACTION = 500
 
-INTRODUCTION = """\
+DOORS = {
+    "hallway": ("art studio", "bedroom", "greenhouse", "kitchen", "living room", "workshop"),
+    "kitchen": ("bathroom", "outside"),
+    "outside": ("foundry", "greenhouse"),
+}
+"""The house is the same in all tasks. Each door is named once."""
+INTRODUCTION = f"""\
 You are in a small world of rooms, things and living beings that follow the laws of science: what is heated melts and boils, \
 what is wired to a battery carries a current, what is planted in soil and watered grows. You are given a task to do there, \
-and you score points on the way to it.
+and you score points on the way to it. The house is always the same. \
+{" ".join(f"Doors of the {room}: {', '.join(others)}." for room, others in DOORS.items())}
 
 Each turn you take one action. OBJ stands for something that you see here or hold, by its name: "thermometer", or \
 "thermometer in inventory" to say which one.

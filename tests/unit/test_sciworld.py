@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ if not needs_sciworld.args[0]:
     from palestra.envs import sciworld_gold, sciworld_java
     from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
     from palestra.envs.sciworld_java import SimulatorError, borrow_simulator, find_java
-    from palestra.envs.sciworld_text import EXAMPLE, EXAMPLE_TASK
+    from palestra.envs.sciworld_text import DOORS, EXAMPLE, EXAMPLE_TASK
 
 QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
 """Tasks whose solutions are short."""
@@ -137,6 +138,27 @@ def test_the_example_is_a_game_as_it_is_played(env):
         observation = step.observation
     assert step.success
     assert step.info["score"] == 100
+
+
+@pytest.mark.parametrize("id", ["boil/3", "find-plant/7", "power-component/2"])
+def test_the_house_is_as_the_agent_is_told(env, id):
+    found = set()
+
+    def explore():
+        seen = env.step("look around").observation
+        here = re.search(r"called the ([\w ]+)\.", seen)[1]
+        for door in re.findall(r"door to the ([\w ]+) \(", seen):
+            if frozenset((here, door)) not in found:
+                found.add(frozenset((here, door)))
+                env.step(f"open door to {door}")
+                env.step(f"go to {door}")
+                explore()
+                env.step(f"go to {here}")
+
+    env.reset(Task("sciworld", "train", id))
+    explore()
+    assert found == {frozenset((room, other)) for room, others in DOORS.items() for other in others}
+    assert all(f"Doors of the {room}: {', '.join(others)}." in env.instructions for room, others in DOORS.items())
 
 
 @pytest.mark.parametrize("id", QUICK)
