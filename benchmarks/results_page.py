@@ -80,8 +80,8 @@ def table(runs: Sequence[Run]) -> str:
     arms = arms_of(runs)
     first = final(next(iter(arms.values())))
     lines = [
-        "| recipe | before | held-out success (95%) | by seed | against the first | turns | million tokens | minutes | collapsed |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| recipe | before | held-out success (95%) | by seed | against the first | reward | turns | million tokens | minutes | collapsed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in arms.items():
         end = final(own)
@@ -91,6 +91,7 @@ def table(runs: Sequence[Run]) -> str:
             with_interval(end.mean, (end.low, end.high)),
             ", ".join(f"{success(run, -1):.1%}" for run in own),
             gap(end, first) if len(lines) > 2 else "",
+            " to ".join(f"{_mean(env['all']['reward'] for run in own for env in run['evals'][place]['envs'].values()):.3f}" for place in (0, -1)),
             f"{_mean(env['all']['turns'] for run in own for env in run['evals'][-1]['envs'].values()):.1f}",
             f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
             f"{_mean(map(_minutes, own)):.1f}",

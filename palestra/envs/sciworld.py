@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from palestra.envs.base import Environment
 from palestra.envs.sciworld_gold import gold_path
 from palestra.envs.sciworld_java import Simulator, borrow_simulator, find_java
-from palestra.envs.sciworld_text import EXAMPLE, instructions, normal
+from palestra.envs.sciworld_text import instructions, normal, worked_examples
 from palestra.registry import nearest
 from palestra.types import Step, Task
 
@@ -73,7 +73,6 @@ class SciWorld(Environment):
 
     name: ClassVar[str] = "sciworld"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    example = EXAMPLE
 
     def __init__(
         self,
@@ -97,6 +96,7 @@ class SciWorld(Environment):
         _check_options(self.kinds, simplifications, max_moves, heap_mb)
         find_java()
         self.instructions = instructions(simplifications.split(","))
+        self.example = worked_examples(simplifications.split(","))
         self._simulator: Simulator | None = None
         self._task: Task | None = None
         self._ending: Step | None = None
@@ -219,7 +219,7 @@ def _shortened(text: str) -> str:
 def _verdict(success: bool | None, terminated: bool) -> str:
     if success:
         return "The task is done."
-    return "The task is failed: that was the wrong thing to focus on." if terminated else "Time is up."
+    return "The task is failed: that was the wrong thing." if terminated else "Time is up."
 
 
 def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int) -> None:

@@ -35,8 +35,8 @@ WIRING = """\
 - connect OBJ to OBJ, disconnect OBJ: of electrical parts. Name the ends, such as "red wire terminal 1" or "battery anode"."""
 ENDING = """\
 - wait: lets ten moments pass. wait1: lets one pass.
-- focus on OBJ: says that this thing is the one the task is about. Do it only where the task asks for it, and only with the \
-right thing: focusing on a wrong one fails the task at once.
+- focus on OBJ: says that this is the thing the task is about. The task tells what to focus on, and in which order; it brings \
+points as soon as you see the thing. Focusing on anything else fails the task at once.
 
 Where a name fits several things, you are asked which one you mean: answer with the number alone."""
 
@@ -48,53 +48,70 @@ def instructions(simplifications: Container[str]) -> str:
     return "\n".join([INTRODUCTION, *teleport, DOING, *wiring, ENDING])
 
 
+def worked_examples(simplifications: Container[str]) -> tuple[Example, ...]:
+    """Games from beginning to end, one after the other."""
+    games = [ANIMAL, THERMOMETER] if "noElectricalAction" in simplifications else EXAMPLES.values()
+    return tuple(turn for game in games for turn in game)
+
+
 def normal(action: str) -> str:
     """An action as the simulator is given it: one line of bounded length that can be encoded."""
     words = " ".join(action.encode(errors="replace").decode().lower().split())
     return words[:LONGEST_ACTION].strip(" .`'\"")
 
 
-EXAMPLE_TASK = "find-non-living-thing/1"
-EXAMPLE = (
+ANIMAL = (
     Example(
         observation="""\
-Your task is to find a(n) non-living thing. First, focus on the thing. Then, move it to the green box in the kitchen.
+Your task is to find a(n) animal. First, focus on the thing. Then, move it to the orange box in the kitchen.
 
-This room is called the art studio. In it, you see:
+This outside location is called the outside. Here you see:
 \tthe agent
 \ta substance called air
-\ta large cupboard. The large cupboard door is closed.
-\ta table. On the table is: a bowl (containing nothing).
-\ta wood cup (containing red paint)
-\ta wood cup (containing blue paint)
-\ta wood cup (containing yellow paint)
+\tan axe
+\ta blue jay egg
+\ta butterfly egg
+\ta dove egg
+\ta fire pit (containing nothing)
+\ta fountain (containing nothing)
+\tthe ground
+\ta substance called wood
 You also see:
-\tA door to the hallway (that is closed)""",
-        thought="The box is in the kitchen. I am in the art studio, and its only door is closed.",
-        action="open door to hallway",
+\tA door to the foundry (that is closed)
+\tA door to the greenhouse (that is closed)
+\tA door to the kitchen (that is closed)""",
+        thought="I have to focus on an animal first. The eggs here are animals that are not born yet, so I take the butterfly egg.",
+        action="focus on butterfly egg",
     ),
     Example(
-        observation="The door is now open.",
-        thought="Now I can walk through.",
-        action="go to hallway",
+        observation="You focus on the butterfly egg.",
+        thought="Next it has to go into the orange box in the kitchen, so I take it along.",
+        action="pick up butterfly egg",
     ),
     Example(
-        observation="You move to the hallway.",
-        thought="The kitchen should be next to the hallway.",
+        observation="You move the butterfly to the inventory.",
+        thought="From here a door leads to the kitchen. It is closed.",
         action="open door to kitchen",
     ),
     Example(
         observation="The door is now open.",
-        thought="The door is open.",
+        thought="Now I can walk through.",
         action="go to kitchen",
     ),
     Example(
         observation="You move to the kitchen.",
-        thought="I need to see what is here.",
-        action="look around",
+        thought="The orange box is here. What is left is to put the egg into it.",
+        action="move butterfly egg to orange box",
     ),
+)
+THERMOMETER = (
     Example(
         observation="""\
+Your task is to measure the temperature of unknown substance B, which is located around the living room. First, focus on the \
+thermometer. Next, focus on the unknown substance B. If the unknown substance B temperature is above 50.0 degrees celsius, place it \
+in the yellow box. If the unknown substance B temperature is below 50.0 degrees celsius, place it in the purple box. The boxes are \
+located around the living room.
+
 This room is called the kitchen. In it, you see:
 \tthe agent
 \ta substance called air
@@ -104,7 +121,6 @@ This room is called the kitchen. In it, you see:
 \ta freezer. The freezer door is closed.
 \ta fridge. The fridge door is closed.
 \ta glass jar (containing a substance called sodium chloride)
-\ta green box (containing nothing)
 \ta lighter
 \ta oven, which is turned off. The oven door is closed.
 \ta painting
@@ -116,15 +132,134 @@ This room is called the kitchen. In it, you see:
 \ta thermometer, currently reading a temperature of 10 degrees celsius
 You also see:
 \tA door to the bathroom (that is closed)
-\tA door to the hallway (that is open)
+\tA door to the hallway (that is closed)
 \tA door to the outside (that is closed)""",
-        thought="A stopwatch is not alive and never was. I say that it is the thing.",
-        action="focus on stopwatch",
+        thought="I have to focus on the thermometer first, and I see it here.",
+        action="focus on thermometer",
     ),
     Example(
-        observation="You focus on the stopwatch.",
-        thought="What is left is to put it into the green box.",
-        action="move stopwatch to green box",
+        observation="You focus on the thermometer.",
+        thought="I will need it in the living room.",
+        action="pick up thermometer",
+    ),
+    Example(
+        observation="You move the thermometer to the inventory.",
+        thought="The way to the living room is through the hallway.",
+        action="open door to hallway",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to hallway",
+    ),
+    Example(
+        observation="You move to the hallway.",
+        thought="The next door is that of the living room.",
+        action="open door to living room",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to living room",
+    ),
+    Example(
+        observation="You move to the living room.",
+        thought="The unknown substance B should be here.",
+        action="look around",
+    ),
+    Example(
+        observation="""\
+This room is called the living room. In it, you see:
+\tthe agent
+\ta substance called air
+\ta chair. On the chair is: nothing.
+\ta couch. On the couch is: a white pillow.
+\ta desk. On the desk is: a drawer.
+\ta finger painting
+\ta purple box (containing nothing)
+\tunknown substance B
+\ta yellow box (containing nothing)
+You also see:
+\tA door to the hallway (that is open)""",
+        thought="There it is. I have to focus on it next.",
+        action="focus on unknown substance B",
+    ),
+    Example(
+        observation="You focus on the unknown substance B.",
+        thought="Now I measure it with the thermometer that I hold.",
+        action="use thermometer on unknown substance B",
+    ),
+    Example(
+        observation="the thermometer measures a temperature of 34 degrees celsius",
+        thought="34 is below 50, so it goes into the purple box.",
+        action="move unknown substance B to purple box",
     ),
 )
-"""A training task."""
+CONDUCTIVITY = (
+    Example(
+        observation="""\
+Your task is to determine if aluminum foil is electrically conductive. The aluminum foil is located around the workshop. First, \
+focus on the aluminum foil. If it is electrically conductive, place it in the red box. If it is electrically nonconductive, place it \
+in the green box.
+
+This room is called the workshop. In it, you see:
+\tthe agent
+\ta substance called air
+\tA aluminum foil
+\ta electric motor, which is off
+\ta green box (containing nothing)
+\ta red box (containing nothing)
+\ta table. On the table is: a battery, a black wire, a green light bulb, which is off, a orange light bulb, which is off, a \
+orange wire, a red light bulb, which is off, a red wire, a switch, which is off.
+\ta ultra low temperature freezer. The ultra low temperature freezer door is closed.
+You also see:
+\tA door to the hallway (that is closed)""",
+        thought="I have to focus on the aluminum foil first, and I see it here.",
+        action="focus on aluminum foil",
+    ),
+    Example(
+        observation="You focus on the aluminum foil.",
+        thought="To test it I need a circuit: battery, wire, motor, wire, foil, wire, and back to the battery. The motor shows whether \
+a current flows.",
+        action="connect battery anode to orange wire terminal 1",
+    ),
+    Example(
+        observation="anode on battery is now connected to terminal 1 on orange wire",
+        thought="The other end of this wire goes to the motor.",
+        action="connect orange wire terminal 2 to electric motor cathode",
+    ),
+    Example(
+        observation="terminal 2 on orange wire is now connected to cathode on electric motor",
+        thought="From the motor a second wire goes on.",
+        action="connect electric motor anode to black wire terminal 1",
+    ),
+    Example(
+        observation="anode on electric motor is now connected to terminal 1 on black wire",
+        thought="It leads to the foil.",
+        action="connect black wire terminal 2 to aluminum foil terminal 1",
+    ),
+    Example(
+        observation="terminal 2 on black wire is now connected to terminal 1 on aluminum foil",
+        thought="From the foil the third wire goes back.",
+        action="connect aluminum foil terminal 2 to red wire terminal 1",
+    ),
+    Example(
+        observation="terminal 2 on aluminum foil is now connected to terminal 1 on red wire",
+        thought="Its other end closes the circuit at the battery.",
+        action="connect red wire terminal 2 to battery cathode",
+    ),
+    Example(
+        observation="terminal 2 on red wire is now connected to cathode on battery",
+        thought="Does the motor run?",
+        action="look at electric motor",
+    ),
+    Example(
+        observation="""\
+a electric motor, which is on. its anode is connected to: a terminal 1 on black wire. its cathode is connected to: a terminal 2 \
+on orange wire.""",
+        thought="It is on, so the foil conducts. It goes into the red box.",
+        action="move aluminum foil to red box",
+    ),
+)
+EXAMPLES = {"find-animal/3": ANIMAL, "use-thermometer/43": THERMOMETER, "test-conductivity/15": CONDUCTIVITY}
+"""Training tasks, of three kinds: shown one alone, a model does in every task what was right in that one."""

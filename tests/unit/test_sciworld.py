@@ -22,7 +22,7 @@ if not needs_sciworld.args[0]:
     from palestra.envs import sciworld_gold, sciworld_java
     from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
     from palestra.envs.sciworld_java import SimulatorError, borrow_simulator, find_java
-    from palestra.envs.sciworld_text import DOORS, EXAMPLE, EXAMPLE_TASK
+    from palestra.envs.sciworld_text import DOORS, EXAMPLES
 
 QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
 """Tasks whose solutions are short."""
@@ -130,14 +130,25 @@ def test_tasks_that_there_are_not(env, id):
 # Playing
 
 
-def test_the_example_is_a_game_as_it_is_played(env):
-    observation = env.reset(task(EXAMPLE_TASK))
-    for turn in EXAMPLE:
-        assert turn.observation == observation
-        step = env.step(turn.action)
-        observation = step.observation
-    assert step.success
-    assert step.info["score"] == 100
+def test_the_examples_are_games_as_they_are_played(env):
+    assert set(EXAMPLES) <= {task.id for task in env.tasks("train")}
+    shown = iter(env.example)
+    for id, game in EXAMPLES.items():
+        observation = env.reset(task(id))
+        for turn in game:
+            assert turn == next(shown)
+            assert turn.observation == observation
+            step = env.step(turn.action)
+            observation = step.observation
+        assert step.success
+        assert step.info["score"] == 100
+    assert next(shown, None) is None
+
+
+def test_where_nothing_is_electrical_no_example_is():
+    env = SciWorld(kinds=["boil"], simplifications="noElectricalAction")
+    assert len(env.example) == sum(len(game) for id, game in EXAMPLES.items() if "conductivity" not in id)
+    assert "connect" not in "".join(turn.action for turn in env.example)
 
 
 @pytest.mark.parametrize("id", ["boil/3", "find-plant/7", "power-component/2"])
@@ -205,8 +216,8 @@ def test_points_given_at_the_start_are_paid_with_the_first_action_that_is_unders
 
 
 def test_points_that_are_lost_are_taken_back(env):
-    env.reset(task(EXAMPLE_TASK))
-    rewards = [env.step(turn.action).reward for turn in EXAMPLE[:4]]
+    env.reset(task("find-animal/3"))
+    rewards = [env.step(turn.action).reward for turn in EXAMPLES["find-animal/3"][:4]]
     step = env.step("reset task")
     rewards.append(step.reward)
     assert sum(rewards) == pytest.approx(step.info["score"] / 100)
