@@ -6,6 +6,7 @@ Weights are whole on every rank, or each rank has a share of each of them (FSDP2
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ class Parallel:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody changes it in place
         mesh = init_device_mesh(model.device.type, (self.world.size,))
         if model.dtype != exact_type(dtype):
             model.float()
