@@ -17,7 +17,7 @@ from palestra.world import World
 from tests.e2e.test_training import ECHO, trained
 from tests.joined import train_together
 
-pytestmark = pytest.mark.timeout(600)  # nine runs by two workers come before the first test
+pytestmark = pytest.mark.timeout(600)  # ten runs by two workers come before the first test
 
 SHORT = ECHO | {
     "steps": 4,
@@ -33,6 +33,13 @@ TREES = {
     "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
     "exact": SHORT | {"dtype": "float64", "warm_start": WARM, "launch": {"workers": 2}},
     "in parts": SHORT | {"dtype": "float64", "warm_start": WARM, "optim": SHORT["optim"] | {"parts": 2}, "launch": {"workers": 2}},
+    "in shares": SHORT
+    | {
+        "dtype": "float64",
+        "warm_start": WARM,
+        "optim": SHORT["optim"] | {"parts": 2, "clip_norm": 1e9},  # out of reach: the norm is summed by shares
+        "launch": {"workers": 2, "sharding": "fsdp"},
+    },
     "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
     "long": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
 }
@@ -55,6 +62,10 @@ def runs(tmp_path_factory):
         Run.create(folder / name, build(tree))
     train_together(2, *(folder / name for name in trees))
     return folder
+
+
+def whole_weights(checkpoint):
+    return {name: weight for path in checkpoint.glob("model*.safetensors") for name, weight in load_file(path).items()}
 
 
 def curve(run, since=0):
@@ -108,11 +119,12 @@ def test_in_float64_even_the_last_bits_of_float32_are_the_same(runs, tmp_path, n
     assert norms[0] == pytest.approx(norms[1], rel=1e-12)
 
 
-def test_added_up_in_as_many_parts_the_weights_are_the_same_bit_for_bit(runs, tmp_path):
-    tree = {key: value for key, value in TREES["in parts"].items() if key != "launch"}
-    alone, together = trained(tmp_path / "alone", tree), Run.open(runs / "in parts")
+@pytest.mark.parametrize("name", ["in parts", "in shares"])
+def test_added_up_in_as_many_parts_the_weights_are_the_same_bit_for_bit(runs, tmp_path, name):
+    tree = {key: value for key, value in TREES[name].items() if key != "launch"}
+    alone, together = trained(tmp_path / "alone", tree), Run.open(runs / name)
     for step in (2, 4):
-        ours, theirs = (load_file(run.checkpoint(step) / "model.safetensors") for run in (alone, together))
+        ours, theirs = (whole_weights(run.checkpoint(step)) for run in (alone, together))
         assert ours.keys() == theirs.keys()
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
