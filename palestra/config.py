@@ -394,7 +394,7 @@ def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The recipe's tables, and those of its `base` that it does not have itself."""
+    """What the recipe says, and what it does not say from its `base`."""
     try:
         tree = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -408,7 +408,23 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         return tree
     if not isinstance(base, str) or (other := path.parent / base).resolve() in (*above, path.resolve()):
         raise ConfigError(f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder")
-    return _read(other, (*above, path.resolve())) | tree
+    return _laid_over(_read(other, (*above, path.resolve())), tree)
+
+
+def _laid_over(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """All tables key by key; one that chooses something else, such as another algorithm, has nothing of the base's."""
+
+    def laid(name: str, old: Any, new: Any) -> Any:
+        if not isinstance(old, dict) or not isinstance(new, dict) or _chooses_anew(name, old, new):
+            return new
+        return old | {key: laid("", old.get(key), value) for key, value in new.items()}
+
+    return base | {name: laid(name, base.get(name), value) for name, value in tree.items()}
+
+
+def _chooses_anew(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    key = CHOICES.get(table)
+    return key is not None and key in new and new[key] != old.get(key, DEFAULTS[table])
 
 
 def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:

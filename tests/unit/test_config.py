@@ -159,6 +159,29 @@ def test_a_recipe_takes_what_it_does_not_say_from_its_base(tmp_path):
     assert (config.seed, config.steps, config.horizon.full, config.horizon.kind) == (4, 11, 3, "fixed")
 
 
+def test_tables_of_a_base_are_taken_key_by_key(tmp_path):
+    (tmp_path / "base.toml").write_text(
+        '[agent]\nformat = "react"\nreply_tokens = 99\n[algo]\nclip_low = 0.1\nrecompute_old = true\ncorrection = { cap = 3.0 }\n'
+        '[env]\nname = "babyai"\n[env.options]\nlevels = ["GoToObj"]\ntrain_seeds = 7\n[rollout]\ncarry = 2\n'
+    )
+    (tmp_path / "one.toml").write_text(
+        'base = "base.toml"\n[agent]\ncontext_tokens = 555\n[algo]\nname = "grpo"\nclip_high = 0.4\n[env.options]\ntrain_seeds = 8\n'
+    )
+    one = load(tmp_path / "one.toml")
+    assert (one.agent.format, one.agent.reply_tokens, one.agent.context_tokens) == ("react", 99, 555)
+    assert (one.algo.clip_low, one.algo.clip_high, one.algo.correction.cap) == (0.1, 0.4, 3.0)  # grpo is what the base has too
+    assert (one.env.name, one.env.options) == ("babyai", {"levels": ["GoToObj"], "train_seeds": 8})
+    assert one.rollout.carry == 2
+
+
+def test_a_table_that_chooses_anew_has_nothing_of_the_base(tmp_path):
+    (tmp_path / "base.toml").write_text('[algo]\nclip_low = 0.1\n[env]\nname = "babyai"\noptions = { train_seeds = 7 }\n')
+    (tmp_path / "one.toml").write_text('base = "base.toml"\n[algo]\nname = "rloo"\n[env]\nname = "textcraft"\n')
+    one = load(tmp_path / "one.toml")
+    assert (one.algo.name, one.algo.clip_low) == ("rloo", 0.2)
+    assert (one.env.name, one.env.options) == ("textcraft", {})
+
+
 @pytest.mark.parametrize(
     ("base", "named"), [("'one.toml'", "another recipe"), ("3", "another recipe"), ("'none.toml'", "none.toml: no such")]
 )
