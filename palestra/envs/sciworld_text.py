@@ -63,34 +63,20 @@ def normal(action: str) -> str:
 ANIMAL = (
     Example(
         observation="""\
-Your task is to find a(n) animal. First, focus on the thing. Then, move it to the orange box in the kitchen.
+Your task is to find a(n) animal. First, focus on the thing. Then, move it to the red box in the kitchen.
 
-This outside location is called the outside. Here you see:
+This room is called the hallway. In it, you see:
 \tthe agent
 \ta substance called air
-\tan axe
-\ta blue jay egg
-\ta butterfly egg
-\ta dove egg
-\ta fire pit (containing nothing)
-\ta fountain (containing nothing)
-\tthe ground
-\ta substance called wood
+\ta picture
 You also see:
-\tA door to the foundry (that is closed)
+\tA door to the art studio (that is closed)
+\tA door to the bedroom (that is closed)
 \tA door to the greenhouse (that is closed)
-\tA door to the kitchen (that is closed)""",
-        thought="I have to focus on an animal first. The eggs here are animals that are not born yet, so I take the butterfly egg.",
-        action="focus on butterfly egg",
-    ),
-    Example(
-        observation="You focus on the butterfly egg.",
-        thought="Next it has to go into the orange box in the kitchen, so I take it along.",
-        action="pick up butterfly egg",
-    ),
-    Example(
-        observation="You move the butterfly to the inventory.",
-        thought="From here a door leads to the kitchen. It is closed.",
+\tA door to the kitchen (that is closed)
+\tA door to the living room (that is closed)
+\tA door to the workshop (that is closed)""",
+        thought="I have to focus on an animal first. Animals live outside. I am in the hallway: the way is through the kitchen.",
         action="open door to kitchen",
     ),
     Example(
@@ -100,18 +86,89 @@ You also see:
     ),
     Example(
         observation="You move to the kitchen.",
-        thought="The orange box is here. What is left is to put the egg into it.",
-        action="move butterfly egg to orange box",
+        thought="From the kitchen I go on to the outside.",
+        action="open door to outside",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to outside",
+    ),
+    Example(
+        observation="You move to the outside.",
+        thought="I am where animals live. What is here?",
+        action="look around",
+    ),
+    Example(
+        observation="""\
+This outside location is called the outside. Here you see:
+\tthe agent
+\ta substance called air
+\tan axe
+\ta blue jay egg
+\ta butterfly egg
+\ta dove egg
+\ta fire pit (containing nothing)
+\ta fountain (containing a substance called water)
+\tthe ground
+\ta substance called wood
+You also see:
+\tA door to the foundry (that is closed)
+\tA door to the greenhouse (that is closed)
+\tA door to the kitchen (that is open)""",
+        thought="A blue jay egg is an animal that is not born yet, so it is one of the things to focus on.",
+        action="focus on blue jay egg",
+    ),
+    Example(
+        observation="You focus on the blue jay egg.",
+        thought="Next it has to go into the red box in the kitchen, so I take it along.",
+        action="pick up blue jay egg",
+    ),
+    Example(
+        observation="You move the blue jay to the inventory.",
+        thought="The door to the kitchen is open.",
+        action="go to kitchen",
+    ),
+    Example(
+        observation="You move to the kitchen.",
+        thought="The red box is here. What is left is to put the egg into it.",
+        action="move blue jay egg to red box",
     ),
 )
 THERMOMETER = (
     Example(
         observation="""\
 Your task is to measure the temperature of unknown substance B, which is located around the living room. First, focus on the \
-thermometer. Next, focus on the unknown substance B. If the unknown substance B temperature is above 50.0 degrees celsius, place it \
-in the yellow box. If the unknown substance B temperature is below 50.0 degrees celsius, place it in the purple box. The boxes are \
-located around the living room.
+thermometer. Next, focus on the unknown substance B. If the unknown substance B temperature is above -50.0 degrees celsius, place \
+it in the yellow box. If the unknown substance B temperature is below -50.0 degrees celsius, place it in the purple box. The \
+boxes are located around the living room.
 
+This room is called the hallway. In it, you see:
+\tthe agent
+\ta substance called air
+\ta drawing
+You also see:
+\tA door to the art studio (that is closed)
+\tA door to the bedroom (that is closed)
+\tA door to the greenhouse (that is closed)
+\tA door to the kitchen (that is closed)
+\tA door to the living room (that is closed)
+\tA door to the workshop (that is closed)""",
+        thought="I have to focus on the thermometer first. It is in the kitchen. I am in the hallway: the kitchen is next to it.",
+        action="open door to kitchen",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to kitchen",
+    ),
+    Example(
+        observation="You move to the kitchen.",
+        thought="The thermometer should be here.",
+        action="look around",
+    ),
+    Example(
+        observation="""\
 This room is called the kitchen. In it, you see:
 \tthe agent
 \ta substance called air
@@ -132,29 +189,24 @@ This room is called the kitchen. In it, you see:
 \ta thermometer, currently reading a temperature of 10 degrees celsius
 You also see:
 \tA door to the bathroom (that is closed)
-\tA door to the hallway (that is closed)
+\tA door to the hallway (that is open)
 \tA door to the outside (that is closed)""",
-        thought="I have to focus on the thermometer first, and I see it here.",
+        thought="I see the thermometer, so I focus on it.",
         action="focus on thermometer",
     ),
     Example(
         observation="You focus on the thermometer.",
-        thought="I will need it in the living room.",
+        thought="I will need it in the living room, so I take it along.",
         action="pick up thermometer",
     ),
     Example(
         observation="You move the thermometer to the inventory.",
-        thought="The way to the living room is through the hallway.",
-        action="open door to hallway",
-    ),
-    Example(
-        observation="The door is now open.",
-        thought="Now I can walk through.",
+        thought="Next is the unknown substance B. It is in the living room: the way is through the hallway.",
         action="go to hallway",
     ),
     Example(
         observation="You move to the hallway.",
-        thought="The next door is that of the living room.",
+        thought="The door of the living room is closed.",
         action="open door to living room",
     ),
     Example(
@@ -175,13 +227,13 @@ This room is called the living room. In it, you see:
 \ta chair. On the chair is: nothing.
 \ta couch. On the couch is: a white pillow.
 \ta desk. On the desk is: a drawer.
-\ta finger painting
+\ta painting
 \ta purple box (containing nothing)
 \tunknown substance B
 \ta yellow box (containing nothing)
 You also see:
 \tA door to the hallway (that is open)""",
-        thought="There it is. I have to focus on it next.",
+        thought="I see the unknown substance B, so I focus on it.",
         action="focus on unknown substance B",
     ),
     Example(
@@ -190,56 +242,89 @@ You also see:
         action="use thermometer on unknown substance B",
     ),
     Example(
-        observation="the thermometer measures a temperature of 34 degrees celsius",
-        thought="34 is below 50, so it goes into the purple box.",
-        action="move unknown substance B to purple box",
+        observation="the thermometer measures a temperature of 118 degrees celsius",
+        thought="118 is above -50, so it goes into the yellow box.",
+        action="move unknown substance B to yellow box",
     ),
 )
 CONDUCTIVITY = (
     Example(
         observation="""\
 Your task is to determine if aluminum foil is electrically conductive. The aluminum foil is located around the workshop. First, \
-focus on the aluminum foil. If it is electrically conductive, place it in the red box. If it is electrically nonconductive, place it \
-in the green box.
+focus on the aluminum foil. If it is electrically conductive, place it in the green box. If it is electrically nonconductive, \
+place it in the blue box.
 
+This room is called the greenhouse. In it, you see:
+\tthe agent
+\ta substance called air
+\ta bee hive. The bee hive door is closed.
+\ta jug (containing nothing)
+\ta shovel
+\ta sink, which is turned off. In the sink is: nothing.
+You also see:
+\tA door to the hallway (that is closed)
+\tA door to the outside (that is closed)""",
+        thought="I have to focus on the aluminum foil first. It is in the workshop, and I am in the greenhouse: I go through the hallway.",
+        action="open door to hallway",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to hallway",
+    ),
+    Example(
+        observation="You move to the hallway.",
+        thought="From the hallway I go on to the workshop.",
+        action="open door to workshop",
+    ),
+    Example(
+        observation="The door is now open.",
+        thought="Now I can walk through.",
+        action="go to workshop",
+    ),
+    Example(
+        observation="You move to the workshop.",
+        thought="The aluminum foil should be here.",
+        action="look around",
+    ),
+    Example(
+        observation="""\
 This room is called the workshop. In it, you see:
 \tthe agent
 \ta substance called air
 \tA aluminum foil
-\ta electric motor, which is off
+\ta blue box (containing nothing)
 \ta green box (containing nothing)
-\ta red box (containing nothing)
-\ta table. On the table is: a battery, a black wire, a green light bulb, which is off, a orange light bulb, which is off, a \
-orange wire, a red light bulb, which is off, a red wire, a switch, which is off.
+\ta table. On the table is: a battery, a blue light bulb, which is off, a green light bulb, which is off, a green wire, a orange \
+wire, a red wire, a switch, which is off, a violet light bulb, which is off.
 \ta ultra low temperature freezer. The ultra low temperature freezer door is closed.
 You also see:
-\tA door to the hallway (that is closed)""",
-        thought="I have to focus on the aluminum foil first, and I see it here.",
+\tA door to the hallway (that is open)""",
+        thought="I see the aluminum foil, so I focus on it.",
         action="focus on aluminum foil",
     ),
     Example(
         observation="You focus on the aluminum foil.",
-        thought="To test it I need a circuit: battery, wire, motor, wire, foil, wire, and back to the battery. The motor shows whether \
-a current flows.",
-        action="connect battery anode to orange wire terminal 1",
+        thought="To test it I need a circuit: battery, wire, light bulb, wire, foil, wire, and back to the battery.",
+        action="connect battery anode to green wire terminal 1",
     ),
     Example(
-        observation="anode on battery is now connected to terminal 1 on orange wire",
-        thought="The other end of this wire goes to the motor.",
-        action="connect orange wire terminal 2 to electric motor cathode",
+        observation="anode on battery is now connected to terminal 1 on green wire",
+        thought="The other end of this wire goes to the light bulb.",
+        action="connect green wire terminal 2 to blue light bulb cathode",
     ),
     Example(
-        observation="terminal 2 on orange wire is now connected to cathode on electric motor",
-        thought="From the motor a second wire goes on.",
-        action="connect electric motor anode to black wire terminal 1",
+        observation="terminal 2 on green wire is now connected to cathode on blue light bulb",
+        thought="From the light bulb a second wire goes on.",
+        action="connect blue light bulb anode to orange wire terminal 1",
     ),
     Example(
-        observation="anode on electric motor is now connected to terminal 1 on black wire",
+        observation="anode on blue light bulb is now connected to terminal 1 on orange wire",
         thought="It leads to the foil.",
-        action="connect black wire terminal 2 to aluminum foil terminal 1",
+        action="connect orange wire terminal 2 to aluminum foil terminal 1",
     ),
     Example(
-        observation="terminal 2 on black wire is now connected to terminal 1 on aluminum foil",
+        observation="terminal 2 on orange wire is now connected to terminal 1 on aluminum foil",
         thought="From the foil the third wire goes back.",
         action="connect aluminum foil terminal 2 to red wire terminal 1",
     ),
@@ -250,16 +335,16 @@ a current flows.",
     ),
     Example(
         observation="terminal 2 on red wire is now connected to cathode on battery",
-        thought="Does the motor run?",
-        action="look at electric motor",
+        thought="Is there light?",
+        action="look at blue light bulb",
     ),
     Example(
         observation="""\
-a electric motor, which is on. its anode is connected to: a terminal 1 on black wire. its cathode is connected to: a terminal 2 \
-on orange wire.""",
-        thought="It is on, so the foil conducts. It goes into the red box.",
-        action="move aluminum foil to red box",
+a blue light bulb, which is off. its anode is connected to: a terminal 1 on orange wire. its cathode is connected to: a terminal \
+2 on green wire.""",
+        thought="The light bulb is on, so the foil conducts. It goes into the green box.",
+        action="move aluminum foil to green box",
     ),
 )
-EXAMPLES = {"find-animal/3": ANIMAL, "use-thermometer/43": THERMOMETER, "test-conductivity/15": CONDUCTIVITY}
-"""Training tasks, of three kinds: shown one alone, a model does in every task what was right in that one."""
+EXAMPLES = {"find-animal/0": ANIMAL, "use-thermometer/39": THERMOMETER, "test-conductivity/6": CONDUCTIVITY}
+"""Training tasks of three kinds, each begun in another room than its things are in: a model does in every task what it was shown."""

@@ -216,8 +216,8 @@ def test_points_given_at_the_start_are_paid_with_the_first_action_that_is_unders
 
 
 def test_points_that_are_lost_are_taken_back(env):
-    env.reset(task("find-animal/3"))
-    rewards = [env.step(turn.action).reward for turn in EXAMPLES["find-animal/3"][:4]]
+    env.reset(task("find-animal/0"))
+    rewards = [env.step(turn.action).reward for turn in EXAMPLES["find-animal/0"][:4]]
     step = env.step("reset task")
     rewards.append(step.reward)
     assert sum(rewards) == pytest.approx(step.info["score"] / 100)
