@@ -80,7 +80,8 @@ def table(runs: Sequence[Run]) -> str:
     arms = arms_of(runs)
     first = final(next(iter(arms.values())))
     lines = [
-        "| recipe | before | held-out success (95%) | by seed | against the first | reward | turns | million tokens | minutes | collapsed |",
+        "| recipe | before | held-out success (95%) | by seed | against the first "
+        "| reward | turns | million tokens | minutes | collapsed |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in arms.items():
@@ -91,14 +92,19 @@ def table(runs: Sequence[Run]) -> str:
             with_interval(end.mean, (end.low, end.high)),
             ", ".join(f"{success(run, -1):.1%}" for run in own),
             gap(end, first) if len(lines) > 2 else "",
-            " to ".join(f"{_mean(env['all']['reward'] for run in own for env in run['evals'][place]['envs'].values()):.3f}" for place in (0, -1)),
-            f"{_mean(env['all']['turns'] for run in own for env in run['evals'][-1]['envs'].values()):.1f}",
+            f"{mean_of('reward', own, 0):.3f} to {mean_of('reward', own, -1):.3f}",
+            f"{mean_of('turns', own, -1):.1f}",
             f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
             f"{_mean(map(_minutes, own)):.1f}",
             f"{sum(map(has_collapsed, own))} of {len(own)}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def mean_of(figure: str, runs: Sequence[Run], evaluation: int) -> float:
+    """Over all runs and their environments."""
+    return _mean(env["all"][figure] for run in runs for env in run["evals"][evaluation]["envs"].values())
 
 
 def by_category(runs: Sequence[Run]) -> str:
