@@ -185,7 +185,7 @@ def main() -> None:
     running.add_argument("--jobs", type=int, default=2, help="runs at a time")
     running.add_argument("--out", type=Path, default=Path("runs/results"))
     running.add_argument("--model", type=Path, help="what comparisons without a warm start begin with")
-    running.add_argument("--only-numbers", action="store_true", help="keep neither weights nor the episodes of finished runs")
+    running.add_argument("--only-numbers", action="store_true", help="keep no weights and no episodes; what was interrupted is begun again")
     keeping = commands.add_parser("keep", help="keep the numbers of runs that are there")
     keeping.add_argument("name")
     keeping.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a visit's JSON file")
