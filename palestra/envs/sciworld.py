@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from palestra.envs.base import Environment
+from palestra.envs.sciworld_examples import worked_examples
 from palestra.envs.sciworld_gold import gold_path
 from palestra.envs.sciworld_java import Simulator, borrow_simulator, find_java
-from palestra.envs.sciworld_text import instructions, normal, worked_examples
+from palestra.envs.sciworld_text import instructions, normal
 from palestra.registry import nearest
 from palestra.types import Step, Task
 

