@@ -21,15 +21,15 @@ from palestra.types import Sampling
 UNBOUNDED = 1 << 30
 
 
-def evaluate_config(config: Config, *, agent: str | None, is_trained_here: bool) -> dict[str, Any]:
+def evaluate_config(config: Config, *, agent: str | None, own_horizon: bool) -> dict[str, Any]:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `is_trained_here`: the model learnt in this very configuration, so its horizon counts; else the environment's own does.
+    `own_horizon`: the horizon that is configured counts; else the environment's own does.
     """
     envs = make_envs(config)
     horizons = {}
     for place in config.playgrounds:
-        known = place.horizon.full if is_trained_here else envs[place.label].max_turns
+        known = place.horizon.full if own_horizon else envs[place.label].max_turns
         full = config.eval.horizon or known
         horizons[place.label] = [min(known, full), full]
     tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(config.eval.split), config.eval.tasks)]

@@ -69,8 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_explain, takes_settings=True)
 
     evaluate = commands.add_parser("eval", help="evaluate a run, a model or a baseline on held-out tasks", allow_abbrev=False)
-    evaluate.add_argument("run_folder", nargs="?", type=Path, metavar="RUN", help="its newest checkpoint is evaluated")
-    evaluate.add_argument("--model", metavar="MODEL", help="a directory, a name on the hub or a GGUF file, instead of a run")
+    evaluate.add_argument("run_or_recipe", nargs="?", type=Path, metavar="RUN", help="a run, whose newest checkpoint plays, or a recipe")
+    evaluate.add_argument("--model", metavar="MODEL", help="a directory, a name on the hub or a GGUF file, instead of the run's")
     evaluate.add_argument("--agent", choices=["expert", "random"], help="a baseline instead of a model")
     evaluate.add_argument("--env", help="the environment (default: the run's)")
     evaluate.add_argument("--split", help="default: the run's, else test")
@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--horizon", type=_positive, help="turns (default: the run's longest, else the environment's)")
     evaluate.add_argument("--temperature", type=float)
     evaluate.add_argument("--seed", type=int, help="of the sampling noise")
-    evaluate.add_argument("--out", type=Path, metavar="FILE", help="where the result goes (default: the run's eval folder, else runs/eval)")
+    evaluate.add_argument(
+        "--out", type=Path, metavar="FILE", help="where the result goes (default: runs/eval, or the eval folder of the run that plays)"
+    )
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
     evaluate.set_defaults(run=_eval, takes_settings=True)
     _add_replay(commands)
@@ -257,13 +259,14 @@ def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.baselines import evaluate_config
 
-    sources = [known.run_folder is not None, known.model is not None, known.agent is not None]
-    if sum(sources) != 1:
-        fail("eval: expected a run folder, --model or --agent, exactly one of them (see: palestra eval --help)")
-    if known.run_folder is None and known.env is None and "env.name" not in settings:
-        fail("eval: --env is needed with --model and --agent")
+    if known.run_or_recipe is None and known.model is None and known.agent is None:
+        fail("eval: expected a run folder, a recipe, --model or --agent (see: palestra eval --help)")
+    if known.model is not None and known.agent is not None:
+        fail("eval: --model and --agent exclude each other")
+    if known.run_or_recipe is None and known.env is None and "env.name" not in settings:
+        fail("eval: --env is needed with --model and --agent, or a run or recipe whose environment it is")
     config, folder = _eval_config(known, settings)
-    result = evaluate_config(config, agent=known.agent, is_trained_here=known.run_folder is not None and known.env is None)
+    result = evaluate_config(config, agent=known.agent, own_horizon=known.run_or_recipe is not None and known.env is None)
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
     names = "+".join(place.label for place in config.playgrounds)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
@@ -293,19 +296,30 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
     settings = {name: value for name, value in flags.items() if value is not None} | settings
     if "env.name" in settings:
         settings |= {"mixture": []}
-    if known.run_folder is not None:
-        from palestra.learn.checkpoint import newest
-
-        if not (known.run_folder / "config.toml").is_file():
-            raise ConfigError(f"{known.run_folder}: there is no run in this folder (no config.toml)")
-        checkpoint = newest(known.run_folder / "checkpoints")
-        if checkpoint is None:
-            raise ConfigError(f"{known.run_folder}: the run has no checkpoint yet")
-        settings |= {"model": str(checkpoint), "lora": None}
-        return configs.load(known.run_folder / "config.toml", settings), known.run_folder / "eval"
     if known.model is not None:
-        settings |= {"model": known.model}
-    return configs.build({}, settings), Path("runs") / "eval"
+        settings |= {"model": known.model, "lora": None}
+    elsewhere = Path("runs") / "eval"
+    if known.run_or_recipe is None:
+        return configs.build({}, settings), elsewhere
+    if known.run_or_recipe.suffix == ".toml":
+        return configs.load(known.run_or_recipe, settings), elsewhere
+    recipe = known.run_or_recipe / "config.toml"
+    if not recipe.is_file():
+        raise ConfigError(f"{known.run_or_recipe}: there is no run in this folder (no config.toml)")
+    if known.model is not None or known.agent is not None:  # nothing that the run has learnt: it has no place among its evaluations
+        return configs.load(recipe, settings), elsewhere
+    settings |= {"model": str(_checkpoint_of(known.run_or_recipe)), "lora": None}
+    return configs.load(recipe, settings), known.run_or_recipe / "eval"
+
+
+def _checkpoint_of(run: Path) -> Path:
+    from palestra.config import ConfigError
+    from palestra.learn.checkpoint import newest
+
+    checkpoint = newest(run / "checkpoints")
+    if checkpoint is None:
+        raise ConfigError(f"{run}: the run has no checkpoint yet")
+    return checkpoint
 
 
 # replay

@@ -312,11 +312,18 @@ def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["step"], result["envs"]["echo"]["2"]["all"]["episodes"]) == (3, 18)
     assert Path(result["file"]).parent == run.folder / "eval"
+    main(["eval", str(run.folder), "--agent", "random", "--limit", "9", "--json", "--out", str(tmp_path / "r.json")])
+    chance = json.loads(capsys.readouterr().out)
+    assert (chance["phase"], list(chance["envs"]["echo"])) == ("random", ["2"])
     main(["model", "export", str(run.folder), str(tmp_path / "model")])
     capsys.readouterr()
     main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo", "--agent.format", "plain", "--limit", "9", "--json",
           "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out", str(tmp_path / "e.json")])  # fmt: skip
     assert json.loads(capsys.readouterr().out)["envs"]["echo"]["2"]["all"]["tasks"] == 9
+    main(["eval", str(run.folder), "--model", str(tmp_path / "model"), "--limit", "9", "--k", "2", "--json",
+          "--out", str(tmp_path / "m.json")])  # fmt: skip
+    again = json.loads(capsys.readouterr().out)
+    assert again["envs"] == result["envs"]  # the model of its newest checkpoint
     with pytest.raises(SystemExit):
         main(["train", str(run.folder / "config.toml"), "--out", str(run.folder)])
     assert "there is a run in this folder already" in capsys.readouterr().err
@@ -382,9 +389,9 @@ def test_what_a_resumed_run_cannot_change(tmp_path):
 
 def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
     config = build(ECHO, {"eval.horizon": 1, "eval.tasks": 3})
-    result = evaluate_config(config, agent=None, is_trained_here=True)
+    result = evaluate_config(config, agent=None, own_horizon=True)
     assert list(result["envs"]["echo"]) == ["1"]
-    expert = evaluate_config(build(ECHO), agent="expert", is_trained_here=False)
+    expert = evaluate_config(build(ECHO), agent="expert", own_horizon=False)
     assert list(expert["envs"]["echo"]) == ["2"]  # the environment's own
 
 

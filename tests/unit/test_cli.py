@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from palestra.cli import main
+from palestra.config import load
 
 QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.toml")
 
@@ -131,6 +132,14 @@ def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
     assert chance["envs"]["textcraft"]["30"]["all"]["episodes"] == 20
 
 
+def test_eval_of_a_baseline_where_a_recipe_plays(capsys, tmp_path):
+    out = tmp_path / "expert.json"
+    run(capsys, "eval", QUICKSTART, "--agent", "expert", "--limit", "5", "--out", str(out))
+    (env,) = json.loads(out.read_text())["envs"].values()
+    assert list(env) == [str(load(Path(QUICKSTART), {}).playgrounds[0].horizon.full)]  # the recipe's horizon, not the environment's
+    assert env[next(iter(env))]["all"] | {"tasks": 5, "success": 1.0} == env[next(iter(env))]["all"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -145,6 +154,8 @@ def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
         (["env", "list", "--jsn"], "--jsn"),
         (["eval"], "expected a run folder"),
         (["eval", "--agent", "expert"], "--env is needed"),
+        (["eval", QUICKSTART, "--agent", "expert", "--model", "x"], "exclude each other"),
+        (["eval", "no/such.toml", "--agent", "expert"], "no such recipe"),
         (["eval", "--agent", "exprt", "--env", "guess"], "exprt"),
         (["eval", "--agent", "expert", "--env", "guess", "--k", "0"], "positive"),
         (["eval", "no/such/run"], "no run in this folder"),
