@@ -110,7 +110,9 @@ def keep(name: str, runs: Sequence[Path], kept: Path = KEPT) -> Path:
     before = json.loads(path.read_text())["runs"] if path.exists() else []
     new = [one for run in runs for one in (json.loads(run.read_text())["runs"] if run.is_file() else [summary(read_run(run))])]
     by_name = {(one["recipe"], one["seed"]): one for one in (*before, *new)}
-    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in by_name.values())
+    arms = COMPARISONS[name].arms if name in COMPARISONS else ()
+    ordered = sorted(by_name.values(), key=lambda one: (arms.index(one["recipe"]) if one["recipe"] in arms else len(arms), one["seed"]))
+    lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in ordered)
     path.write_text(f'{{"name":"{name}","runs":[\n{lines}\n]}}\n')
     return path
 

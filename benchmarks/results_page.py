@@ -17,6 +17,8 @@ from palestra.tables import with_interval
 
 Run = dict[str, Any]
 
+SEEDS = 3
+"""Fewer runs than these do not say how much they differ."""
 WINDOW = 10
 """Training steps that are averaged before a run is said to have collapsed."""
 COLLAPSED = 0.7
@@ -60,14 +62,14 @@ def success(run: Run, evaluation: int) -> float:
 
 
 def final(runs: Sequence[Run]) -> Estimate:
-    """Over seeds, or over the tasks of one run."""
-    if len(runs) > 1:
+    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs."""
+    if len(runs) >= SEEDS:
         return over_runs([success(run, -1) for run in runs]).within(0.0, 1.0)
-    scores = [env["all"] for env in runs[0]["evals"][-1]["envs"].values()]
+    scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
     if len(scores) == 1:
         return Estimate(scores[0]["success"], *scores[0]["success_interval"], 1)
-    tasks = sum(score["tasks"] for score in scores)
-    return Estimate(success(runs[0], -1), *wilson(round(success(runs[0], -1) * tasks), tasks), 1)
+    tasks, mean = sum(score["tasks"] for score in scores), _mean(success(run, -1) for run in runs)
+    return Estimate(mean, *wilson(round(mean * tasks), tasks), 1)
 
 
 def has_collapsed(run: Run) -> bool:

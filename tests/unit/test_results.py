@@ -40,6 +40,11 @@ def test_one_seed_has_the_interval_over_its_tasks():
     assert "40.0% [30.0%, 50.0%]" in page.table([run("a", 0, 0.4)])
 
 
+def test_two_seeds_have_the_interval_over_the_tasks_of_both():
+    # 10 of 20, Wilson's interval; Student's, of two seeds, would reach from 0 to 1
+    assert "50.0% [29.9%, 70.1%] | 40.0%, 60.0% |" in page.table([run("a", 0, 0.4), run("a", 1, 0.6)])
+
+
 def test_one_run_over_two_environments_is_taken_as_one_sample():
     one = run("a", 0, 0.4)
     one["evals"][-1]["envs"]["other"] = {"all": {**one["evals"][-1]["envs"]["echo"]["all"], "success": 0.8, "tasks": 30}}
