@@ -66,10 +66,6 @@ class Algorithm(Settings):
         return False
 
     @property
-    def needs_entropy_gradient(self) -> bool:
-        return False
-
-    @property
     def critic_settings(self) -> CriticSettings | None:
         return None
 
@@ -90,7 +86,7 @@ class Algorithm(Settings):
 
     @property
     def learns_only_from_advantages(self) -> bool:
-        """Whether a token without an advantage has no gradient, so that it need not be computed."""
+        """Whether a token without an advantage has no gradient but that of the entropy, so that it need not be computed."""
         return False
 
     @property

@@ -174,11 +174,7 @@ class PolicyGradient(Algorithm):
 
     @property
     def learns_only_from_advantages(self) -> bool:
-        return self.kl == 0 and self.entropy == 0
-
-    @property
-    def needs_entropy_gradient(self) -> bool:
-        return self.entropy > 0
+        return self.kl == 0
 
     @property
     def unit(self) -> Unit:
@@ -193,7 +189,8 @@ class PolicyGradient(Algorithm):
         batch = batch.with_(advantage_C=self.advantages(batch))
         if self.entropy == 0:
             return batch
-        return batch.with_(entropy_weight_C=entropy_weight(batch.sampled_logp_C, self.entropy, self.entropy_target))
+        weight_C = entropy_weight(batch.sampled_logp_C, self.entropy, self.entropy_target)
+        return batch.with_(entropy_weight_C=weight_C) if weight_C.any() else batch
 
     def weights(self, batch: Batch) -> Tensor:
         trajectories = len(set(batch.owner_S.tolist()))

@@ -162,7 +162,7 @@ class Learner:
     def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool, watch: Watch | None) -> dict[str, float]:
         """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over."""
         batch = batch.with_(weight_C=algo.weights(batch))
-        if algo.learns_only_from_advantages:
+        if algo.learns_only_from_advantages and batch.entropy_weight_C is None:
             batch = batch.with_signal(algo.unit)
         critic = self.critic if "value" in algo.needs else None
         tokens = max(len(batch.owner_C), 1)
@@ -174,7 +174,7 @@ class Learner:
             for row, counts in part:
                 if len(row.owner_C) == 0 and not self.parallel.is_sharded:
                     continue
-                new = self._predicted(row, critic, algo)
+                new = self._predicted(row, critic)
                 loss_C, stats = algo.loss(new, row)
                 assert row.weight_C is not None
                 loss = (loss_C * row.weight_C).sum()
@@ -198,9 +198,9 @@ class Learner:
         totals = self.parallel.world.total({name: float(value) for name, value in sums.items()})
         return totals | self._apply(totals["loss"], norms, lr)
 
-    def _predicted(self, row: Batch, critic: Critic | None, algo: Algorithm) -> Prediction:
+    def _predicted(self, row: Batch, critic: Critic | None) -> Prediction:
         def said(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor | None]:
-            new = predict(model, row, self.temperature, critic=critic, entropy_gradient=algo.needs_entropy_gradient)
+            new = predict(model, row, self.temperature, critic=critic, entropy_gradient=row.entropy_weight_C is not None)
             return new.logp_C, new.entropy_C, new.value_C
 
         return Prediction(*self.parallel.run(self.model, said))

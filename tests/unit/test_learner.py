@@ -153,6 +153,26 @@ def test_the_gradient_does_not_depend_on_how_tokens_are_packed(model, algo):
     assert torch.allclose(gradients[1], gradients[2], atol=1e-7, rtol=1e-4)
 
 
+def test_groups_without_a_signal_are_computed_only_for_an_entropy_below_its_target(model):
+    alike = Group(None, [trajectory(("see", [3]), ("say", [token]), reward=1.0) for token in (5, 6)])
+    groups = [*some_groups(), alike]
+    learner = learner_with(model)
+    entropy = -float(learner.prepare(groups, GRPO()).sampled_logp_C.mean())
+    gradients, seen = {}, {}
+    for name, bonus in (
+        ("none", {}),
+        ("above", {"entropy": 0.3, "entropy_target": entropy / 2}),
+        ("below", {"entropy": 0.3, "entropy_target": entropy * 2}),
+    ):
+        algo, learner, rows = GRPO(**bonus), learner_with(model, clip_norm=1e9), []
+        learner.update(algo.credit(learner.prepare(groups, algo)), algo, lr=1e-3, step=1, watch=lambda row, _, rows=rows: rows.append(row))
+        gradients[name] = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
+        seen[name] = sum(len(row.owner_C) for row in rows)
+    assert torch.equal(gradients["above"], gradients["none"])
+    assert not torch.allclose(gradients["below"], gradients["none"], rtol=1e-2)
+    assert seen["above"] == seen["none"] == seen["below"] - 2
+
+
 def test_rewarded_tokens_become_likelier(model):
     learner = learner_with(model)
     batch = learner.prepare(some_groups(), GRPO())
