@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from palestra.registry import Registry, UnknownName
+
+UNSET = "none"
+"""How a recipe and a flag say that an optional setting is not set: TOML has no word of its own for it."""
 
 
 class Settings(BaseModel):
     """A typo is an error, and nothing changes once the run has begun."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unset(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if NoneType in get_args(field.annotation)}
+        return {
+            name: None if name in optional and isinstance(value, str) and value.lower() == UNSET else value for name, value in given.items()
+        }
+
+    @model_serializer(mode="wrap")
+    def _with_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not set, and would be by default, must be said."""
+        fields = type(self).model_fields
+        unset = {name: UNSET for name, field in fields.items() if getattr(self, name) is None and field.default is not None}
+        return {**handler(self), **unset}
 
 
 def chosen_from(registry: Registry[Any], key: str, default: str) -> BeforeValidator:

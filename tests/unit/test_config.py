@@ -27,6 +27,20 @@ def test_a_dotted_flag_sets_any_field():
     assert config.env.options["test_seeds"] == 5
 
 
+@pytest.mark.parametrize("none", ["none", "None"])
+def test_an_optional_setting_can_be_taken_back(none, tmp_path):
+    """By a flag, and over a base; and a run that is resumed still has it so."""
+    (tmp_path / "base.toml").write_text('[warm_start]\nepisodes = 7\n[algo]\nname = "ppo"\n[limit]\ntokens = 9\n')
+    (tmp_path / "over.toml").write_text(f'base = "base.toml"\nwarm_start = "{none}"\n')
+    config = load(tmp_path / "over.toml", {"algo.value_clip": none, "limit.tokens": none})
+    assert (config.warm_start, config.algo.value_clip, config.limit.tokens) == (None, None, None)
+    (tmp_path / "config.toml").write_text(dump(config))
+    assert load(tmp_path / "config.toml", {}) == config
+    assert load(tmp_path / "config.toml", {}).algo.value_clip is None  # 0.2 by default
+    with pytest.raises(ConfigError, match="steps = 'none'"):
+        load(tmp_path / "over.toml", {"steps": "none"})
+
+
 def test_choosing_anew_starts_from_the_defaults():
     config = load(QUICKSTART, {"horizon.kind": "fixed", "env.name": "textcraft"})
     assert config.horizon.model_dump() == {"kind": "fixed", "turns": 20}
