@@ -82,8 +82,9 @@ class Interrupts:
     def allowed(self) -> Iterator[None]:
         """What is done in here can be abandoned at any point; by several ranks only before it begins, as none can go on alone."""
         if self.together is not None:
-            self._asked = self.together(self._asked)
-            with self._set(not self._asked):
+            agreed = self.together(self._asked)
+            self._asked = self._asked or agreed  # one that came meanwhile is the others' to hear of the next time
+            with self._set(not agreed):
                 yield
             return
         with self._set(False):

@@ -1,11 +1,9 @@
 """What a folder of checkpoints is worth after a crash at any point, and that no damage goes unnoticed."""
 
 import json
-import signal
 
 import pytest
 
-from palestra.interrupts import Interrupted, Interrupts
 from palestra.learn import checkpoint
 
 
@@ -79,42 +77,3 @@ def test_the_newest_is_that_of_the_highest_step(tmp_path):
     for step in (999_999, 1_000_000):
         write(tmp_path / f"step-{step:06d}", step=step)
     assert checkpoint.newest_sound(tmp_path)[1]["step"] == 1_000_000
-
-
-def test_what_is_held_is_done_whole():
-    interrupts, done = Interrupts(), []
-
-    def update():
-        with interrupts.held():
-            interrupts._on_signal(signal.SIGTERM, None)
-            done.append("all of it")
-
-    with pytest.raises(Interrupted, match="SIGTERM") as left:
-        update()
-    assert done == ["all of it"]
-    assert left.value.exit_code == 143
-
-
-def test_what_is_allowed_is_abandoned_at_once_or_not_begun():
-    interrupts, done = Interrupts(), []
-
-    def play(comes=0):
-        with interrupts.allowed():
-            done.append("begun")
-            if comes:
-                interrupts._on_signal(comes, None)
-            done.append("ended")
-
-    def train():
-        with interrupts.held():
-            play()
-            with pytest.raises(Interrupted, match="SIGINT"):
-                play(signal.SIGINT)
-            with interrupts.saving():
-                done.append("saved")
-            with pytest.raises(Interrupted, match="SIGINT"):
-                play()
-
-    with pytest.raises(Interrupted):
-        train()
-    assert done == ["begun", "ended", "begun", "saved"]

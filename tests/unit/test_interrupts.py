@@ -1,0 +1,76 @@
+"""Where a signal takes effect, and that several ranks leave at the same place."""
+
+import signal
+
+import pytest
+
+from palestra.interrupts import Interrupted, Interrupts
+
+
+def test_what_is_held_is_done_whole():
+    interrupts, done = Interrupts(), []
+
+    def update():
+        with interrupts.held():
+            interrupts._on_signal(signal.SIGTERM, None)
+            done.append("all of it")
+
+    with pytest.raises(Interrupted, match="SIGTERM") as left:
+        update()
+    assert done == ["all of it"]
+    assert left.value.exit_code == 143
+
+
+def test_what_is_allowed_is_abandoned_at_once_or_not_begun():
+    interrupts, done = Interrupts(), []
+
+    def play(comes=0):
+        with interrupts.allowed():
+            done.append("begun")
+            if comes:
+                interrupts._on_signal(comes, None)
+            done.append("ended")
+
+    def train():
+        with interrupts.held():
+            play()
+            with pytest.raises(Interrupted, match="SIGINT"):
+                play(signal.SIGINT)
+            with interrupts.saving():
+                done.append("saved")
+            with pytest.raises(Interrupted, match="SIGINT"):
+                play()
+
+    with pytest.raises(Interrupted):
+        train()
+    assert done == ["begun", "ended", "begun", "saved"]
+
+
+def test_a_signal_that_comes_while_ranks_ask_each_other_is_not_lost():
+    """The others have not heard of it, so nobody leaves yet; the next time all do."""
+    interrupts, said, played = Interrupts(), [], []
+
+    def ask_all(asked):
+        said.append(asked)
+        if len(said) == 1:
+            interrupts._on_signal(signal.SIGTERM, None)  # the others were told 0 by then
+        return asked
+
+    def train():
+        with interrupts.held():
+            for step in range(3):
+                with interrupts.allowed():
+                    played.append(step)
+
+    interrupts.together = ask_all
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        train()
+    assert said == [0, signal.SIGTERM]
+    assert played == [0]
+
+
+def test_what_one_rank_was_sent_ends_all():
+    interrupts = Interrupts()
+    interrupts.together = lambda asked: max(asked, signal.SIGINT)  # which another had
+    with pytest.raises(Interrupted, match="SIGINT"), interrupts.held(), interrupts.allowed():
+        pytest.fail("nothing is begun any more")
