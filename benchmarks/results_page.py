@@ -17,7 +17,7 @@ from palestra.tables import with_interval
 
 Run = dict[str, Any]
 
-SEEDS = 3
+ENOUGH_SEEDS = 3
 """Fewer runs than these do not say how much they differ."""
 WINDOW = 10
 """Training steps that are averaged before a run is said to have collapsed."""
@@ -63,7 +63,7 @@ def success(run: Run, evaluation: int) -> float:
 
 def final(runs: Sequence[Run]) -> Estimate:
     """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs."""
-    if len(runs) >= SEEDS:
+    if len(runs) >= ENOUGH_SEEDS:
         return over_runs([success(run, -1) for run in runs]).within(0.0, 1.0)
     scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
     if len(scores) == 1:
