@@ -59,6 +59,10 @@ class PolicyGradient(Algorithm):
     """Taken off the reward of a trajectory that a token budget ended."""
     invalid_penalty: NonNegativeFloat = 0.0
     """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
+    turn_discount: float = Field(default=1.0, gt=0, le=1)
+    """What a reward is multiplied by for each turn before it: below 1, of two successes the quicker one is better."""
+    negative_weight: NonNegativeFloat = 1.0
+    """What a reward below 0 counts for: below 1, a policy is not taught to shun whatever may fail before it knows how to succeed."""
     normalise: Normalise = "token"
     constant: PositiveInt | None = None
     """The divisor of `normalise = "constant"`: usually the token budget of an episode."""
@@ -94,8 +98,11 @@ class PolicyGradient(Algorithm):
         return kept if self.overlong == "train" else [t for t in kept if not t.stop.is_overlong]
 
     def turn_rewards(self, trajectory: Trajectory) -> list[float]:
-        scale = trajectory.reward_scale
-        rewards = [scale * turn.reward - self.invalid_penalty * turn.invalid for turn in trajectory.turns]
+        rewards = []
+        for before, turn in enumerate(trajectory.turns):
+            weight = self.negative_weight if turn.reward < 0 else 1.0
+            reward = weight * trajectory.reward_scale * turn.reward * self.turn_discount**before
+            rewards.append(reward - self.invalid_penalty * turn.invalid)
         if trajectory.stop.is_overlong and rewards:
             rewards[-1] -= self.overlong_penalty
         return rewards
@@ -222,7 +229,9 @@ class PolicyGradient(Algorithm):
 
     def explain_reward(self) -> list[str]:
         """What a trajectory is credited with, and which have no part."""
-        penalty = f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
+        penalty = f", each times {self.turn_discount:g} for every turn before it" if self.turn_discount < 1 else ""
+        penalty += f", those below 0 times {self.negative_weight:g}" if self.negative_weight != 1 else ""
+        penalty += f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
         penalty += f" - {self.overlong_penalty:g} where a token budget ended it" if self.overlong_penalty else ""
         left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
         return [

@@ -207,6 +207,35 @@ def test_invalid_actions_can_cost_something(model):
     assert clumsy.reward == 1.0
 
 
+def test_of_two_successes_the_quicker_one_can_be_better(model):
+    slow = trajectory(("see", [3]), ("say", [5]), ("see", [4]), ("say", [5]), ("see", [4]), ("say", [5]), reward=1.0)
+    quick = trajectory(("see", [3]), ("say", [6]), reward=1.0)
+    failed = trajectory(("see", [3]), ("say", [7]), reward=0.0)
+    group = Group(None, [slow, quick])
+    assert not GRPO().has_signal(group)
+    algo = GRPO(turn_discount=0.8, scale=False)
+    assert algo.has_signal(group)
+    assert not algo.has_signal(Group(None, [failed, failed]))  # to fail quickly is no better
+    # 0.64 and 1.0 against their mean of 0.82; the three chosen tokens of the first come first
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.18, -0.18, -0.18, 0.18])
+    assert slow.reward == 1.0
+    assert "R_i = sum of the environment's rewards, each times 0.8 for every turn before it" in algo.explain()
+
+
+def test_what_is_taken_back_can_count_for_less(model):
+    bold = trajectory(("see", [3]), ("say", [5]), ("see", [4]), ("say", [5]), reward=0.0)
+    bold = replace(bold, turns=[replace(bold.turns[0], reward=0.5), replace(bold.turns[1], reward=-0.5)])
+    shy = trajectory(("see", [3]), ("say", [6]), reward=0.5)
+    group = Group(None, [bold, shy])
+    # all that was won is lost: 0 against 0.5
+    assert GRPO(scale=False).advantages(learner_with(model).prepare([group], GRPO())).tolist() == pytest.approx([-0.25, -0.25, 0.25])
+    algo = GRPO(negative_weight=0.2, scale=False)
+    # 0.5 - 0.1 against 0.5
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
+    assert not GRPO(negative_weight=0.0).has_signal(group)
+    assert "R_i = sum of the environment's rewards, those below 0 times 0.2" in algo.explain()
+
+
 @pytest.mark.parametrize(("overlong", "trained"), [("train", [5, 6, 7]), ("mask", [5])])
 def test_overlong_trajectories_are_trained_on_or_masked(model, overlong, trained):
     members = [
