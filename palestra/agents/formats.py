@@ -34,17 +34,14 @@ class Format(ABC):
 class ReAct(Format):
     """`Thought: ...` and then `Action: ...`, once each (arXiv:2210.03629)."""
 
-    instructions = (
-        "Answer every observation with one thought and one action, in exactly this form:\n"
-        "Thought: why the next action is a good one\n"
-        "Action: the action"
-    )
+    _form = "Thought: why the next action is a good one\nAction: the action"
+    instructions = f"Answer every observation with one thought and one action, in exactly this form:\n{_form}"
     _action_label = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.MULTILINE)
 
     def parse(self, reply: str) -> Parsed:
         labels = list(self._action_label.finditer(reply))
         if not labels:
-            return Parsed(None, "Expected 'Thought: ...' and then 'Action: ...' on a line of its own; there was no 'Action:'.")
+            return Parsed(None, f"There was no line that begins with 'Action:'. Answer in exactly this form:\n{self._form}")
         if len(labels) > 1:
             return Parsed(None, f"Expected exactly one 'Action:'; there were {len(labels)}. Give one action at a time.")
         action = reply[labels[0].end() :].strip()

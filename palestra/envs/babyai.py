@@ -200,7 +200,7 @@ class BabyAI(Environment):
         return self._say("over", f"Time is up: all {self._playing().max_steps} steps are used.")
 
     def _invalid(self) -> str:
-        says = self._say(f"{text.INVALID} ; ", "That is not a valid action now. Answer with one of the available actions, word for word.\n")
+        says = self._say(f"{text.INVALID} ; ", "That is not a valid action now. It must be one of the available actions, word for word.\n")
         return says + self._observation()
 
     def _say(self, compact: str, sentence: str) -> str:

@@ -30,7 +30,7 @@ other's: when that is 2 steps straight ahead, drop puts yours next to it
 - go through <door> <n>: walk through a door, opening it first if need be
 - toggle: open or close the door, or open the box, in front of you (a box is gone once opened, and leaves what was in it)
 - turn left, turn right, move forward, move forward <n>
-Only the available actions listed with each observation are valid. Answer with one of them, word for word."""
+Only the available actions listed with each observation are valid. Take one of them, word for word."""
 
 EXAMPLE_TASKS = ("UnlockPickup-4", "PutNextS5N1-2")
 """The train tasks that the example plays, one after the other; a test replays them."""

@@ -33,8 +33,8 @@ WIRING = """\
 - connect OBJ to OBJ, disconnect OBJ: of electrical parts. Name the ends, such as "red wire terminal 1" or "battery anode"."""
 ENDING = """\
 - wait: lets ten moments pass. wait1: lets one pass.
-- focus on OBJ: says that this is the thing the task is about. The task tells what to focus on, and in which order; it brings \
-points as soon as you see the thing. Focusing on anything else fails the task at once.
+- focus on OBJ: says that this is the thing the task is about. The task tells what to focus on, and in which order; do it as \
+soon as you see the thing: it brings a third to a half of all points. Focusing on anything else fails the task at once.
 
 Where a name fits several things, you are asked which one you mean: answer with the number alone."""
 

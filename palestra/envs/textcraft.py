@@ -28,7 +28,7 @@ _COMPACT_TEXTS = (
     *("Got. Crafted.", "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not", "cannot be crafted: get it."),
     *("No recipe makes from and", "The amounts are wrong: the recipe is or, or an exact multiple of it.", "you have"),
     *("Not enough to craft that: it takes", "Cannot read the ingredient", "The amount of the ingredient must be at least 1."),
-    *("is a group: name", "There is no item called", "many"),
+    *("is a group: name, such as", "There is no item called", "many"),
 )
 """All that is said in the compact style, besides items and commands."""
 
@@ -334,8 +334,14 @@ class TextCraft(Environment):
         if name in self._tree.aliases:
             return self._tree.aliases[name]
         if name in self._tree.sets:
-            raise _ActionError(f"{name} is a group: name {self._tree.members[name]}.")
+            raise _ActionError(f"{name} is a group: name {self._tree.members[name]}, such as {self._such_as(name)}.")
         raise _ActionError(f"There is no item called {_short(name)}.")
+
+    def _such_as(self, group: str) -> str:
+        """An item of the group: one that a listed command makes, where there is one."""
+        items = self._tree.sets[group]
+        made = {recipe.item for recipe in self._listed}
+        return spoken(next((item for item in items if item in made), items[0]))
 
     # What to do next.
 

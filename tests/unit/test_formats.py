@@ -62,9 +62,9 @@ def test_react_is_forgiving_to_whitespace(reply, action):
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ("", "no 'Action:'"),
-        ("Thought: hm", "no 'Action:'"),
-        ("action: go", "no 'Action:'"),
+        ("", "no line that begins with 'Action:'"),
+        ("Thought: hm", "no line that begins with 'Action:'"),
+        ("action: go", "no line that begins with 'Action:'"),
         ("Thought: x\nAction: a\nAction: b", "there were 2"),
         ("Thought: x\nAction:   ", "nothing"),
         ("Thought: x\nAction: a\nObservation: I made this up", "one line"),

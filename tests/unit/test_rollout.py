@@ -76,7 +76,7 @@ def test_what_was_written_wrongly_comes_back_as_an_observation(byte_level):
     trajectory = play(byte_level, "I say red", "Thought: again\nAction: red", format=ReAct())
     first, second = trajectory.turns
     assert (first.action, first.invalid, first.reward) == (None, True, 0.0)
-    assert "there was no 'Action:'" in second.observation
+    assert "There was no line that begins with 'Action:'" in second.observation
     assert (second.action, second.invalid, trajectory.success) == ("red", False, True)
 
 

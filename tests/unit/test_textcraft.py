@@ -303,7 +303,7 @@ def test_spellings_that_are_understood(action):
         ("get 0 oak log", "One action gets from 1 to 64 of an item, not 0."),
         ("get 65 oak log", "One action gets from 1 to 64 of an item, not 65."),
         ("get 1 chest", "chest cannot be fetched: it has to be crafted."),
-        ("get 1 planks", "planks is a group: name any item whose name ends in planks."),
+        ("get 1 planks", "planks is a group: name any item whose name ends in planks, such as dark oak planks."),
         ("get 1 excalibur", "There is no item called 'excalibur'."),
         ("craft 1 chest", EXPECTED),
         ("craft 1 oak log using 4 oak planks", "oak log cannot be crafted: get it."),
