@@ -41,10 +41,15 @@ def with_block(text: str, name: str, block: str) -> str:
 
 
 def tables(runs: Sequence[Run]) -> list[str]:
-    """Where recipes have different environments, the sum over them says nothing: there is a line for each."""
+    """Where recipes have different environments, the sum over them says nothing: there is a line for each.
+
+    One recipe, or several with one run each, the tries of a visit: what the last one came to in each kind of task.
+    """
     if len({*runs[0]["evals"][-1]["envs"]}.union(*(run["evals"][-1]["envs"] for run in runs))) > 1:
         return [by_environment(runs)]
-    return [table(runs), by_category(runs)] if len(arms_of(runs)) == 1 else [table(runs)]
+    arms = [*arms_of(runs).values()]
+    are_tries = len(arms) == 1 or all(len(own) == 1 for own in arms)
+    return [table(runs), by_category(arms[-1])] if are_tries else [table(runs)]
 
 
 def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -111,7 +116,7 @@ def mean_of(figure: str, runs: Sequence[Run], evaluation: int) -> float:
 
 def by_category(runs: Sequence[Run]) -> str:
     """Of one recipe: what it came to in each kind of task, over all seeds."""
-    lines = ["| category | tasks | before | after (95%) | reward | turns |", "|---|---|---|---|---|---|"]
+    lines = [f"| category (`{runs[0]['recipe']}`) | tasks | before | after (95%) | reward | turns |", "|---|---|---|---|---|---|"]
     for env, scores in runs[0]["evals"][-1]["envs"].items():
         for category in sorted(scores.keys() - {"horizon", "all"}):
             before, after = ([run["evals"][place]["envs"][env][category] for run in runs] for place in (0, -1))

@@ -58,6 +58,14 @@ def test_what_one_recipe_came_to_by_category():
     assert page.by_category(runs).splitlines()[2:] == ["| red | 20 | 20.0% | 50.0% [29.9%, 70.1%] | 0.500 | 4.0 |"]
 
 
+def test_of_several_tries_the_last_one_is_told_by_category():
+    tries = [run("a, first try", 0, 0.4), run("a", 0, 0.6)]
+    both, last = page.tables(tries)
+    assert both == page.table(tries)
+    assert last == page.by_category(tries[1:])
+    assert page.tables([*tries, run("a", 1, 0.6)]) == [page.table([*tries, run("a", 1, 0.6)])]  # a comparison
+
+
 def test_recipes_of_different_environments_are_compared_in_each():
     alone, both = run("alone", 0, 0.4), run("both", 0, 0.6)
     for result in both["evals"]:
