@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[1]
 
 def train_together(ranks, *folders):
     """Train the runs in these folders, one after another, by so many processes."""
-    for code, said in try_together(ranks, *folders):
-        assert code == 0, said
+    ended = try_together(ranks, *folders)
+    assert not any(code for code, _ in ended), "\n".join(
+        f"rank {rank} ended with {code}:\n{said}" for rank, (code, said) in enumerate(ended)
+    )
 
 
 def try_together(ranks, *folders):
@@ -29,6 +31,7 @@ def try_together(ranks, *folders):
         "WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
+        "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [sys.executable, "-m", "tests.joined", *map(str, folders)]
