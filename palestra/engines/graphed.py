@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from palestra.engines import kernels
 from palestra.engines.decoder import NewPlaces, decoder_of
 from palestra.engines.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState, pinned
-from palestra.engines.native import EngineFailed, Native, Request, Slot
+from palestra.engines.native import EngineFailed, Native, Request
 from palestra.engines.slots import SlotCache
 from palestra.model import logits_of
 from palestra.types import Generation, Sampling
@@ -86,17 +86,6 @@ class Runner:
         inputs, replay = self._prefills[size]
         inputs.fill(pieces)
         replay()
-
-    @torch.no_grad()
-    def share(self, copies: list[tuple[int, int, int]]) -> None:
-        """Copy the first tokens of slots to others: (from, to, how many)."""
-        by_source: dict[tuple[int, int], list[int]] = {}
-        for source, target, tokens in copies:
-            by_source.setdefault((source, tokens), []).append(target)
-        for (source, tokens), targets in by_source.items():
-            rows = torch.tensor(targets, device=self.model.device)
-            for memory in (*self.cache.keys, *self.cache.values):
-                memory[rows, :, :tokens] = memory[source, :, :tokens]
 
     @torch.no_grad()
     def decode(self, slots: list[int], steps: int) -> Flags:
@@ -183,22 +172,6 @@ class Runner:
         kernels.draw(logits_of(self.model, self.decoder(state.ids[rows_B], at, attend)), rows_B, state)
 
 
-SHARED_AT_LEAST = 64
-"""Tokens of a beginning that are worth being copied from another slot."""
-
-
-def _in_common(one: list[int], other: list[int]) -> int:
-    """How many tokens two lists begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 class Graphed(Native):
     """The native engine with its model in graphs: decoding runs ahead of Python by a chunk of tokens."""
 
@@ -207,10 +180,6 @@ class Graphed(Native):
         self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}
         """The first decoding of each running request, by its identity."""
-        self._shared: list[tuple[int, int, int]] = []
-        """From which slot to which slot, and how many tokens, is to be copied before the next prefill."""
-        self._beginning: set[tuple[int, ...]] = set()
-        """What the requests that were just let in begin with."""
 
     async def generate(self, ids: list[int], sampling: Sampling, session: object) -> Generation:  # type: ignore[override]
         if sampling.top_k or sampling.top_p < 1:
@@ -247,29 +216,6 @@ class Graphed(Native):
                 request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
         self._waiting, self._running = [], []
 
-    def _admit(self) -> list[Request]:
-        self._beginning = set()
-        return super()._admit()
-
-    def _may_begin(self, request: Request, slot: Slot) -> bool:
-        """Take over what another slot has computed of the same beginning; wait where somebody is just about to compute it.
-
-        The episodes of a group begin alike, and those of an environment have their instructions in common.
-        """
-        opening = tuple(request.ids)
-        donors = [other for other in self._slots.values() if other.cached and other.opening[:SHARED_AT_LEAST] == opening[:SHARED_AT_LEAST]]
-        donor = next((other for other in donors if other.opening == opening), donors[0] if donors else None)
-        is_same = donor is not None and donor.opening == opening
-        if (not is_same and opening in self._beginning) or (donor is None and opening[:SHARED_AT_LEAST] in self._beginning):
-            return False
-        slot.opening = opening
-        self._beginning |= {opening, opening[:SHARED_AT_LEAST]}
-        length = 0 if donor is None else min(_in_common(request.ids, donor.cached), len(request.ids) - 1)
-        if donor is not None and length >= SHARED_AT_LEAST:
-            slot.cached = request.ids[:length]
-            self._shared.append((donor.index, slot.index, length))
-        return True
-
     def _begin(self, admitted: list[Request]) -> None:
         self._running = [*self._running, *admitted]  # first of all: whatever fails below, somebody has to tell them
         pieces = []
@@ -280,8 +226,7 @@ class Graphed(Native):
             slot.cached = list(request.ids)
             self._began[id(request)] = self.runner.next_chunk
             self.computed_tokens += len(new)
-        self.runner.share(self._shared)
-        self._shared = []
+        self._share()
         self.runner.prefill(pieces)
 
     async def _answer(self, flags: Flags) -> None:

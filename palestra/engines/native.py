@@ -70,6 +70,10 @@ class Request:
     logprobs: list[float] = field(default_factory=list)
 
 
+SHARED_AT_LEAST = 64
+"""Tokens of a beginning that are worth being copied from another slot."""
+
+
 @dataclass(slots=True)
 class Slot:
     index: int
@@ -99,6 +103,10 @@ class Native:
         self._running: list[Request] = []
         self._is_wave_on = False
         """Whether some of the requests that are being let in had to wait for the next round."""
+        self._beginning: set[tuple[int, ...]] = set()
+        """What the requests that were just let in begin with."""
+        self._shared: list[tuple[int, int, int]] = []
+        """From which slot to which slot, and how many tokens, is to be copied before the next prefill."""
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -212,7 +220,7 @@ class Native:
         is_wave = self._is_wave_on or len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
         if self._is_loading or (self._running and not is_wave):
             return admitted
-        tokens, self._is_wave_on = 0, False
+        tokens, self._is_wave_on, self._beginning = 0, False, set()
         if self.settings.deterministic:
             self._waiting.sort(key=self._rank)
         for request in self._waiting:
@@ -240,14 +248,38 @@ class Native:
         return (self.settings.slots if slot is None else slot.index, request.session.id)
 
     def _may_begin(self, request: Request, slot: Slot) -> bool:
-        """Whether a request whose slot is empty is let in now; an engine that can share beginnings may have it wait for one."""
+        """Take over what another slot has computed of the same beginning; wait where somebody is just about to compute it.
+
+        The episodes of a group begin alike, and those of an environment have their instructions in common.
+        """
+        opening = tuple(request.ids)
+        common = opening[:SHARED_AT_LEAST]
+        if len(common) < SHARED_AT_LEAST:
+            return True
+        donors = [other for other in self._slots.values() if other.cached and other.opening[:SHARED_AT_LEAST] == common]
+        if opening in self._beginning or (not donors and common in self._beginning):
+            return False
+        slot.opening = opening
+        donor = next((other for other in donors if other.opening == opening), donors[0] if donors else None)
+        length = 0 if donor is None else min(_in_common(request.ids, donor.cached), len(opening) - 1)
+        if donor is not None and length >= SHARED_AT_LEAST:
+            slot.cached = request.ids[:length]
+            self._shared.append((donor.index, slot.index, length))
+        if length < len(opening) - 1:
+            self._beginning |= {opening, common}
         return True
+
+    def _share(self) -> None:
+        """Copy what slots take over from others."""
+        self._cache.share(self._shared)
+        self._shared = []
 
     @torch.inference_mode()
     def _round(self, admitted: list[Request]) -> None:
         if self._running:
             self._decode()
         if admitted:
+            self._share()
             self._prefill(admitted)
 
     def _prefill(self, requests: list[Request]) -> None:
@@ -319,3 +351,15 @@ class Native:
                 finish: Literal["stop", "length"] = "stop" if stopped else "length"
                 request.future.set_result(Generation(request.reply, request.logprobs, finish, self.version))
         self._running = still_running
+
+
+def _in_common(one: list[int], other: list[int]) -> int:
+    """How many tokens two lists begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

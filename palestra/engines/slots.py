@@ -49,6 +49,17 @@ class SlotCache(Cache):
         read_rows, tokens = self._read
         return keys[read_rows, :, :tokens], values[read_rows, :, :tokens]
 
+    @torch.no_grad()
+    def share(self, copies: list[tuple[int, int, int]]) -> None:
+        """Copy the first tokens of slots to others: (from, to, how many)."""
+        by_source: dict[tuple[int, int], list[int]] = {}
+        for source, target, tokens in copies:
+            by_source.setdefault((source, tokens), []).append(target)
+        for (source, tokens), targets in by_source.items():
+            rows = torch.tensor(targets, device=self.keys[0].device)
+            for memory in (*self.keys, *self.values):
+                memory[rows, :, :tokens] = memory[source, :, :tokens]
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # positions are always given
 

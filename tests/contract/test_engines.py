@@ -154,6 +154,39 @@ def test_threads_and_many_short_episodes_lose_nobody(model):
     assert sorted(engine._free) == [0, 1, 2, 3]
 
 
+def test_the_beginnings_that_episodes_share_are_computed_once(model):
+    computed_once(native(model, slots=6))
+
+
+def computed_once(engine):
+    """Two tasks with the same instructions, three episodes each: what follows is as if each had computed everything itself."""
+
+    async def begun(number):
+        session = Session(str(number), None)
+        ids = [*range(5, 75), *([80 + number % 2] * 6)]
+        first = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=1, stop_ids=(STOP,)), session)
+        return session, [*ids, *first.ids], first.logprobs
+
+    async def gone_on(session, ids, logprobs):
+        ids = [*ids, 9, 10 + int(session.id)]
+        second = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
+        engine.release(session)
+        return [*ids, *second.ids], [*logprobs, *second.logprobs]
+
+    async def all_of():
+        openings = await asyncio.gather(*map(begun, range(6)))
+        # 70 + 6 of the first task, 6 of the other, and of each further episode the last token, which must be new to have logits
+        assert engine.computed_tokens == 70 + 6 + 6 + 4
+        return await asyncio.gather(*(gone_on(*opening) for opening in openings))
+
+    for ids, logprobs in asyncio.run(all_of()):
+        with torch.no_grad():
+            logp = engine.model(torch.tensor([ids], device=engine.model.device)).logits[0].log_softmax(-1)
+        sampled = [76, *range(79, len(ids))]  # after the opening, and after the observation that followed the first reply
+        assert [int(logp[place - 1].argmax()) for place in sampled] == [ids[place] for place in sampled]
+        assert logprobs == pytest.approx([float(logp[place - 1, ids[place]]) for place in sampled], abs=1e-4)
+
+
 def test_forty_rounds_of_joining_and_leaving(model):
     engine = native(model, slots=2)
     for round_ in range(40):

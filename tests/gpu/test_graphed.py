@@ -14,7 +14,7 @@ from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.learn.logprobs import predict
 from palestra.model import load_model, new_model, prepare_model
 from palestra.types import Sampling
-from tests.contract.test_engines import STOP, episodes
+from tests.contract.test_engines import STOP, computed_once, episodes
 
 CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not CAN_RUN, reason="needs CUDA, or Triton with TRITON_INTERPRET=1")]
@@ -70,26 +70,7 @@ def test_noise_belongs_to_an_episode_and_not_to_its_company(model):
 
 
 def test_the_beginnings_that_episodes_share_are_computed_once(model):
-    """Two tasks with the same instructions, two episodes each: what follows is as if each had computed everything itself."""
-
-    async def episode(engine, number):
-        session = Session(str(number), None)
-        ids = [*range(5, 75), *([80 + number % 2] * 6)]
-        first = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
-        ids = [*ids, *first.ids, 9, 10 + number]
-        second = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
-        engine.release(session)
-        return first.ids, second.ids, [*first.logprobs, *second.logprobs]
-
-    async def all_of(engine):
-        return await asyncio.gather(*(episode(engine, number) for number in range(4)))
-
-    plain, sharing = NativeSettings(slots=4, graphs=False).build(model, 1024), graphed(model)
-    expected, found = asyncio.run(all_of(plain)), asyncio.run(all_of(sharing))
-    assert [one[:2] for one in found] == [one[:2] for one in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert one[2] == pytest.approx(other[2], abs=1e-4)
-    assert sharing.computed_tokens < plain.computed_tokens - 3 * 64
+    computed_once(graphed(model, slots=6))
 
 
 def test_tokens_are_drawn_by_their_probabilities():
