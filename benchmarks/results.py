@@ -130,7 +130,7 @@ def summary(record: Record) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d", time.gmtime((record.folder / "metrics.jsonl").stat().st_mtime)),
         "machine": machine(),
         "versions": versions(),
-        "settings": first_asked(record.config),
+        "settings": settings_of(record.config),
         "steps": len(rows),
         "tokens": round(spent),
         "sampled_tokens": record.sampled_tokens,
@@ -159,10 +159,9 @@ def _short(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-def first_asked(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a reader asks for first; the recipe has all of them."""
-    named = {"algo": config["algo"]["name"], "horizon": config["horizon"], "limit": config.get("limit", {})}
-    return named | {"lr": config["optim"]["lr"], "episodes": config["rollout"]["tasks"] * config["rollout"]["group"]}
+def settings_of(config: dict[str, Any]) -> dict[str, Any]:
+    """All settings, as recipes change: but not where the model lay on some machine."""
+    return config | {"model": {name: value for name, value in config["model"].items() if name != "path"}}
 
 
 def machine() -> str:

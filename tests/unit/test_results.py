@@ -106,6 +106,7 @@ def test_what_is_kept_of_a_run(tmp_path):
     record = read_run(tmp_path / "some-recipe-0")
     assert (one["recipe"], one["seed"], one["steps"]) == ("some-recipe", 0, ECHO["steps"])
     assert one["tokens"] == sum(row["tokens/all"] for row in record.steps) == one["curve"][-1]["tokens"]
+    assert one["settings"]["optim"] == record.config["optim"]
     assert [own["phase"] for own in one["evals"]] == ["raw", "interim", "final"]
     assert one["evals"][1]["tokens"] == one["curve"][2]["tokens"]
     assert set(one["evals"][-1]["envs"]["echo"]) == {"horizon", "all", "red", "blue", "green"}
@@ -141,6 +142,7 @@ def test_a_comparison_runs_its_arms_from_one_model_and_may_leave_numbers_alone(t
     results.run(["mine"], [3], tmp_path / "out", 1, model, only_numbers=True)
     record = read_run(tmp_path / "out" / "arm-3")
     assert (record.config["model"]["path"], record.seed) == (str(model), 3)
+    assert results.summary(record)["settings"]["model"] == {"kind": "pretrained"}
     assert len(record.steps) == 2
     assert not (record.folder / "checkpoints").exists()
     assert not (record.folder / "trajectories").exists()
