@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from palestra.agents.formats import Plain
@@ -18,7 +19,7 @@ from palestra.engines.native import EngineFailed, NativeSettings
 from palestra.engines.sampling import draw, noise
 from palestra.engines.scripted import Scripted, noisy_expert
 from palestra.learn.logprobs import predict
-from palestra.model import hidden_states, new_model, prepare_model
+from palestra.model import hidden_states, new_model, prepare_model, sdpa
 from palestra.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 
 STOP = 1
@@ -124,6 +125,15 @@ def test_models_with_fewer_key_heads_than_query_heads(shape):
     batch = pack([[trajectory, other]])
     with torch.no_grad():
         assert (predict(grouped, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
+
+
+def test_heads_with_a_key_head_in_common_look_at_it_together():
+    rng = torch.Generator().manual_seed(0)
+    query = torch.randn(3, 6, 1, 8, generator=rng)
+    key, value = (torch.randn(3, 2, 5, 8, generator=rng) for _ in range(2))
+    mask = (torch.arange(5) <= torch.tensor([[4], [0], [2]]))[:, None, None, :]
+    expected = scaled_dot_product_attention(query, *(x.repeat_interleave(3, 1) for x in (key, value)), attn_mask=mask, scale=0.3)
+    assert torch.allclose(sdpa(query, key, value, scale=0.3, mask=mask), expected, atol=1e-6)
 
 
 def test_models_that_packing_would_change_are_refused():
