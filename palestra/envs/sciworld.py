@@ -10,6 +10,7 @@ from palestra.envs.base import Environment
 from palestra.envs.sciworld_examples import worked_examples
 from palestra.envs.sciworld_gold import gold_path
 from palestra.envs.sciworld_java import Simulator, borrow_simulator, find_java
+from palestra.envs.sciworld_refusal import NOT_UNDERSTOOD, explained
 from palestra.envs.sciworld_text import instructions, normal
 from palestra.registry import nearest
 from palestra.types import Step, Task
@@ -52,7 +53,6 @@ ELECTRICAL = ("power-component", "conductivity")
 SIMPLIFICATIONS = ("easy", "noElectricalAction", "openContainers", "openDoors", "selfWateringFlowerPots", "teleportAction")
 
 LONGEST_OBSERVATION = 4000
-NOT_UNDERSTOOD = "No known action matches that input."
 AMBIGUOUS = "Ambiguous request"
 
 
@@ -82,11 +82,14 @@ class SciWorld(Environment):
         simplifications: str = "",
         max_moves: int = 100,
         heap_mb: int = 1024,
+        explain: bool = False,
     ) -> None:
         """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own, "easy" or some others with commas.
 
         `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's own limit.
         `heap_mb`: memory of the Java process that all environments of a process share; the first one's counts.
+        `explain`: say of an action that is not understood what is the matter with it and where the agent stands, in place of the
+        simulator's one sentence for all of them.
         """
         if isinstance(kinds, str):
             raise ValueError(f"sciworld: kinds is {kinds!r}; it must be a list of kinds of tasks")
@@ -94,6 +97,7 @@ class SciWorld(Environment):
         self.simplifications = simplifications
         self.max_turns = self.max_moves = max_moves
         self.heap_mb = heap_mb
+        self.explain = explain
         _check_options(self.kinds, simplifications, max_moves, heap_mb)
         find_java()
         self.instructions = instructions(simplifications.split(","))
@@ -141,6 +145,8 @@ class SciWorld(Environment):
         success = outcome.score == 100 if over else None
         info: dict[str, Any] = {"score": outcome.score, "moves": outcome.moves}
         observation = _shortened(outcome.observation)
+        if invalid and self.explain:
+            observation = explained(words, *simulator.surroundings())
         if over:
             observation += f"\n{_verdict(success, terminated)}"
             self._ending = Step("The episode is over.", terminated=terminated, truncated=truncated, success=success, info=info)

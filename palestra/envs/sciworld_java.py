@@ -116,6 +116,14 @@ class Simulator:
                 raise SimulatorError(f"the simulator failed: {observation}")
             return self._last
 
+    def surroundings(self) -> tuple[str, str]:
+        """What there is to see, and what is held. To ask takes no time, and changes nothing."""
+        with self._java.turn_of(self):
+            state = self._java.random_state
+            seen = str(self._server.freeActionLook()), str(self._server.freeActionInventory())
+            self._java.random_state = state
+            return seen
+
     def actions(self) -> list[str]:
         """What can be done now, without what the simulator lists and then refuses: things in closed containers.
 

@@ -20,6 +20,7 @@ if not needs_sciworld.args[0]:
     from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
     from palestra.envs.sciworld_examples import EXAMPLES
     from palestra.envs.sciworld_java import borrow_simulator, find_java
+    from palestra.envs.sciworld_refusal import NOT_UNDERSTOOD
     from palestra.envs.sciworld_text import DOORS
 
 QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
@@ -239,6 +240,20 @@ def test_nonsense(env):
         step = env.step(action)
         assert step.invalid
         assert step.info["moves"] == 0
+
+
+def test_what_is_not_understood_can_be_explained(env):
+    explaining = SciWorld(explain=True)
+    for one in (env, explaining):
+        one.reset(task("use-thermometer/18"))
+    refused = explaining.step("open door to bathroom")
+    rooms = ("art studio", "bedroom", "greenhouse", "kitchen", "living room", "workshop")
+    doors = ", ".join(f"{room} (closed)" for room in rooms)
+    assert refused.observation == f"There is no door to bathroom here. You are in the hallway. Doors: {doors}."
+    assert (refused.invalid, refused.reward, env.step("open door to bathroom").observation) == (True, 0.0, NOT_UNDERSTOOD)
+    for action in ("open door to kitchen", "go to kitchen", "look around", "pick up thermometer"):  # to be told changed nothing
+        assert explaining.step(action) == env.step(action)
+    explaining.close()
 
 
 def test_long_texts_are_cut(env):
