@@ -8,24 +8,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from palestra import metrics
 from palestra.assemble import assemble, held_out, make_envs, make_places
 from palestra.config import Config, PretrainedModel
+from palestra.display import Display
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
 from palestra.loop import Loop
 from palestra.model import byte_tokenizer
 from palestra.rollout import Arena, shared_persona
+from palestra.run import Run
 from palestra.types import Sampling
 
 UNBOUNDED = 1 << 30
 
 
-def evaluate_config(config: Config, *, agent: str | None, own_horizon: bool) -> dict[str, Any]:
+def evaluate_config(
+    config: Config, *, agent: str | None, own_horizon: bool, display: Display | None = None, run: Run | None = None
+) -> dict[str, Any]:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `own_horizon`: the horizon that is configured counts; else the environment's own does.
+    `own_horizon`: the horizon that is configured counts; else the environment's own does. `run`: keeps the episodes and the result.
     """
+    display = display or Display()
     envs = make_envs(config)
     horizons = {}
     for place in config.playgrounds:
@@ -35,6 +41,7 @@ def evaluate_config(config: Config, *, agent: str | None, own_horizon: bool) -> 
     tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(config.eval.split), config.eval.tasks)]
     step = _step_of(config) if agent is None else 0
     with playing(config, agent) as (arena, loop):
+        display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
             evaluate(
                 arena,
@@ -43,10 +50,17 @@ def evaluate_config(config: Config, *, agent: str | None, own_horizon: bool) -> 
                 horizons={label: full for label, (_, full) in horizons.items()},
                 seed=config.seed,
                 step=step,
+                on_done=display.episode_done,
             )
         )
-    result = {"phase": agent or "eval", "step": step, "split": config.eval.split}
-    return result | summarise(played, k=config.eval.k, horizons=horizons)
+    result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
+    result |= summarise(played, k=config.eval.k, horizons=horizons)
+    if run is not None:
+        name = f"step-{step:06d}-{result['phase']}"
+        run.write_eval(name, result)
+        run.keep(f"eval-{name}", played)
+        run.log(step, {"phase": result["phase"], **metrics.of_eval(result)})
+    return result
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -82,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="where the result goes (default: runs/eval, or the eval folder of the run that plays)"
     )
+    evaluate.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for all episodes, to be looked at with palestra view")
     evaluate.add_argument("--json", action="store_true", help="print the result as JSON")
     evaluate.set_defaults(run=_eval, takes_settings=True)
     _add_replay(commands)
@@ -258,6 +260,8 @@ def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.baselines import evaluate_config
+    from palestra.display import Counting
+    from palestra.run import Run
 
     if known.run_or_recipe is None and known.model is None and known.agent is None:
         fail("eval: expected a run folder, a recipe, --model or --agent (see: palestra eval --help)")
@@ -266,17 +270,22 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.run_or_recipe is None and known.env is None and "env.name" not in settings:
         fail("eval: --env is needed with --model and --agent, or a run or recipe whose environment it is")
     config, folder = _eval_config(known, settings)
-    result = evaluate_config(config, agent=known.agent, own_horizon=known.run_or_recipe is not None and known.env is None)
+    run = Run.create(known.keep, config) if known.keep else None
+    own_horizon = known.run_or_recipe is not None and known.env is None
+    with closing(Counting()) as display:
+        result = evaluate_config(config, agent=known.agent, own_horizon=own_horizon, display=display, run=run)
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
     names = "+".join(place.label for place in config.playgrounds)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(as_json(result) + "\n")
     if known.json:
-        print_json(result | {"file": str(out)})
+        print_json(result | {"file": str(out)} | ({"episodes": str(run.folder)} if run else {}))
     else:
         print_result(result)
         print(f"result file: {out}")
+        if run is not None:
+            print(f"episodes: {run.folder} (palestra view {run.folder})")
 
 
 def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[Config, Path]:

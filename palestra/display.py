@@ -128,6 +128,25 @@ class Panel(Lines):
         return Group(table, self._progress)
 
 
+class Counting(Display):
+    """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of their result."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True, highlight=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"))
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+    def begin_eval(self, phase: str, episodes: int) -> None:
+        self._progress.start()
+        self._task = self._progress.add_task(f"{phase} plays", total=episodes)
+
+    def episode_done(self, trajectory: Trajectory) -> None:
+        self._progress.advance(self._task)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
 def display_for(steps: int, episodes_per_step: int | None) -> Lines:
     console = Console(highlight=False, soft_wrap=True)
     return Panel(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else Lines(steps, console)

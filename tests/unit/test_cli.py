@@ -1,14 +1,20 @@
 """The command line as a person uses it."""
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from palestra.cli import main
 from palestra.config import load
+from palestra.display import Counting
+from palestra.run import read_trajectories
+from palestra.view.answers import Answers
 
 QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.toml")
 
@@ -130,6 +136,33 @@ def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
     )
     assert chance["envs"]["textcraft"]["30"]["all"]["success"] < 0.5
     assert chance["envs"]["textcraft"]["30"]["all"]["episodes"] == 20
+
+
+def test_episodes_of_an_evaluation_can_be_kept_and_looked_at(capsys, tmp_path):
+    words = ["eval", "--agent", "expert", "--env", "textcraft", "--limit", "3", "--out", str(tmp_path / "x.json"), "--keep"]
+    said = json.loads(run(capsys, *words, str(tmp_path / "kept"), "--json"))
+    assert said["episodes"] == str(tmp_path / "kept")
+    assert json.loads((tmp_path / "kept" / "eval" / "step-000000-expert.json").read_text())["all"] == said["all"]
+    kept = list(read_trajectories(tmp_path / "kept" / "trajectories" / "eval-step-000000-expert.jsonl"))
+    assert [trajectory.success for trajectory in kept] == [True] * 3
+    with closing(Answers([tmp_path / "kept"], live=False)) as viewer:
+        (id,) = viewer.ids
+        assert viewer.run(id)["evals"][0]["all"]["success"] == 1.0
+    with pytest.raises(SystemExit):
+        main([*words, str(tmp_path / "kept")])
+    assert "there is a run in this folder already" in capsys.readouterr().err
+
+
+def test_an_evaluation_is_counted_in_a_terminal():
+    terminal, pipe = (Console(file=io.StringIO(), force_terminal=shown, width=80, no_color=True) for shown in (True, False))
+    for console in (terminal, pipe):
+        with closing(Counting(console)) as display:
+            display.begin_eval("expert", 2)
+            display.episode_done(None)
+            display._progress.refresh()
+    assert "expert plays" in terminal.file.getvalue()
+    assert "1/2" in terminal.file.getvalue()
+    assert not pipe.file.getvalue()
 
 
 def test_eval_of_a_baseline_where_a_recipe_plays(capsys, tmp_path):
