@@ -186,9 +186,13 @@ def read_tail(path: Path) -> str:
     return "\n".join(text.splitlines()[-LOG_LINES:])
 
 
+LAST_PHASES = ("final", "eval", "expert", "random")
+"""What nothing comes after: the final evaluation of a run, and those of `palestra eval --keep`."""
+
+
 def is_over(rows: list[dict[str, Any]]) -> bool:
-    """Whether the final evaluation was made."""
-    return any(row.get("phase") == "final" for row in reversed(rows))
+    """Whether the last evaluation was made."""
+    return any(row.get("phase") in LAST_PHASES for row in reversed(rows))
 
 
 def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -148,6 +148,7 @@ def test_episodes_of_an_evaluation_can_be_kept_and_looked_at(capsys, tmp_path):
     with closing(Answers([tmp_path / "kept"], live=False)) as viewer:
         (id,) = viewer.ids
         assert viewer.run(id)["evals"][0]["all"]["success"] == 1.0
+        assert viewer.runs()["runs"][0]["is_over"]
     with pytest.raises(SystemExit):
         main([*words, str(tmp_path / "kept")])
     assert "there is a run in this folder already" in capsys.readouterr().err
