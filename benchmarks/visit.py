@@ -1,9 +1,11 @@
 """One visit to a rented machine: examine the recipe, train it until the time is up, evaluate, and leave what is worth carrying home.
 
-    python benchmarks/visit.py RECIPE --model DIR --minutes 25 --out FOLDER [--reserve 2] [--most-mb 64] [--set FLAG VALUE]...
+    python benchmarks/visit.py RECIPE --model DIR --minutes 25 --out FOLDER [--reserve 2] [--most-mb 64] [--greedy] [--set FLAG VALUE]...
 
 FOLDER then holds the run's numbers (NAME.json, for `results.py keep` and docs/results.md), its metrics, curve and evaluations, what was
-printed, and its newest checkpoint as run.tar where that is small enough: unpacked, it is a run folder for `palestra train --resume`.
+printed, the episodes of the final evaluation and of the last step (NAME-episodes.tar.gz), and its newest checkpoint as run.tar where that
+is small enough: unpacked, it is a run folder for `palestra train --resume`. With --greedy, greedy.json has what the likeliest tokens come
+to, where evaluations sample.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ def visit(given: argparse.Namespace) -> int:
     failed = palestra("train", *what, "--limit.minutes", f"{left:.2f}", log=given.out / "train.txt")
     if (run / "metrics.jsonl").exists():
         pack(run, given.out, given.most_mb)
+    if given.greedy and not failed:
+        failed = palestra("eval", str(run), "--temperature", "0", "--out", str(given.out / "greedy.json"), log=given.out / "greedy.txt")
     return failed
 
 
@@ -69,6 +73,9 @@ def pack(run: Path, out: Path, most_mb: float) -> None:
     for name in ALWAYS:
         if (run / name).exists():
             shutil.copy(run / name, out / f"{run.name}-{name}")
+    with tarfile.open(out / f"{run.name}-episodes.tar.gz", "w:gz") as archive:
+        for path in (*run.glob("trajectories/eval-*-final.jsonl"), *sorted(run.glob("trajectories/step-*.jsonl"))[-1:]):
+            archive.add(path, arcname=f"{run.name}/trajectories/{path.name}")
     checkpoint = newest(run / "checkpoints")
     if checkpoint is None:
         return
@@ -91,6 +98,7 @@ def main() -> None:
     parser.add_argument("--reserve", type=float, default=2.0, help="minutes for the last step, its checkpoint and the final evaluation")
     parser.add_argument("--most-mb", type=float, default=64.0, help="the largest checkpoint that is carried home")
     parser.add_argument("--no-doctor", action="store_true")
+    parser.add_argument("--greedy", action="store_true", help="evaluate the likeliest tokens too: a minute more than --minutes")
     parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("FLAG", "VALUE"))
     sys.exit(visit(parser.parse_args()))
 

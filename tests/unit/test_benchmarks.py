@@ -174,12 +174,16 @@ def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
     recipe.write_text(tomli_w.dumps(ECHO | {"steps": 100_000}))
     trained(tmp_path / "first", steps=1)
     given = [recipe, "--model", newest(tmp_path / "first" / "checkpoints"), "--minutes", 0.15, "--reserve", 0.05, "--no-doctor"]
-    run("visit.py", *given, "--out", tmp_path / "visit")
+    run("visit.py", *given, "--greedy", "--out", tmp_path / "visit")
     (one,) = json.loads((tmp_path / "visit" / "small-0.json").read_text())["runs"]
     assert [own["phase"] for own in one["evals"]] == ["raw", "final"]
     assert one["steps"] < 100_000
+    assert json.loads((tmp_path / "visit" / "greedy.json").read_text())["step"] == one["steps"]
     (tmp_path / "home").mkdir()
-    subprocess.run(["tar", "xf", tmp_path / "visit" / "run.tar", "-C", tmp_path / "home"], check=True)
+    for name in ("small-0-episodes.tar.gz", "run.tar"):
+        subprocess.run(["tar", "xf", tmp_path / "visit" / name, "-C", tmp_path / "home"], check=True)
+    names = {f"eval-step-{one['steps']:06d}-final.jsonl", f"step-{one['steps']:06d}.jsonl"}
+    assert {path.name for path in (tmp_path / "home" / "small-0" / "trajectories").iterdir()} == names
     home = Run.open(tmp_path / "home" / "small-0", {"limit.minutes": 60, "steps": one["steps"] + 2})
     run_training(home, Display())
     assert [row["step"] for row in home.metrics() if "loss" in row] == list(range(1, one["steps"] + 3))
