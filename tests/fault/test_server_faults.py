@@ -64,9 +64,10 @@ def test_no_step_is_lost_or_repeated_over_a_bad_line():
 
 
 def test_plain_requests_are_as_safe():
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    with running(TALLY) as server:
+    with asyncio.Runner() as runner, running(TALLY) as server:
+        loop = runner.get_loop()
+        passing_on = threading.Thread(target=loop.run_forever, daemon=True)
+        passing_on.start()
         proxy = Proxy(server.port, 0.05)
         port = asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(5)
         for _ in range(20):
@@ -81,7 +82,8 @@ def test_plain_requests_are_as_safe():
         assert_right([env.step(action).observation for action in actions], actions)
         assert proxy.resets + proxy.unavailable > 5
         env.close()
-    loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(loop.stop)
+        passing_on.join()
 
 
 def test_a_server_that_stays_away_is_a_fault():
