@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palestra import metrics
 from palestra.assemble import assemble, held_out, make_envs, make_places
 from palestra.config import Config, PretrainedModel
 from palestra.display import Display
@@ -56,10 +55,7 @@ def evaluate_config(
     result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
     if run is not None:
-        name = f"step-{step:06d}-{result['phase']}"
-        run.write_eval(name, result)
-        run.keep(f"eval-{name}", played)
-        run.log(step, {"phase": result["phase"], **metrics.of_eval(result)})
+        run.keep_eval(result, played)
     return result
 
 

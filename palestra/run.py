@@ -21,6 +21,7 @@ from palestra.guard import Memory
 from palestra.horizon import Progress
 from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
+from palestra.metrics import of_eval
 from palestra.run_folder import read_metrics
 from palestra.seeds import derive_seed
 from palestra.types import Trajectory
@@ -151,6 +152,14 @@ class Run:
         """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
         path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
         replace_file(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+
+    def keep_eval(self, result: dict[str, Any], trajectories: Iterable[Trajectory]) -> None:
+        """An evaluation: its result, its episodes, and a row of the metrics."""
+        step, phase = result["step"], result["phase"]
+        name = f"step-{step:06d}-{phase.replace(' ', '-')}"
+        self.write_eval(name, result)
+        self.keep(f"eval-{name}", trajectories)
+        self.log(step, {"phase": phase, **of_eval(result)})
 
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"

@@ -172,10 +172,7 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
         horizons[place.label] = [min(now, full), full]
     result: dict[str, Any] = {"phase": phase, "step": state.step, "split": config.eval.split}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
-    name = f"step-{state.step:06d}-{phase.replace(' ', '-')}"
-    run.write_eval(name, result)
-    run.keep(f"eval-{name}", played)
-    run.log(state.step, {"phase": phase, **metrics.of_eval(result)})
+    run.keep_eval(result, played)
     display.end_eval(phase, result)
     return result
 

@@ -10,10 +10,12 @@ NOT_UNDERSTOOD = "No known action matches that input."
 ALONE = ("look around", "inventory", "task", "wait", "wait1")
 OF_ONE_THING = (
     *("look at", "look in", "go to", "open", "close", "pick up", "put down", "activate", "deactivate", "focus on"),
-    *("read", "eat", "flush", "mix", "disconnect", "teleport to"),
+    *("read", "eat", "flush", "mix", "disconnect"),
 )
 OF_TWO_THINGS = {"move": "to", "pour": "into", "dunk": "into", "use": "on", "connect": "to"}
 """And the word between them."""
+BY_OPTION = ("teleport to",)
+"""Known, and not named to those who may not have it."""
 LONGEST_NAME = 60
 _LITTLE_WORDS = {"a", "an", "the", "to", "in", "on", "of", "containing", "inventory", "door", "terminal", "1", "2"}
 """In names, and no sign of a thing's being here."""
@@ -39,7 +41,7 @@ def _things(action: str) -> list[str] | None:
     """What the action is about; None where it does not begin as any action does."""
     if action in ALONE:
         return []
-    for beginning in OF_ONE_THING:
+    for beginning in (*OF_ONE_THING, *BY_OPTION):
         if action.startswith(f"{beginning} "):
             return [action.removeprefix(f"{beginning} ")]
     for beginning, between in OF_TWO_THINGS.items():
