@@ -31,6 +31,8 @@ class Score:
     """The share of tasks solved in at least one of k episodes."""
     pass_interval: Interval
     reward: float
+    reward_interval: Interval | None
+    """Of the mean over tasks: what counts where tasks can be done in part, as in SciWorld. None where nothing can be said of it."""
     turns: float
     tokens: float
     """Sampled, per episode."""
@@ -47,15 +49,26 @@ def wilson(successes: float, n: int) -> Interval:
 
 
 def clustered(means: Sequence[float]) -> Interval:
-    """The interval of a mean over tasks, each of them a mean over its own episodes (which are not independent)."""
+    """The interval of a share over tasks, each of them a mean over its own episodes (which are not independent)."""
     n = len(means)
     if n < 2:
         return (0.0, 1.0)
-    mean = sum(means) / n
     if len(set(means)) == 1:  # all alike: that says little about the tasks not tried
         return wilson(sum(means), n)
-    half = Z * math.sqrt(sum((m - mean) ** 2 for m in means) / (n - 1) / n)
-    return (max(0.0, mean - half), min(1.0, mean + half))
+    low, high = _of_mean(means)
+    return (max(0.0, low), min(1.0, high))
+
+
+def unbounded(means: Sequence[float]) -> Interval | None:
+    """The same of what has no bounds, such as rewards. None of one task alone, and where all are alike: the others may be anything."""
+    return _of_mean(means) if len(set(means)) > 1 else None
+
+
+def _of_mean(values: Sequence[float]) -> Interval:
+    n = len(values)
+    mean = sum(values) / n
+    half = Z * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    return (mean - half, mean + half)
 
 
 def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
@@ -66,6 +79,7 @@ def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
     solved = {task: [bool(t.success) and len(t.turns) <= horizon for t in group] for task, group in by_task.items()}
     means = [sum(outcomes) / len(outcomes) for outcomes in solved.values()]
     passes = sum(any(outcomes) for outcomes in solved.values())
+    earned = [[sum(turn.reward for turn in t.turns[:horizon]) for t in group] for group in by_task.values()]
     tasks, episodes = len(solved), len(trajectories)
     is_single = tasks == episodes
     return Score(
@@ -75,7 +89,8 @@ def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
         success_interval=wilson(sum(means), tasks) if is_single else clustered(means),
         pass_at_k=passes / max(tasks, 1),
         pass_interval=wilson(passes, tasks),
-        reward=sum(sum(turn.reward for turn in t.turns[:horizon]) for t in trajectories) / max(episodes, 1),
+        reward=sum(map(sum, earned)) / max(episodes, 1),
+        reward_interval=unbounded([sum(own) / len(own) for own in earned]),
         turns=sum(min(len(t.turns), horizon) for t in trajectories) / max(episodes, 1),
         tokens=sum(t.sampled_tokens for t in trajectories) / max(episodes, 1),
     )

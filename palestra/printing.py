@@ -6,6 +6,8 @@ import json
 import sys
 from typing import Any, NoReturn
 
+from palestra.tables import reward_with_interval, with_interval
+
 
 def fail(message: str) -> NoReturn:
     print(f"palestra: {message}", file=sys.stderr)
@@ -51,16 +53,12 @@ def print_result(result: dict[str, Any]) -> None:
     for env, horizons in result["envs"].items():
         for horizon, scores in horizons.items():
             for name, score in [("all", scores["all"]), *scores["categories"].items()]:
-                success = _with_interval(score.success, score.success_interval)
-                passed = [_with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
-                figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
+                success = with_interval(score.success, score.success_interval)
+                passed = [with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
+                figures = [reward_with_interval(score.reward, score.reward_interval), f"{score.turns:.1f}", f"{score.tokens:.0f}"]
                 rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
     columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
     success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]
     print_table([*columns, *success_columns, "reward", "turns", "tokens"], rows)
     if result["faults"]:
         print(f"{result['faults']} episodes ended in a fault and are not counted")
-
-
-def _with_interval(value: float, interval: tuple[float, float]) -> str:
-    return f"{value:.1%} [{interval[0]:.1%}, {interval[1]:.1%}]"

@@ -42,7 +42,7 @@ def eval_table(result: dict[str, Any]) -> Table:
     for env, horizon, category, score in scores(result):
         passed = [with_interval(score["pass_at_k"], score["pass_interval"])] if k > 1 else []
         success = with_interval(score["success"], score["success_interval"])
-        figures = [f"{score['reward']:.3f}", f"{score['turns']:.1f}", f"{score['tokens']:.0f}"]
+        figures = [reward_with_interval(score["reward"], score["reward_interval"]), f"{score['turns']:.1f}", f"{score['tokens']:.0f}"]
         rows.append([f"{env} ({horizon} turns)", category or "all", str(score["tasks"]), success, *passed, *figures])
     return Table([*columns, "reward", "turns", "tokens"], rows)
 
@@ -50,3 +50,8 @@ def eval_table(result: dict[str, Any]) -> Table:
 def with_interval(value: float, interval: Any) -> str:
     low, high = interval
     return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def reward_with_interval(value: float, interval: Any) -> str:
+    """Rewards are no shares; some have no interval."""
+    return f"{value:.3f}" if interval is None else f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"

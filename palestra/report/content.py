@@ -9,7 +9,7 @@ from typing import Any
 
 from palestra.report.compare import Estimate, RunGroup, difference, differing
 from palestra.report.read import Episode, Record
-from palestra.tables import Table, eval_table, with_interval
+from palestra.tables import Table, eval_table, reward_with_interval, with_interval
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _history(run: Record) -> Table:
     for result in run.evals:
         score = result["all"]
         success = with_interval(score["success"], score["success_interval"])
-        rows.append([result["phase"], str(result["step"]), str(score["tasks"]), success, f"{score['reward']:.3f}", f"{score['turns']:.1f}"])
+        reward = reward_with_interval(score["reward"], score["reward_interval"])
+        rows.append([result["phase"], str(result["step"]), str(score["tasks"]), success, reward, f"{score['turns']:.1f}"])
     return Table(["evaluation", "step", "tasks", "success", "reward", "turns"], rows)
 
 

@@ -57,6 +57,8 @@ class _Score(msgspec.Struct):
     reward: float
     turns: float
     tokens: float
+    reward_interval: tuple[float, float] | None = None
+    """Not there in older folders."""
 
 
 class _Scores(msgspec.Struct):

@@ -2,7 +2,7 @@ import pytest
 
 from palestra.baselines import playing
 from palestra.config import build
-from palestra.evaluate import clustered, score, summarise, wilson
+from palestra.evaluate import clustered, score, summarise, unbounded, wilson
 from palestra.types import Stop, Task, Trajectory, Turn
 from tests.e2e.test_training import ECHO
 
@@ -29,6 +29,22 @@ def test_all_alike_is_not_certain():
     # 100 tasks, never solved: not [0, 0] but Wilson's [0, z^2 / (n + z^2)] = 3.8415 / 103.8415
     assert clustered([0.0] * 100) == pytest.approx((0.0, 0.036993), abs=1e-5)
     assert clustered([1.0] * 100)[0] < 0.97
+
+
+def test_rewards_have_no_bounds():
+    # means -1, 0, 1: sd 1, half 1.96 / sqrt(3) = 1.13158
+    assert unbounded([-1.0, 0.0, 1.0]) == pytest.approx((-1.13158, 1.13158), abs=1e-4)
+    assert unbounded([0.5]) is None
+    assert unbounded([0.0, 0.0]) is None
+    assert unbounded([]) is None
+
+
+def test_the_interval_of_rewards_is_over_tasks():
+    # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd 1.06066, half 1.96 * .75 = 1.47
+    episodes = [episode("a", True, turns=1), episode("a", True, turns=3), *[episode("b", True, turns=5)] * 2]
+    result = score(episodes, horizon=9)
+    assert result.reward == pytest.approx(1.75)
+    assert result.reward_interval == pytest.approx((0.28003, 3.21997), abs=1e-4)
 
 
 def test_avg_and_pass_at_k():

@@ -51,6 +51,19 @@ describe("curves of a run", () => {
   it("show what no panel is made for", () => expect(more.map((panel) => panel.key)).toEqual(["odd"]));
 });
 
+it("draws the interval of a reward where the evaluation has one", () => {
+  const [older, newer] = [evaluation(1, "interim", 0.3), evaluation(2, "final", 0.5)];
+  const scores = newer.envs["babyai"]!["16"]!;
+  scores.all = { ...scores.all, reward_interval: [0.45, 0.55] };
+  newer.all = scores.all;
+  const rewarded = ROWS.map((row) => ({ ...row, reward: 0 }));
+  const panel = curvesOf(run(rewarded, [older, newer])).panels.find(({ key }) => key === "reward")!;
+  expect(panel.points).toMatchObject([
+    { value: 0.3, low: null, high: null },
+    { value: 0.5, low: 0.45, high: 0.55 },
+  ]);
+});
+
 it("takes the later of two rows of a step", () =>
   expect(
     trainingRows([

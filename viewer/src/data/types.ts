@@ -39,6 +39,8 @@ export interface Score {
   pass_at_k: number;
   pass_interval: [number, number];
   reward: number;
+  /** Older runs have none, nor have rewards that are all alike. */
+  reward_interval?: [number, number] | null;
   turns: number;
   tokens: number;
 }

@@ -54,6 +54,8 @@ interface Recipe {
   dashed?: string;
 }
 
+const NO_INTERVAL: [null, null] = [null, null];
+
 const RECIPES: Recipe[] = [
   { title: "Success", keys: [["success", "training"]], unit: "share", score: (s) => [s.success, ...s.success_interval] },
   {
@@ -62,7 +64,7 @@ const RECIPES: Recipe[] = [
       ["reward", "training"],
       ["reward/greedy", "greedy"],
     ],
-    score: (s) => [s.reward, null, null],
+    score: (s) => [s.reward, ...(s.reward_interval ?? NO_INTERVAL)],
   },
   {
     title: "Turns",

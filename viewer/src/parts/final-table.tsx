@@ -87,7 +87,12 @@ function ScoreRow({ name, score, hasPasses }: { name: string; score: Score; hasP
         <IntervalBar mean={score.success} low={score.success_interval[0]} high={score.success_interval[1]} colour={0} />
       </td>
       {hasPasses && <td class="is-number">{share(score.pass_at_k)}</td>}
-      <td class="is-number">{number(score.reward)}</td>
+      <td
+        class="is-number"
+        title={score.reward_interval ? `95%: ${score.reward_interval.map((end) => number(end)).join(" to ")}` : undefined}
+      >
+        {number(score.reward)}
+      </td>
       <td class="is-number">{number(score.turns)}</td>
       <td class="is-number">{number(score.tokens)}</td>
       <td class="is-number">{count(score.tasks)}</td>
