@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from palestra.envs.base import Environment
 from palestra.envs.sciworld_examples import worked_examples
@@ -53,7 +53,12 @@ ELECTRICAL = ("power-component", "conductivity")
 SIMPLIFICATIONS = ("easy", "noElectricalAction", "openContainers", "openDoors", "selfWateringFlowerPots", "teleportAction")
 
 LONGEST_OBSERVATION = 4000
+TEXTS_OF_A_KIND = 8
+"""Training tasks of each kind that a small model made on the spot learns its pieces of words from."""
 AMBIGUOUS = "Ambiguous request"
+
+
+Style = Literal["text", "compact"]
 
 
 class Taken(NamedTuple):
@@ -81,15 +86,18 @@ class SciWorld(Environment):
         kinds: Sequence[str] | None = None,
         simplifications: str = "",
         max_moves: int = 100,
-        heap_mb: int = 1024,
+        heap_mb: int = 4096,
         explain: bool = False,
+        style: Style = "text",
     ) -> None:
         """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own, "easy" or some others with commas.
 
         `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's own limit.
-        `heap_mb`: memory of the Java process that all environments of a process share; the first one's counts.
+        `heap_mb`: the most memory that the Java process may take which all environments of a process share; the first one's counts.
+        A game holds some 11 MB.
         `explain`: say of an action that is not understood what is the matter with it and where the agent stands, in place of the
-        simulator's one sentence for all of them.
+        simulator's one sentence for all of them. `style`: "compact" leaves out instructions and examples, for a small model made on the
+        spot, which learns what to do by imitation.
         """
         if isinstance(kinds, str):
             raise ValueError(f"sciworld: kinds is {kinds!r}; it must be a list of kinds of tasks")
@@ -98,10 +106,11 @@ class SciWorld(Environment):
         self.max_turns = self.max_moves = max_moves
         self.heap_mb = heap_mb
         self.explain = explain
-        _check_options(self.kinds, simplifications, max_moves, heap_mb)
+        _check_options(self.kinds, simplifications, max_moves, heap_mb, style)
         find_java()
-        self.instructions = instructions(simplifications.split(","))
-        self.example = worked_examples(simplifications.split(","))
+        if style == "text":
+            self.instructions = instructions(simplifications.split(","))
+            self.example = worked_examples(simplifications.split(","))
         self._simulator: Simulator | None = None
         self._task: Task | None = None
         self._ending: Step | None = None
@@ -171,6 +180,19 @@ class SciWorld(Environment):
             return None
         return _next(gold.actions, self._taken)
 
+    def texts(self) -> Iterable[str]:
+        """What the expert sees and does in some training tasks of each kind."""
+        for kind in self.kinds:
+            variations = _variations(VARIATIONS[kind])["train"]
+            for variation in variations[:: -(-len(variations) // TEXTS_OF_A_KIND)]:
+                yield from self._expert_texts(Task(self.name, "train", f"{kind}/{variation}", kind))
+
+    def _expert_texts(self, task: Task) -> Iterator[str]:
+        yield self.reset(task)
+        while (action := self.expert()) is not None:
+            yield action
+            yield self.step(action).observation
+
     def scene(self) -> dict[str, Any]:
         """Where the agent is, and which of the simulator's own goals are reached."""
         progress = self._playing().progress()
@@ -229,7 +251,7 @@ def _verdict(success: bool | None, terminated: bool) -> str:
     return "The task is failed: that was the wrong thing." if terminated else "Time is up."
 
 
-def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int) -> None:
+def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int, style: str) -> None:
     if not kinds:
         raise ValueError("sciworld: kinds must name at least one kind of task, or be None for all")
     if len(kinds) != len({*kinds}):
@@ -243,6 +265,8 @@ def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, h
             raise ValueError(f"sciworld: simplifications is {simplifications!r}; {nearest(simplification, SIMPLIFICATIONS)}")
     if "easy" in chosen and len(chosen) > 1:
         raise ValueError(f"sciworld: simplifications is {simplifications!r}; 'easy' stands alone")
+    if style not in get_args(Style):
+        raise ValueError(f"sciworld: style is {style!r}; {nearest(style, get_args(Style))}")
     wired = [kind for kind in kinds if any(word in kind for word in ELECTRICAL)]
     if "noElectricalAction" in chosen and wired:
         raise ValueError(f"sciworld: noElectricalAction leaves {', '.join(wired)} without a solution; name other kinds")

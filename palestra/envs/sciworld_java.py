@@ -25,6 +25,7 @@ JAVA_OPTIONS = (
     *("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # to read the state of the random numbers
 )
+ROOM_FOR_NEW_MB = 256
 SCRAMBLER = 0x5DEECE66D
 """What `java.util.Random.setSeed` combines a seed with, as its documentation says."""
 ABOUT_THE_GAME = ("help", "objects", "task")
@@ -301,12 +302,13 @@ def find_java() -> str:
 def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
     """The process, its port, and the token that it wants to hear there.
 
-    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it.
+    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it. What lasts is given as much
+    again as there is of it, up to the heap's end; where that is near, nearly all time goes into collecting.
     """
     gateway = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     classes = os.pathsep.join((find_jar_path(), JAR_PATH))
     process = subprocess.Popen(  # noqa: S603
-        [find_java(), f"-Xmx{heap_mb}m", f"-Xmn{heap_mb // 4}m", *JAVA_OPTIONS, "-classpath", classes, *gateway],
+        [find_java(), f"-Xmx{heap_mb}m", f"-Xmn{min(heap_mb // 4, ROOM_FOR_NEW_MB)}m", *JAVA_OPTIONS, "-classpath", classes, *gateway],
         cwd=BASEPATH,  # the simulator reads a table from here
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

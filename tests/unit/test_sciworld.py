@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from palestra.assemble import make_tokenizer
+from palestra.config import NewModel
 from palestra.types import Task
 from tests.helpers import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:
-    from palestra.envs import sciworld_gold
+    from palestra.envs import sciworld, sciworld_gold
     from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
     from palestra.envs.sciworld_examples import EXAMPLES
     from palestra.envs.sciworld_java import borrow_simulator, find_java
@@ -113,6 +115,7 @@ def test_splits_are_the_simulators_own(env):
         ({"simplifications": "noElectricalAction"}, "power-component"),
         ({"max_moves": 0}, "max_moves is 0"),
         ({"heap_mb": 1}, "heap_mb is 1"),
+        ({"style": "compct"}, "did you mean 'compact'"),
     ],
 )
 def test_bad_options(options, message):
@@ -254,6 +257,25 @@ def test_what_is_not_understood_can_be_explained(env):
     for action in ("open door to kitchen", "go to kitchen", "look around", "pick up thermometer"):  # to be told changed nothing
         assert explaining.step(action) == env.step(action)
     explaining.close()
+
+
+def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(monkeypatch):
+    monkeypatch.setattr(sciworld, "TEXTS_OF_A_KIND", 2)
+    env = SciWorld(style="compact", kinds=["find-non-living-thing", "lifespan-longest-lived"])
+    assert (env.instructions, list(env.example)) == ("", [])
+    loaded = []
+    reset = env.reset
+    monkeypatch.setattr(env, "reset", lambda task: loaded.append(task) or reset(task))
+    texts = list(env.texts())
+    # 150 and 62 training variations: every 75th and every 31st
+    assert [task.id for task in loaded] == [f"find-non-living-thing/{n}" for n in (0, 75)] + [f"lifespan-longest-lived/{n}" for n in (0, 31)]
+    assert set(loaded) <= set(env.tasks("train"))
+    assert {"open door to kitchen", "You move to the kitchen."} <= set(texts)
+    assert sum(text.startswith("Your task is to find") for text in texts) == 4
+    assert sum("The task is done." in text for text in texts) == 4
+    tokenizer = make_tokenizer(NewModel(tokenizer="pieces", pieces=600), {"sciworld": env})
+    assert len(tokenizer) == 600
+    env.close()
 
 
 def test_long_texts_are_cut(env):
