@@ -33,7 +33,7 @@ from palestra.run_folder import is_over
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes" / "results"
 KEPT = ROOT / "docs" / "results"
-CURVE = ("success", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/dead")
+CURVE = ("success", "reward", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/dead")
 """What is kept of every training step."""
 WARM = Path("checkpoints") / "step-000000"
 """What the first step of a run begins with."""
@@ -55,6 +55,7 @@ COMPARISONS = {
     "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
     "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
     "mixture-cpu": Comparison(("mix-babyai", "mix-miniwob", "mix"), "mix-warm"),
+    "sciworld-cpu": Comparison(("sci-divided", "sci-weighed"), "sci-warm"),
     "horizon-gpu": Comparison(("gpu-long", "gpu-short", "gpu-stages")),
     "algorithm-gpu": Comparison(("gpu-stages", "gpu-ppo", "gpu-rloo", "gpu-reinforce-pp")),
 }
@@ -151,8 +152,9 @@ def measured(result: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
 
 
 def _score(score: dict[str, Any]) -> dict[str, Any]:
-    names = ("tasks", "success", "success_interval", "reward", "turns")
-    return {name: [*map(_short, score[name])] if isinstance(score[name], list | tuple) else _short(score[name]) for name in names}
+    names = ("tasks", "success", "success_interval", "reward", "reward_interval", "turns")
+    known = {name: score[name] for name in names if score[name] is not None}  # older runs have no interval of the reward
+    return {name: [*map(_short, value)] if isinstance(value, list | tuple) else _short(value) for name, value in known.items()}
 
 
 def _short(number: float) -> float:

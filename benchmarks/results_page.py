@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from palestra.evaluate import wilson
 from palestra.plot import smoothed
@@ -16,6 +16,11 @@ from palestra.report.compare import Estimate, difference, over_runs
 from palestra.tables import with_interval
 
 Run = dict[str, Any]
+Figure = Literal["success", "reward"]
+
+SCORED = ("sciworld-h200", "sciworld-cpu")
+"""Comparisons in which the reward counts: tasks there can be done in part, and their score says how far."""
+NAMES: dict[Figure, str] = {"success": "success", "reward": "score"}
 
 ENOUGH_SEEDS = 3
 """Fewer runs than these do not say how much they differ."""
@@ -29,9 +34,15 @@ def write_page(page: Path, kept: Path) -> None:
     everything = {path.stem: json.loads(path.read_text())["runs"] for path in sorted(kept.glob("*.json"))}
     text = with_block(page.read_text(), "costs", costs(everything))
     for name, runs in everything.items():
-        picture = draw(runs, kept / f"{name}.png")
-        text = with_block(text, name, "\n\n".join([*tables(runs), f"![{name}]({kept.name}/{picture.name})", provenance(runs)]))
+        picture = draw(runs, kept / f"{name}.png", figure_of(name))
+        block = [*tables(runs, figure_of(name)), f"![{name}]({kept.name}/{picture.name})", provenance(runs)]
+        text = with_block(text, name, "\n\n".join(block))
     page.write_text(text)
+
+
+def figure_of(comparison: str) -> Figure:
+    """What is compared."""
+    return "reward" if comparison in SCORED else "success"
 
 
 def with_block(text: str, name: str, block: str) -> str:
@@ -40,7 +51,7 @@ def with_block(text: str, name: str, block: str) -> str:
     return f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
 
 
-def tables(runs: Sequence[Run]) -> list[str]:
+def tables(runs: Sequence[Run], figure: Figure = "success") -> list[str]:
     """Where recipes have different environments, the sum over them says nothing: there is a line for each.
 
     One recipe, or several with one run each, the tries of a visit: what the last one came to in each kind of task.
@@ -49,7 +60,7 @@ def tables(runs: Sequence[Run]) -> list[str]:
         return [by_environment(runs)]
     arms = [*arms_of(runs).values()]
     are_tries = len(arms) == 1 or all(len(own) == 1 for own in arms)
-    return [table(runs), by_category(arms[-1])] if are_tries else [table(runs)]
+    return [table(runs, figure), by_category(arms[-1])] if are_tries else [table(runs, figure)]
 
 
 def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -60,50 +71,57 @@ def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return arms
 
 
-def success(run: Run, evaluation: int) -> float:
+def result(run: Run, evaluation: int, figure: Figure = "success") -> float:
     """Of all tasks, over all environments."""
     scores = [env["all"] for env in run["evals"][evaluation]["envs"].values()]
-    return sum(score["success"] * score["tasks"] for score in scores) / sum(score["tasks"] for score in scores)
+    return float(sum(score[figure] * score["tasks"] for score in scores) / sum(score["tasks"] for score in scores))
 
 
-def final(runs: Sequence[Run]) -> Estimate:
-    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs."""
-    if len(runs) >= ENOUGH_SEEDS:
-        return over_runs([success(run, -1) for run in runs]).within(0.0, 1.0)
+def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
+    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs. Of scores, which are no shares, over the
+    tasks of a single run at the most."""
     scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
-    if len(scores) == 1:
-        return Estimate(scores[0]["success"], *scores[0]["success_interval"], 1)
-    tasks, mean = sum(score["tasks"] for score in scores), _mean(success(run, -1) for run in runs)
+    if len(runs) < ENOUGH_SEEDS and len(scores) == 1:
+        return Estimate(scores[0][figure], *scores[0][f"{figure}_interval"], 1)
+    if len(runs) >= ENOUGH_SEEDS or figure == "reward":
+        return over_runs([result(run, -1, figure) for run in runs]).within(0.0, 1.0)
+    tasks, mean = sum(score["tasks"] for score in scores), _mean(result(run, -1) for run in runs)
     return Estimate(mean, *wilson(round(mean * tasks), tasks), 1)
 
 
-def has_collapsed(run: Run) -> bool:
-    means = [row["success"] for row in run["curve"]]
+def has_collapsed(run: Run, figure: Figure = "success") -> bool:
+    means = [row[drawn_figure(run, figure)] for row in run["curve"]]
     windows = [sum(means[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(means) + 1)]
     return bool(windows) and windows[-1] < COLLAPSED * max(windows)
 
 
-def table(runs: Sequence[Run]) -> str:
+def drawn_figure(run: Run, figure: Figure) -> Figure:
+    """Of a curve: rewards of training steps have not always been kept."""
+    return figure if all(figure in row for row in run["curve"]) else "success"
+
+
+def table(runs: Sequence[Run], figure: Figure = "success") -> str:
     arms = arms_of(runs)
-    first = final(next(iter(arms.values())))
+    first = final(next(iter(arms.values())), figure)
+    other: Figure = "reward" if figure == "success" else "success"
     lines = [
-        "| recipe | before | held-out success (95%) | by seed | against the first "
-        "| reward | turns | million tokens | minutes | collapsed |",
+        f"| recipe | before | held-out {NAMES[figure]} (95%) | by seed | against the first "
+        f"| {other} | turns | million tokens | minutes | collapsed |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, own in arms.items():
-        end = final(own)
+        end = final(own, figure)
         cells = [
             f"`{name}`",
-            f"{_mean(success(run, 0) for run in own):.1%}",
+            f"{_mean(result(run, 0, figure) for run in own):.1%}",
             with_interval(end.mean, (end.low, end.high)),
-            ", ".join(f"{success(run, -1):.1%}" for run in own),
+            ", ".join(f"{result(run, -1, figure):.1%}" for run in own),
             gap(end, first) if len(lines) > 2 else "",
-            f"{mean_of('reward', own, 0):.3f} to {mean_of('reward', own, -1):.3f}",
+            f"{mean_of(other, own, 0):.3f} to {mean_of(other, own, -1):.3f}",
             f"{mean_of('turns', own, -1):.1f}",
             f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
             f"{_mean(map(_minutes, own)):.1f}",
-            f"{sum(map(has_collapsed, own))} of {len(own)}",
+            f"{sum(has_collapsed(run, figure) for run in own)} of {len(own)}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -142,8 +160,8 @@ def by_environment(runs: Sequence[Run]) -> str:
             alone = [{**run, "evals": [{**result, "envs": {env: result["envs"][env]}} for result in run["evals"]]} for run in own]
             end = final(alone)
             cells = [
-                *(env, f"`{name}`", f"{_mean(success(run, 0) for run in alone):.1%}", with_interval(end.mean, (end.low, end.high))),
-                ", ".join(f"{success(run, -1):.1%}" for run in alone),
+                *(env, f"`{name}`", f"{_mean(result(run, 0) for run in alone):.1%}", with_interval(end.mean, (end.low, end.high))),
+                ", ".join(f"{result(run, -1):.1%}" for run in alone),
                 "" if first is None else gap(end, first),
                 f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
                 f"{_mean(map(_minutes, own)):.1f}",
@@ -154,14 +172,15 @@ def by_environment(runs: Sequence[Run]) -> str:
 
 
 def costs(everything: dict[str, Sequence[Run]]) -> str:
-    """What a point of held-out success took, over all seeds of a recipe."""
+    """What a point of held-out success, or of the score where that counts, took over all seeds of a recipe."""
     lines = [
         "| comparison | recipe | points gained | thousand tokens a point | seconds a point | playing | learning | machine |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in everything.items():
         for recipe, own in arms_of(runs).items():
-            points = 100 * (_mean(success(run, -1) for run in own) - _mean(success(run, 0) for run in own))
+            before, after = (_mean(result(run, place, figure_of(name)) for run in own) for place in (0, -1))
+            points = 100 * (after - before)
             seconds = 60 * _mean(map(_minutes, own))
             playing = _mean(run["seconds"].get("collect", 0) for run in own) / seconds if seconds else 0.0
             a_point = [f"{_mean(run['tokens'] for run in own) / 1e3 / points:.0f}", f"{seconds / points:.1f}"] if points > 0 else ["", ""]
@@ -196,32 +215,40 @@ def provenance(runs: Sequence[Run]) -> str:
     return f"*Seeds {seeds}; {when}; {'; '.join(machines)}; {'; '.join(versions)}.*"
 
 
-def draw(runs: Sequence[Run], path: Path) -> Path:
-    """Success in training, and turns, over tokens: each run faintly, and the mean over seeds. Dots are held-out evaluations."""
+def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
+    """Success or score in training, and turns, over tokens: each run faintly, and the mean over seeds. Dots are held-out evaluations."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for axes, name, title in zip(
-        panels, ("success", "turns"), ("success in training, and held out (dots)", "turns of an episode"), strict=True
-    ):
+    picture, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for axes, name in ((left, figure), (right, "turns")):
         for number, (recipe, own) in enumerate(arms_of(runs).items()):
-            curves = [([row["tokens"] / 1e6 for row in run["curve"]], smoothed([row[name] for row in run["curve"]])) for run in own]
+            colour = f"C{number}"
+            axes.plot([], color=colour, label=recipe)
+            curves = [curve(run, name) for run in own if name in run["curve"][0]]
             for tokens, values in curves:
-                axes.plot(tokens, values, color=f"C{number}", alpha=0.25, linewidth=1)
-            axes.plot(*mean_curve(curves), color=f"C{number}", label=recipe)
-            for run in own if name == "success" else ():
-                held_out = [(result["tokens"] / 1e6, success(run, place)) for place, result in enumerate(run["evals"])]
-                axes.plot(*zip(*held_out, strict=True), "o", color=f"C{number}", markersize=4)
-        axes.set(xlabel="million tokens", title=title)
+                axes.plot(tokens, values, color=colour, alpha=0.25, linewidth=1)
+            if curves:
+                axes.plot(*mean_curve(curves), color=colour)
+            for run in own if axes is left else ():
+                held_out = [(measured["tokens"] / 1e6, result(run, place, figure)) for place, measured in enumerate(run["evals"])]
+                axes.plot(*zip(*held_out, strict=True), "o", color=colour, markersize=4)
+        axes.set(xlabel="million tokens")
         axes.grid(alpha=0.3)
-    panels[0].yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
-    panels[0].legend(loc="best")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    left.set_title(f"{NAMES[figure]} in training, and held out (dots)")
+    right.set_title("turns of an episode")
+    left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    left.legend(loc="best")
+    picture.savefig(path, dpi=110)
+    pyplot.close(picture)
     return path
+
+
+def curve(run: Run, name: str) -> tuple[list[float], list[float]]:
+    """Millions of tokens, and what was measured after as many."""
+    return [row["tokens"] / 1e6 for row in run["curve"]], smoothed([row[name] for row in run["curve"]])
 
 
 def mean_curve(curves: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 60) -> tuple[list[float], list[float]]:

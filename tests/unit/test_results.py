@@ -52,6 +52,34 @@ def test_one_run_over_two_environments_is_taken_as_one_sample():
     assert "70.0% [54.6%, 81.9%]" in page.table([one])
 
 
+def scored(recipe, seed, reward, interval=(0.1, 0.9)):
+    one = run(recipe, seed, 0.4, curve=())
+    for place, own in enumerate((0.2, reward)):
+        one["evals"][place]["envs"]["echo"]["all"] |= {"reward": own, "reward_interval": [*interval]}
+    one["curve"] = [{"step": n, "tokens": n, "success": 0.5, "reward": own, "turns": 1.0} for n, own in enumerate([0.8] * 10 + [0.5] * 10)]
+    return one
+
+
+def test_where_tasks_can_be_done_in_part_the_score_is_what_is_compared():
+    head, _, line = page.table([scored("a", 0, 0.6)], "reward").splitlines()
+    assert "| held-out score (95%) |" in head and "| success | turns |" in head
+    # the reward falls from .8 to .5, below 70% of it; success stays as it is
+    assert line == "| `a` | 20.0% | 60.0% [10.0%, 90.0%] | 60.0% |  | 0.100 to 0.400 | 4.0 | 2.00 | 2.0 | 1 of 1 |"
+    # 0.5 -+ 12.706 * 0.1 / sqrt(2) * sqrt(2) / sqrt(2) = 0.9 each way: two seeds say nothing, and there is no Wilson's interval of scores
+    assert "50.0% [0.0%, 100.0%] | 40.0%, 60.0% |" in page.table([scored("a", 0, 0.4), scored("a", 1, 0.6)], "reward")
+
+
+def test_a_point_of_the_score_is_what_costs_are_counted_by():
+    # 0.2 to 0.6 by score: 40 points for 2 million tokens; 0.1 to 0.4 by success: 30
+    assert "| 40.0 | 50 |" in page.costs({"sciworld-cpu": [scored("a", 0, 0.6)]})
+    assert "| 30.0 | 67 |" in page.costs({"others": [scored("a", 0, 0.6)]})
+
+
+def test_figures_are_drawn_with_and_without_a_curve_of_the_score(tmp_path):
+    for name, one in (("new", scored("a", 0, 0.6)), ("old", run("a", 0, 0.4))):
+        assert page.draw([one], tmp_path / f"{name}.png", "reward").stat().st_size > 10_000
+
+
 def test_what_one_recipe_came_to_by_category():
     runs = [run("a", 0, 0.4), run("a", 1, 0.6)]
     # 10 of 20, Wilson's interval
@@ -160,5 +188,5 @@ def test_the_page_says_what_is_kept():
     kept = {path.stem: json.loads(path.read_text())["runs"] for path in sorted((ROOT / "docs" / "results").glob("*.json"))}
     assert blocks["costs"] == page.costs(kept) + "\n"
     for name, runs in kept.items():
-        assert blocks[name].startswith("\n\n".join(page.tables(runs)))
+        assert blocks[name].startswith("\n\n".join(page.tables(runs, page.figure_of(name))))
         assert page.provenance(runs) in blocks[name]
