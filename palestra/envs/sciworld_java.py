@@ -302,8 +302,8 @@ def find_java() -> str:
 def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
     """The process, its port, and the token that it wants to hear there.
 
-    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it. What lasts is given as much
-    again as there is of it, up to the heap's end; where that is near, nearly all time goes into collecting.
+    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it. Of what lasts, 11 MB
+    a game, Java takes as much as it needs: where the heap's end is near, nearly all time goes into collecting.
     """
     gateway = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     classes = os.pathsep.join((find_jar_path(), JAR_PATH))

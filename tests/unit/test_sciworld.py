@@ -268,7 +268,8 @@ def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(
     monkeypatch.setattr(env, "reset", lambda task: loaded.append(task) or reset(task))
     texts = list(env.texts())
     # 150 and 62 training variations: every 75th and every 31st
-    assert [task.id for task in loaded] == [f"find-non-living-thing/{n}" for n in (0, 75)] + [f"lifespan-longest-lived/{n}" for n in (0, 31)]
+    expected = ["find-non-living-thing/0", "find-non-living-thing/75", "lifespan-longest-lived/0", "lifespan-longest-lived/31"]
+    assert [task.id for task in loaded] == expected
     assert set(loaded) <= set(env.tasks("train"))
     assert {"open door to kitchen", "You move to the kitchen."} <= set(texts)
     assert sum(text.startswith("Your task is to find") for text in texts) == 4
