@@ -6,6 +6,7 @@ What stands between `<!-- NAME -->` and `<!-- end -->` in the page is written by
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -78,14 +79,17 @@ def result(run: Run, evaluation: int, figure: Figure = "success") -> float:
 
 
 def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
-    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs. Of scores, which are no shares, over the
-    tasks of a single run at the most."""
-    scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
-    if len(runs) < ENOUGH_SEEDS and len(scores) == 1:
-        return Estimate(scores[0][figure], *scores[0][f"{figure}_interval"], 1)
-    if len(runs) >= ENOUGH_SEEDS or figure == "reward":
+    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs."""
+    mean = _mean(result(run, -1, figure) for run in runs)
+    if len(runs) >= ENOUGH_SEEDS:
         return over_runs([result(run, -1, figure) for run in runs]).within(0.0, 1.0)
-    tasks, mean = sum(score["tasks"] for score in scores), _mean(result(run, -1) for run in runs)
+    scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
+    if len(scores) == 1:
+        return Estimate(mean, *scores[0][f"{figure}_interval"], 1)
+    if figure == "reward":  # no share: from the intervals of the runs
+        half = math.hypot(*((high - low) / 2 for low, high in (score["reward_interval"] for score in scores))) / len(scores)
+        return Estimate(mean, mean - half, mean + half, 1)
+    tasks = sum(score["tasks"] for score in scores)
     return Estimate(mean, *wilson(round(mean * tasks), tasks), 1)
 
 

@@ -66,8 +66,9 @@ def test_where_tasks_can_be_done_in_part_the_score_is_what_is_compared():
     assert "| success | turns |" in head
     # the reward falls from .8 to .5, below 70% of it; success stays as it is
     assert line == "| `a` | 20.0% | 60.0% [10.0%, 90.0%] | 60.0% |  | 0.100 to 0.400 | 4.0 | 2.00 | 2.0 | 1 of 1 |"
-    # 0.5 -+ 12.706 * 0.1 / sqrt(2) * sqrt(2) / sqrt(2) = 0.9 each way: two seeds say nothing, and there is no Wilson's interval of scores
-    assert "50.0% [0.0%, 100.0%] | 40.0%, 60.0% |" in page.table([scored("a", 0, 0.4), scored("a", 1, 0.6)], "reward")
+    # two seeds, each +-0.03 and +-0.04 over its tasks: their mean is +-sqrt(0.03^2 + 0.04^2) / 2 = 0.025
+    two = [scored("a", 0, 0.4, (0.37, 0.43)), scored("a", 1, 0.6, (0.56, 0.64))]
+    assert "50.0% [47.5%, 52.5%] | 40.0%, 60.0% |" in page.table(two, "reward")
 
 
 def test_a_point_of_the_score_is_what_costs_are_counted_by():
