@@ -55,7 +55,7 @@ COMPARISONS = {
     "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
     "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
     "mixture-cpu": Comparison(("mix-babyai", "mix-miniwob", "mix"), "mix-warm"),
-    "sciworld-cpu": Comparison(("sci-divided", "sci-weighed", "sci-turns"), "sci-warm"),
+    "sciworld-cpu": Comparison(("sci-divided", "sci-weighed"), "sci-warm"),
     "horizon-gpu": Comparison(("gpu-long", "gpu-short", "gpu-stages")),
     "algorithm-gpu": Comparison(("gpu-stages", "gpu-ppo", "gpu-rloo", "gpu-reinforce-pp")),
 }
