@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any, NoReturn
 
-from palestra.tables import reward_with_interval, with_interval
+from palestra.tables import with_interval
 
 
 def fail(message: str) -> NoReturn:
@@ -55,7 +55,7 @@ def print_result(result: dict[str, Any]) -> None:
             for name, score in [("all", scores["all"]), *scores["categories"].items()]:
                 success = with_interval(score.success, score.success_interval)
                 passed = [with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
-                figures = [reward_with_interval(score.reward, score.reward_interval), f"{score.turns:.1f}", f"{score.tokens:.0f}"]
+                figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
                 rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
     columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
     success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]

@@ -165,7 +165,7 @@ def test_games_make_room_and_end_when_nobody_plays(playing):
 def run(tmp_path_factory):
     """A run that answers with the likeliest tokens, whether or not they are right."""
     tree = ECHO | {"env": {"name": "guess"}, "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 4}}
-    warm = {"episodes": 60, "updates": 60, "check_every": 60, "check_tasks": 10, "target": 0.5, "lr": 1e-2}
+    warm = {"episodes": 60, "updates": 120, "check_every": 120, "check_tasks": 10, "target": 0.5, "lr": 4e-3}
     overrides = {"steps": 2, "eval.temperature": 0.0, "horizon.turns": [4, 6], "eval.tasks": 12, "warm_start": warm}
     return trained(tmp_path_factory.mktemp("played") / "run", tree, **overrides)
 
