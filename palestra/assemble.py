@@ -61,7 +61,7 @@ class Parts:
 
     @property
     def eval_arena(self) -> Arena:
-        sampling = replace(self.arena.sampling, temperature=self.config.eval.temperature)
+        sampling = replace(self.arena.sampling, temperature=self.config.eval_temperature)
         return self.arena.with_(sampling=sampling)
 
     def tasks(self, label: str, split: str) -> list[Task]:

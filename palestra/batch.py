@@ -6,6 +6,7 @@ and losses see only these, so no mask can be forgotten.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, groupby, pairwise
@@ -15,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from palestra.types import Segment, Stop, Trajectory
+from palestra.types import Segment, Trajectory
 
 Unit = Literal["segment", "trajectory", "group"]
 """What a loss must see as a whole."""
@@ -49,7 +50,7 @@ class Batch:
     anchor_U: Tensor
     """Turns of one group that began with the same observation share a number."""
     was_cut_N: Tensor
-    """Whether only the horizon ended the trajectory."""
+    """Whether only a time limit ended the trajectory: the horizon, or the environment's own."""
     old_logp_C: Tensor
     """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
     reference_logp_C: Tensor | None = None
@@ -75,6 +76,20 @@ class Batch:
     def positions_T(self) -> Tensor:
         """Counting anew in each segment."""
         return torch.cat([torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()])
+
+    @property
+    def ends_with_observation_N(self) -> Tensor:
+        """Whether the last token of a trajectory was shown to the policy rather than chosen by it."""
+        is_last_S = self.is_last_S
+        ends_S = self.lengths_S.cumsum(0) - 1
+        shown_N = torch.zeros(len(self), dtype=torch.bool, device=self.ids_T.device)
+        shown_N[self.owner_S[is_last_S]] = ~self.chosen_T[ends_S[is_last_S]]
+        return shown_N
+
+    @property
+    def is_last_S(self) -> Tensor:
+        """Whether a segment is the last one of its trajectory. Those of a trajectory stand together."""
+        return torch.cat([self.owner_S[1:] != self.owner_S[:-1], torch.ones_like(self.owner_S[:1], dtype=torch.bool)])
 
     @property
     def in_common_S(self) -> list[int]:
@@ -109,12 +124,23 @@ class Batch:
 
     def with_signal(self, unit: Unit = "segment") -> Batch:
         """Without the units whose advantages are all 0."""
+        return self.take(self._signal_S(unit).nonzero().flatten())
+
+    def sample_without_signal(self, unit: Unit = "segment", *, every: int) -> Batch:
+        """Of the units whose advantages are all 0, the first, and one in `every` after it."""
+        is_spared_S = ~self._signal_S(unit)
+        unit_S = self.unit_S(unit)
+        sampled = torch.unique_consecutive(unit_S[is_spared_S])[::every]
+        return self.take((is_spared_S & torch.isin(unit_S, sampled)).nonzero().flatten())
+
+    def _signal_S(self, unit: Unit) -> Tensor:
+        """Whether any token of a segment's unit has an advantage."""
         assert self.advantage_C is not None
         unit_S = self.unit_S(unit)
         unit_C = unit_S.repeat_interleave(chosen_per_segment(self))
         units = int(unit_S.max()) + 1 if len(unit_S) else 0
         signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(0, unit_C, (self.advantage_C != 0).long())
-        return self.take((signals > 0)[unit_S].nonzero().flatten())
+        return (signals > 0)[unit_S]
 
     def split(self, parts: int, generator: torch.Generator, unit: Unit = "trajectory") -> Iterator[Batch]:
         """Mini-batches in random order, of whole trajectories or whole groups."""
@@ -206,25 +232,24 @@ def own_rewards(trajectory: Trajectory) -> list[float]:
     return [turn.reward for turn in trajectory.turns]
 
 
-def pack(
-    groups: list[list[Trajectory]], turn_rewards: Callable[[Trajectory], list[float]] = own_rewards, *, keep_tail: bool = False
-) -> Batch:
-    """One batch of all trajectories; those of one inner list form a group. `turn_rewards` is what turns are credited with.
+TurnRewards = Callable[[Trajectory], list[float]]
+"""What the turns of a trajectory are credited with."""
+
+
+def pack(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards, *, keep_tail: bool = False) -> Batch:
+    """One batch of all trajectories; those of one inner list form a group.
 
     Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at where the trajectory stands.
     """
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
-    rewards = [turn_rewards(trajectory) for trajectory in trajectories]
     first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
-    seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
-    anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
     whole = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
     owned = whole if keep_tail else [(owner, _without_tail(segment)) for owner, segment in whole]
     segments = [segment for _, segment in owned]
     sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
-    return Batch(
+    return rewards_only(groups, turn_rewards).with_(
         ids_T=torch.tensor([token for segment in segments for token in segment.ids]),
         chosen_T=torch.tensor([chosen for segment in segments for chosen in segment.mask], dtype=torch.bool),
         lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
@@ -232,15 +257,38 @@ def pack(
         owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
         turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
         place_C=torch.arange(len(sampled_logp_C)),
-        reward_U=torch.tensor([reward for own in rewards for reward in own]),
-        owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns]),
-        anchor_U=torch.tensor([anchors[place] for place in seen]),
         sampled_logp_C=sampled_logp_C,
         version_C=torch.tensor([v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]),
         old_logp_C=sampled_logp_C,
-        reward_N=torch.tensor([float(sum(own)) for own in rewards]),
-        group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group]),
-        was_cut_N=torch.tensor([trajectory.stop == Stop.HORIZON for trajectory in trajectories]),
+    )
+
+
+def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards) -> Batch:
+    """A batch without tokens: what was earned, by which turns of which trajectories."""
+    trajectories = [trajectory for group in groups for trajectory in group]
+    rewards = [turn_rewards(trajectory) for trajectory in trajectories]
+    seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
+    anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
+    none = torch.empty(0)
+    numbers = torch.empty(0, dtype=torch.long)
+    return Batch(
+        ids_T=numbers,
+        chosen_T=numbers.bool(),
+        lengths_S=numbers,
+        owner_S=numbers,
+        owner_C=numbers,
+        turn_C=numbers,
+        place_C=numbers,
+        sampled_logp_C=none,
+        version_C=numbers,
+        old_logp_C=none,
+        reward_U=torch.tensor([reward for own in rewards for reward in own]),
+        owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long),
+        anchor_U=torch.tensor([anchors[place] for place in seen], dtype=torch.long),
+        # exactly rounded sums: the same rewards in another order come to the same
+        reward_N=torch.tensor([math.fsum(own) for own in rewards]),
+        group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group], dtype=torch.long),
+        was_cut_N=torch.tensor([trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool),
     )
 
 

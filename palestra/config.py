@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import tomllib
 from functools import cached_property
@@ -13,7 +14,6 @@ import tomli_w
 from pydantic import (
     AfterValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -36,11 +36,17 @@ from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
-from palestra.settings import Settings, chosen_from
+from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
+from palestra.settings import UNSET, Settings, chosen_from
 from palestra.track import TrackSettings
+
+log = logging.getLogger(__name__)
 
 CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
 """Tables whose other keys depend on this one: choosing anew starts from the defaults."""
+
+LEARNING_RATES = {"new": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
+"""Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model."""
 
 DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": "textcraft"}
 
@@ -191,62 +197,6 @@ class AgentSettings(Settings):
         return self
 
 
-class WarmStart(Settings):
-    """Imitate expert episodes before the first training step, until the model succeeds often enough to explore."""
-
-    episodes: PositiveInt = 1000
-    noise: float = Field(default=0.0, ge=0, le=1)
-    """The share of the demonstrator's actions that are any valid ones: it shows what can be done more than what should be."""
-    lr: PositiveFloat = 2e-3
-    batch: PositiveInt = 32
-    """Episodes per optimiser step."""
-    updates: PositiveInt = 100
-    """Optimiser steps at the most."""
-    copying: NonNegativeInt = 0
-    """Optimiser steps before these in which passages are repeated word by word: a model made on the spot has to learn that too."""
-    target: float = Field(default=0.4, gt=0, le=1)
-    """The success rate on training tasks at which to stop."""
-    check_every: PositiveInt = 5
-    check_tasks: PositiveInt = 128
-
-    def lr_at(self, update: int) -> float:
-        """Ten updates of warm-up, then a straight line down to a tenth."""
-        return self.lr * min((update + 1) / 10, 1 - 0.9 * update / (self.copying + self.updates))
-
-
-class EvalSettings(Settings):
-    every: NonNegativeInt = 0
-    """Training steps between evaluations; 0 evaluates only before and after."""
-    tasks: PositiveInt = 300
-    """Held-out tasks: a sample of the split that is the same in every run."""
-    split: str = "test"
-    k: PositiveInt = 1
-    """Episodes per task."""
-    temperature: NonNegativeFloat = 1.0
-    horizon: PositiveInt | None = None
-    """Turns; the schedule's longest where not set."""
-    interim_tasks: PositiveInt = 100
-    """Tasks of the evaluations between the first and the last."""
-
-
-class LimitSettings(Settings):
-    """What ends training before its last step, whichever comes first. The final evaluation comes after it."""
-
-    tokens: PositiveInt | None = None
-    """Of all training episodes, what the environments said included. The learning rate falls with these where they are the nearer end."""
-    minutes: PositiveFloat | None = None
-    """Since the command began, evaluations included. A resumed run has as many again."""
-
-
-class SaveSettings(Settings):
-    every: NonNegativeInt = 50
-    """Training steps between checkpoints; the last step always has one. 0: none at all, where only a run's numbers are wanted."""
-    keep: PositiveInt = 2
-    """Checkpoints that are kept, the newest ones."""
-    learnt: bool = True
-    """Keep what training made of each token: advantage, the learner's log-prob and entropy (`learnt/` in the run folder)."""
-
-
 class Config(Settings):
     """Everything that defines a run."""
 
@@ -284,6 +234,20 @@ class Config(Settings):
         if isinstance(tree, dict) and not tree.get("mixture") and tree.get("env") is None:
             return tree | {"env": {}}
         return tree
+
+    @model_validator(mode="before")
+    @classmethod
+    def _learning_rate_of_the_model(cls, tree: Any) -> Any:
+        """The default of `optim.lr`."""
+        optim = tree.get("optim", {}) if isinstance(tree, dict) else None
+        if isinstance(optim, Optim) and "lr" not in optim.model_fields_set:
+            optim = optim.model_dump(exclude_unset=True)
+        if not isinstance(optim, dict) or "lr" in optim:
+            return tree
+        model = tree.get("model", {})
+        is_pretrained = isinstance(model, PretrainedModel) or (isinstance(model, dict) and model.get("kind") == "pretrained")
+        kind = "new" if not is_pretrained else "lora" if tree.get("lora") not in (None, UNSET) else "pretrained"
+        return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -357,10 +321,21 @@ class Config(Settings):
             if not plays and (member.group is not None or (member.horizon is not None and member.horizon.kind != "fixed")):
                 raise ValueError(f"mixture.{member.title}: group and horizon have no effect, {self.algo.name} {does}")
             if member.reward_scale != 1 and not self.algo.weighs_rewards:
-                raise ValueError(f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}")
+                reason = self._why_scale_is_idle()
+                raise ValueError(
+                    f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}{reason}"
+                )
+        if self.rollout.redraws and not self.algo.may_lack_signal:
+            reason = "every group has a signal there, so none is replaced"
+            raise ValueError(f"rollout.redraws = {self.rollout.redraws}: has no effect under {self.algo.name}: {reason}")
         critic = self.algo.critic_settings
         if critic is not None and critic.warmup >= self.steps:
             raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
+
+    def _why_scale_is_idle(self) -> str:
+        if "scale" not in type(self.algo).model_fields:
+            return ""
+        return ", which divides by the deviation of the same rewards; set algo.scale = false, or the environment's weight"
 
     def _check_launch(self) -> None:
         """What several workers, or shared weights, cannot do."""
@@ -383,6 +358,10 @@ class Config(Settings):
         return tuple(
             Playground(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
         )
+
+    @property
+    def eval_temperature(self) -> float:
+        return self.rollout.temperature if self.eval.temperature is None else self.eval.temperature
 
     def eval_horizon(self, place: Playground) -> int:
         return self.eval.horizon or place.horizon.full
@@ -434,16 +413,27 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Conf
         tree = tree | {"model": _named(tree["model"])}
     if isinstance(overrides.get("model"), str):
         overrides |= {f"model.{key}": value for key, value in _named(overrides.pop("model")).items()}
+    dropped: dict[str, list[str]] = {}
     for table, key in CHOICES.items():
         choice = overrides.get(f"{table}.{key}")
         if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key, DEFAULTS[table]) != choice:
+            dropped[f"{table}.{key} = {choice!r}"] = _dropped(table, key, tree[table], overrides)
             tree = tree | {table: {key: choice}}
     for dotted, value in overrides.items():
         tree = _set(tree, dotted.split("."), value, dotted)
     try:
-        return Config.model_validate(tree)
+        config = Config.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error, tree)) from None
+    for choice, settings in dropped.items():
+        if settings:
+            log.warning("%s begins with its own defaults; dropped from the recipe: %s", choice, ", ".join(settings))
+    return config
+
+
+def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any]) -> list[str]:
+    """What a recipe says in a table that another choice does not take over: its settings may mean something else there."""
+    return [f"{table}.{name} = {value!r}" for name, value in old.items() if name != key and f"{table}.{name}" not in overrides]
 
 
 def _named(path: str) -> dict[str, str]:

@@ -264,7 +264,7 @@ def _temperature(config: Config, recorded: Trajectory) -> float:
     """That of the record, so that the same weights say the same again."""
     if recorded.is_baseline:
         return 0.0
-    return config.eval.temperature if recorded.id.startswith("eval-") else config.rollout.temperature
+    return config.eval_temperature if recorded.id.startswith("eval-") else config.rollout.temperature
 
 
 def _keep(run: Run, recorded: Trajectory, choice: PlayOn, played: list[Trajectory]) -> Path:

@@ -75,7 +75,8 @@ async def retrace(env: Player, task: Task, recorded: Trajectory, count: int, che
             continue
         step = await env.step(turn.action)
         shown = step.observation
-        had_ended, has_ended = number + 1 == len(recorded.turns) and recorded.stop is Stop.DONE, step.terminated or step.truncated
+        had_ended = number + 1 == len(recorded.turns) and recorded.stop in (Stop.DONE, Stop.TRUNCATED)
+        has_ended = step.terminated or step.truncated
         now.compare("reward", turn.reward, step.reward)
         now.compare("invalid", turn.invalid, step.invalid)
         now.compare("ended", had_ended, has_ended)

@@ -128,8 +128,11 @@ async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, 
         step = Step(action.error, invalid=True) if action.text is None else await env.step(action.text)
         turns.append(Turn(observation, action.reply, action.text, step.reward, action.span, action.segment, step.invalid, step.info))
         observation = step.observation
-        if step.terminated or step.truncated:
+        if step.terminated:
             return Stop.DONE, step.success, observation
+        if step.truncated:
+            agent.observe(observation)
+            return Stop.TRUNCATED, step.success, observation
     agent.observe(observation)
     return Stop.HORIZON, False, observation
 

@@ -16,6 +16,8 @@ class Stop(StrEnum):
     """The environment reached its end."""
     HORIZON = "horizon"
     """The turns allowed at this training step ran out."""
+    TRUNCATED = "truncated"
+    """The environment's own time limit."""
     CONTEXT = "context"
     """The next observation and a reply to it would not fit into the context."""
     LENGTH = "length"
@@ -31,6 +33,11 @@ class Stop(StrEnum):
     def is_fault(self) -> bool:
         """Our machinery is to blame, not the agent: no gradient, and no part in the group's statistics."""
         return self in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)
+
+    @property
+    def is_time_limit(self) -> bool:
+        """The episode might have gone on: what was still to come is not 0 but unknown."""
+        return self in (Stop.HORIZON, Stop.TRUNCATED)
 
     @property
     def is_overlong(self) -> bool:

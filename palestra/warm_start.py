@@ -9,12 +9,12 @@ import torch
 
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts
-from palestra.config import WarmStart
 from palestra.draw import TaskDraw
 from palestra.evaluate import evaluate, valid
 from palestra.experts import expert_episodes
 from palestra.metrics import mean, success_rate
 from palestra.run import State
+from palestra.run_settings import WarmStart
 from palestra.seeds import derive_seed
 from palestra.types import Group, Segment, Task, Trajectory, Turn
 

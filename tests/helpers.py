@@ -199,7 +199,7 @@ def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop =
 
 def ready(groups, algo):
     """A batch with all that any algorithm may need; what a model says of a token depends on the token alone."""
-    batch = pack(groups, algo.turn_rewards)
+    batch = pack(groups, algo.turn_rewards, keep_tail="value" in algo.needs)
     ids_C = batch.ids_T[batch.chosen_T].float()
     baselines = {number: 0.4 + 0.1 * number for number in batch.group_N.tolist()}
     return batch.with_(

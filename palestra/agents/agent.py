@@ -84,7 +84,7 @@ class ChatAgent:
         return [self.stream] if self.stream.ids else []
 
     async def act(self, observation: str) -> Action:
-        self._show(observation)
+        self._show(observation, self.sampling.max_tokens)
         sampling = replace(self.sampling, seed=derive_seed(self.sampling.seed, self.replies))
         generation = await self.engine.generate(self.stream.ids, sampling, self.session)
         start = len(self.stream.ids)
@@ -101,9 +101,9 @@ class ChatAgent:
 
     def observe(self, observation: str) -> None:
         with suppress(ContextFull):
-            self._show(observation)
+            self._show(observation, reply_tokens=0)
 
-    def _show(self, observation: str) -> None:
+    def _show(self, observation: str, reply_tokens: int) -> None:
         renderer = self.persona.renderer
         if self.stream.ids and not self.stream.mask[-1]:
             new = []  # taken up from a record where this observation stands last
@@ -111,7 +111,7 @@ class ChatAgent:
             new = renderer.bridge(observation, reply_ended=not self.last_was_cut)
         else:
             new = renderer.prompt(self.persona.opening(observation))
-        if len(self.stream.ids) + len(new) + self.sampling.max_tokens > self.persona.context_tokens:
+        if len(self.stream.ids) + len(new) + reply_tokens > self.persona.context_tokens:
             raise ContextFull
         self._append(new, 0, [0.0] * len(new), -1)
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+RELATIVE, ABSOLUTE = 1e-6, 1e-9
+"""Credits that differ by no more are equal: they are sums of floats, and the order of a sum must not pass for a signal."""
+
 
 def group_mean(x_N: Tensor, group_N: Tensor) -> Tensor:
     """The mean of each trajectory's group."""
@@ -23,7 +26,7 @@ def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps
     """
     exact_N = reward_N.double()
     centred_N = exact_N - group_mean(exact_N, group_N)
-    centred_N = torch.where(_all_equal(reward_N, group_N), 0.0, centred_N)  # rounding must not pass for a signal
+    centred_N = torch.where(_all_equal(reward_N, group_N), 0.0, centred_N)
     if not scale:
         return centred_N.float()
     size_N = group_N.bincount()[group_N]
@@ -41,7 +44,7 @@ def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
 
 def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
     """With mean 0 and standard deviation 1 over all chosen tokens, as REINFORCE++ (arXiv:2501.03262) has its advantages."""
-    if len(x_C) < 2 or x_C.max() == x_C.min():  # rounding must not pass for a signal
+    if len(x_C) < 2 or _is_rounding(x_C.max() - x_C.min(), x_C.abs().max()):
         return torch.zeros_like(x_C)
     exact_C = x_C.double()
     return ((exact_C - exact_C.mean()) / (exact_C.std() + eps)).to(x_C.dtype)
@@ -49,7 +52,8 @@ def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
 
 def against_baseline(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
     """ReMax (arXiv:2310.10505): each reward against that of the greedy episode of the same task."""
-    return (reward_N.double() - baseline_N.double()).float()
+    difference_N = reward_N.double() - baseline_N.double()
+    return torch.where(_is_rounding(difference_N, baseline_N), 0.0, difference_N).float()
 
 
 def returns_to_go(reward_U: Tensor, owner_U: Tensor, *, gamma: float) -> Tensor:
@@ -98,7 +102,9 @@ def turn_relative(reward_U: Tensor, owner_U: Tensor, group_N: Tensor, *, gamma: 
     baseline_U, others_U = _mean_of_others(returns_U, group_N[owner_U] * len(owner_U) + place_U - first_U)
     # every trajectory has a first turn, so what a trajectory's first turn is held against is the mean of the others' whole returns
     baseline_U = torch.where(others_U > 0, baseline_U, baseline_U[first_U])
-    return torch.where(others_U[first_U] > 0, returns_U - baseline_U, 0.0).float()
+    difference_U = returns_U - baseline_U
+    is_alike_U = (others_U[first_U] == 0) | _is_rounding(difference_U, baseline_U)
+    return torch.where(is_alike_U, 0.0, difference_U).float()
 
 
 def anchored(returns_U: Tensor, anchor_U: Tensor, *, scale: bool) -> Tensor:
@@ -106,19 +112,32 @@ def anchored(returns_U: Tensor, anchor_U: Tensor, *, scale: bool) -> Tensor:
     return group_relative(returns_U, anchor_U, scale=scale)
 
 
+def mean_of_others(x_N: Tensor, group_N: Tensor) -> Tensor:
+    """The mean over the others of each trajectory's group; 0 in a group of one."""
+    size_N = group_N.bincount()[group_N]
+    sum_N = group_mean(x_N, group_N) * size_N
+    return (sum_N - x_N) / (size_N - 1).clamp(min=1) * (size_N > 1)
+
+
 def _all_equal(reward_N: Tensor, group_N: Tensor) -> Tensor:
     """Whether each trajectory's group has but one reward."""
     groups = int(group_N.max()) + 1
-    highest_G = torch.full((groups,), -torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amax")
-    lowest_G = torch.full((groups,), torch.inf, dtype=reward_N.dtype, device=reward_N.device).scatter_reduce(0, group_N, reward_N, "amin")
-    return (highest_G == lowest_G)[group_N]
+    exact_N = reward_N.double()
+    highest_G = torch.full((groups,), -torch.inf, dtype=exact_N.dtype, device=exact_N.device)
+    lowest_G = -highest_G
+    highest_G = highest_G.scatter_reduce(0, group_N, exact_N, "amax")
+    lowest_G = lowest_G.scatter_reduce(0, group_N, exact_N, "amin")
+    largest_G = torch.maximum(highest_G.abs(), lowest_G.abs())
+    return _is_rounding(highest_G - lowest_G, largest_G)[group_N]
+
+
+def _is_rounding(difference: Tensor, size: Tensor) -> Tensor:
+    return difference.abs() <= RELATIVE * size.abs() + ABSOLUTE
 
 
 def _mean_of_others(x_U: Tensor, cell_U: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of the others that share one's cell, and how many they are."""
     cells, cell_U = torch.unique(cell_U, return_inverse=True)
     size_U = cell_U.bincount(minlength=len(cells))[cell_U]
-    lowest_U = torch.full((len(cells),), torch.inf, dtype=x_U.dtype, device=x_U.device).scatter_reduce(0, cell_U, x_U, "amin")[cell_U]
-    above_U = x_U - lowest_U  # so that the mean of equals is exactly what they are: rounding must not pass for a signal
-    sum_U = torch.zeros(len(cells), dtype=x_U.dtype, device=x_U.device).index_add_(0, cell_U, above_U)[cell_U]
-    return lowest_U + (sum_U - above_U) / (size_U - 1).clamp(min=1), size_U - 1
+    sum_U = torch.zeros(len(cells), dtype=x_U.dtype, device=x_U.device).index_add_(0, cell_U, x_U)[cell_U]
+    return (sum_U - x_U) / (size_U - 1).clamp(min=1), size_U - 1

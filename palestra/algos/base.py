@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -35,8 +36,17 @@ class Algorithm(Settings):
     name: str
     source: ClassVar[Source] = "play"
     """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of pairs, or rounds of both."""
-    weighs_rewards: ClassVar[bool] = False
-    """Whether the size of a reward matters, beside which one is larger."""
+    means_of_loss: ClassVar[frozenset[str]] = frozenset()
+    """Diagnostics that are averaged as the loss is, by `weights`. All others are means over all action tokens."""
+
+    @property
+    def weighs_rewards(self) -> bool:
+        """Whether the size of a reward matters, beside which one is larger."""
+        return False
+
+    def temperature(self, sampling: float) -> float:
+        """That of the log-probs which are learned from, where episodes are sampled at `sampling`."""
+        return sampling
 
     def learnable(self, group: Group) -> list[Trajectory]:
         """The trajectories of a group that enter the gradient and its statistics."""
@@ -49,6 +59,11 @@ class Algorithm(Settings):
     def has_signal(self, group: Group) -> bool:
         """Whether there is something to learn from the group: one without is replaced in dynamic sampling."""
         return bool(self.learnable(group))
+
+    @property
+    def may_lack_signal(self) -> bool:
+        """Whether a group of sound episodes can be without a signal, so that playing another one in its place can help."""
+        return False
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -64,6 +79,11 @@ class Algorithm(Settings):
     def needs_baseline(self) -> bool:
         """Whether each task is played once more, greedily, to compare with."""
         return False
+
+    def baseline_reward(self, group: Group) -> float:
+        """What the greedy episode of the group's task is credited with."""
+        assert group.baseline is not None
+        return math.fsum(self.turn_rewards(group.baseline))
 
     @property
     def critic_settings(self) -> CriticSettings | None:
@@ -100,7 +120,11 @@ class Algorithm(Settings):
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """The objective as formulas with the numbers filled in, a line each. i: a trajectory, c: a token that the policy chose."""
+        """The objective as formulas that can be computed, with the numbers filled in: `name = expression  # comment`, a line each.
+
+        Suffixes say what a name has one number for: c an action token, u a turn, i a trajectory, p a pair. The first line is
+        what is maximized, over what one optimizer step learns from. Lines that begin with # are for people alone.
+        """
 
     @abstractmethod
     def credit(self, batch: Batch) -> Batch:

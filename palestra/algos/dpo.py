@@ -16,6 +16,7 @@ from palestra.batch import Batch, Unit
 class DPO(Algorithm):
     name: Literal["dpo"] = "dpo"
     source: ClassVar[Source] = "pairs"
+    means_of_loss: ClassVar[frozenset[str]] = frozenset({"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"})
     data: tuple[str, ...] = Field(min_length=1)
     """Run folders and trajectory files with several trajectories of a task."""
     min_gap: PositiveFloat = 0.01
@@ -32,7 +33,6 @@ class DPO(Algorithm):
     """The share of pairs taken to be the wrong way round."""
     length_normalised: bool = False
     """Take means over the tokens of a trajectory instead of sums."""
-
     imitation: NonNegativeFloat = 0.0
     """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both from becoming unlikely."""
 
@@ -44,16 +44,20 @@ class DPO(Algorithm):
     def unit(self) -> Unit:
         return "group"
 
+    def temperature(self, sampling: float) -> float:
+        return 1.0
+
     def explain(self) -> list[str]:
-        over = "mean" if self.length_normalised else "sum"
+        over = "mean_tokens" if self.length_normalised else "sum_tokens"
         smooth = self.label_smoothing
-        gain = "log sigmoid(m)" if not smooth else f"{1 - smooth:g} log sigmoid(m) + {smooth:g} log sigmoid(-m)"
-        gain += f" + {self.imitation:g} x mean over the chosen trajectory of log p(c)" if self.imitation else ""
+        gain = f"{1 - smooth:.10g} * log_sigmoid(margin_p) + {smooth:.10g} * log_sigmoid(-margin_p)" if smooth else "log_sigmoid(margin_p)"
+        gain += f" + {self.imitation:.10g} * chosen(mean_tokens(logp_c))" if self.imitation else ""
         return [
-            f"maximise the mean over pairs of  {gain}",
-            f"m = {self.beta:g} x ({over} over the chosen trajectory of log p(c) / p_ref(c) - the same of the rejected one)",
-            f"over {self.batch} pairs a step of: {', '.join(self.data)}; R_chosen >= {self.min_reward:g}, "
-            f"R_chosen - R_rejected >= {self.min_gap:g}, at most {self.per_task} pairs a task",
+            f"maximize  mean_p({gain})",
+            f"margin_p = {self.beta:.10g} * (chosen(score_i) - rejected(score_i))",
+            f"score_i = {over}(logp_c - logp_ref_c)  # against the model before the first step",
+            f"# over {self.batch} pairs a step of: {', '.join(self.data)}; R_chosen >= {self.min_reward:.10g}, "
+            f"R_chosen - R_rejected >= {self.min_gap:.10g}, at most {self.per_task} pairs a task",
         ]
 
     def credit(self, batch: Batch) -> Batch:

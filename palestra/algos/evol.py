@@ -60,7 +60,7 @@ class AgentEvol(Imitation):
         base = ", ".join([*self.data, *([f"{self.episodes} episodes of the expert"] if self.episodes else [])])
         return [
             *super().explain(),
-            f"over {self.batch} trajectories a step of all kept so far{f', and of {base}' if base else ''}",
-            f"every {self.round} steps: explore, keep the best {self.best} of each task with R_i >= {self.min_reward:g}, "
+            f"# over {self.batch} trajectories a step of all kept so far{f', and of {base}' if base else ''}",
+            f"# every {self.round} steps: explore, keep the best {self.best} of each task with R_i >= {self.min_reward:g}, "
             "go back to the base model",
         ]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from palestra.algos.advantages import anchored, group_relative, returns_to_go
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
-from palestra.types import Group
 
 
-class GiGPO(PolicyGradient):
+class GiGPO(CriticFree):
     name: Literal["gigpo"] = "gigpo"
     scale: bool = True
     """Divide by the standard deviation, of the group and of the turns that share a place."""
@@ -24,25 +22,25 @@ class GiGPO(PolicyGradient):
     """Discount a turn."""
 
     @property
-    def credit_formula(self) -> str:
-        over = " / deviation" if self.scale else ""
-        step = f"(G_u - mean G of the turns with the same observation in the group){over}"
-        return f"(R_i - mean R of the group){over} + {self.step_weight:g} {step},  G_u = sum over later turns of {self.gamma:g}^k r"
+    def weighs_rewards(self) -> bool:
+        """What is divided by the rewards' own deviation is the same however large they are."""
+        return not self.scale
 
-    def has_signal(self, group: Group) -> bool:
+    @property
+    def credit_formulas(self) -> list[str]:
+        episode, step = "R_i - mean_group(R_i)", "return_u - mean_same_observation(return_u)"
+        if self.scale:
+            episode = f"({episode}) / (std_group(R_i) + 1e-06)"
+            step = f"({step}) / (std_same_observation(return_u) + 1e-06)"
+        return [
+            "A_u = episode_i + step_u",
+            f"episode_i = {episode}",
+            f"step_u = {self.step_weight:.10g} * ({step})  # turns of the group that began with the same observation",
+            f"return_u = to_go_turns(reward_u, {self.gamma:.10g})",
+        ]
+
+    def turn_credit(self, batch: Batch) -> Tensor:
         """Equal rewards teach as well, where one came sooner than another from the same place."""
-        if super().has_signal(group):
-            return True
-        members = self.learnable(group)
-        seen = [turn.observation for trajectory in members for turn in trajectory.turns]
-        if not seen:
-            return False
-        places = {text: number for number, text in enumerate(dict.fromkeys(seen))}
-        returns_U = returns_to_go(*self.turns_of(members), gamma=self.gamma)
-        return bool((anchored(returns_U, torch.tensor([places[text] for text in seen]), scale=False) != 0).any())
-
-    def advantages(self, batch: Batch) -> Tensor:
-        episode_C = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C]
+        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_U]
         returns_U = returns_to_go(batch.reward_U, batch.owner_U, gamma=self.gamma)
-        step_C = anchored(returns_U, batch.anchor_U, scale=self.scale)[batch.turn_C]
-        return self.penalised(episode_C + self.step_weight * step_C, batch)
+        return episode_U + self.step_weight * anchored(returns_U, batch.anchor_U, scale=self.scale)

@@ -7,23 +7,30 @@ from typing import Literal
 from torch import Tensor
 
 from palestra.algos.advantages import group_relative
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
 
 
-class GroupRelative(PolicyGradient):
+class GroupRelative(CriticFree):
     """Credit by comparison within the group; what is made of it is up to the subclasses' defaults."""
 
     scale: bool = True
     """Divide by the group's standard deviation."""
 
     @property
-    def credit_formula(self) -> str:
-        centred = "R_i - mean R of the group"
-        return f"({centred}) / (deviation of R in the group + 1e-6)" if self.scale else centred
+    def weighs_rewards(self) -> bool:
+        """What is divided by the rewards' own deviation is the same however large they are."""
+        return not self.scale
 
-    def advantages(self, batch: Batch) -> Tensor:
-        return self.penalised(group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_C], batch)
+    @property
+    def credit_formulas(self) -> list[str]:
+        centered = "R_i - mean_group(R_i)"
+        if not self.scale:
+            return [f"A_i = {centered}"]
+        return [f"A_i = ({centered}) / (std_group(R_i) + 1e-06)  # 0 where all R_i of the group are equal"]
+
+    def turn_credit(self, batch: Batch) -> Tensor:
+        return group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_U]
 
 
 class GRPO(GroupRelative):

@@ -16,6 +16,13 @@ Stats = dict[str, Tensor]
 
 Normalise = Literal["token", "sequence", "constant"]
 
+MOST_LOG_RATIO = 20.0
+"""Log-ratios are held within this either way: exp(89) is infinite in float32, and infinity times 0 is no gradient."""
+
+
+def bounded(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MOST_LOG_RATIO, MOST_LOG_RATIO)
+
 
 def clipped_policy_loss(
     log_ratio_C: Tensor, advantage_C: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
@@ -24,7 +31,7 @@ def clipped_policy_loss(
 
     `dual_clip` bounds what a bad token of a large ratio can cost (arXiv:1912.09729, eq. 5).
     """
-    ratio_C = log_ratio_C.exp()
+    ratio_C = bounded(log_ratio_C).exp()
     clipped_C = ratio_C.clamp(1 - clip_low, 1 + clip_high)
     gain_C = torch.minimum(ratio_C * advantage_C, clipped_C * advantage_C)
     if dual_clip is not None:
@@ -34,7 +41,7 @@ def clipped_policy_loss(
 
 def cispo_loss(log_ratio_C: Tensor, logp_C: Tensor, advantage_C: Tensor, *, clip_low: float, clip_high: float) -> tuple[Tensor, Stats]:
     """CISPO (arXiv:2506.13585): the importance weight is clipped and carries no gradient, so that every token keeps its own."""
-    ratio_C = log_ratio_C.exp().detach()
+    ratio_C = bounded(log_ratio_C).exp().detach()
     weight_C = ratio_C.clamp(1 - clip_low, 1 + clip_high)
     return -weight_C * advantage_C * logp_C, {"policy/clipped": (weight_C != ratio_C).float()}
 
@@ -51,33 +58,44 @@ KL = Literal["k1", "k2", "k3"]
 
 
 def kl_divergence(logp_C: Tensor, other_logp_C: Tensor, estimator: KL = "k3") -> Tensor:
-    """Of the policy from another one, per token, for samples of the policy.
+    """Of a policy (`logp_C`) from another one (`other_logp_C`), per token, for samples of the former.
 
-    k1: unbiased, of either sign. k2: never negative, with the gradient of the divergence itself. k3: unbiased and never negative
-    (what GRPO uses, arXiv:2402.03300, eq. 4).
+    k1: unbiased, of either sign. k2: never negative; as a loss it has the gradient of the divergence itself. k3: unbiased and never
+    negative (what GRPO uses, arXiv:2402.03300, eq. 4); as a loss it has the gradient of the divergence the other way round.
     """
     log_ratio_C = other_logp_C - logp_C
     if estimator == "k1":
         return -log_ratio_C
     if estimator == "k2":
         return log_ratio_C.square() / 2
-    return log_ratio_C.exp() - 1 - log_ratio_C
+    return bounded(log_ratio_C).exp() - 1 - log_ratio_C
 
 
 def importance_correction(
-    learner_logp_C: Tensor, sampled_logp_C: Tensor, owner_C: Tensor, *, level: Literal["token", "sequence"], cap: float, mask: bool
+    learner_logp_C: Tensor,
+    sampled_logp_C: Tensor,
+    owner_C: Tensor,
+    *,
+    level: Literal["token", "sequence", "geometric"],
+    cap: float,
+    mask: bool,
+    mask_below: float | None = None,
 ) -> Tensor:
     """The weight that makes up for an engine whose probabilities are not the learner's: truncated at `cap`, or 0 beyond it.
 
-    Truncated importance sampling (arXiv:1802.01561's rho-bar applied to the sampler) per token, or over a whole trajectory.
+    Truncated importance sampling (arXiv:1802.01561's rho-bar applied to the sampler) per token, or over a whole trajectory: the
+    product over its tokens, or their geometric mean. Below `mask_below` the weight is 0.
     """
     log_weight_C = learner_logp_C - sampled_logp_C
-    if level == "sequence":
+    if level != "token":
         trajectories = int(owner_C.max()) + 1
         zeros_N = torch.zeros(trajectories, dtype=log_weight_C.dtype, device=log_weight_C.device)
-        log_weight_C = zeros_N.index_add(0, owner_C, log_weight_C)[owner_C]
-    weight_C = log_weight_C.exp()
-    return torch.where(weight_C > cap, 0.0, weight_C) if mask else weight_C.clamp(max=cap)
+        total_N = zeros_N.index_add(0, owner_C, log_weight_C)
+        size_N = owner_C.bincount(minlength=trajectories).clamp(min=1) if level == "geometric" else 1
+        log_weight_C = (total_N / size_N)[owner_C]
+    weight_C = bounded(log_weight_C).exp()
+    kept_C = torch.where(weight_C > cap, 0.0, weight_C) if mask else weight_C.clamp(max=cap)
+    return kept_C if mask_below is None else torch.where(weight_C < mask_below, 0.0, kept_C)
 
 
 def entropy_weight(sampled_logp_C: Tensor, weight: float, target: float | None) -> Tensor:
@@ -110,7 +128,8 @@ def dpo_loss(
     label_smoothing: float = 0.0,
     length_normalised: bool = False,
 ) -> tuple[Tensor, Stats]:
-    """DPO (arXiv:2305.18290, eq. 7) over pairs of trajectories, chosen and rejected. A pair's loss is shared out evenly among its tokens.
+    """DPO (arXiv:2305.18290, eq. 7) over pairs of trajectories, chosen and rejected. A pair's loss and its diagnostics are shared out
+    evenly among its tokens.
 
     `label_smoothing`: how often a preference is taken to be the wrong way round (conservative DPO, as in arXiv:2403.00409).
     `length_normalised`: the mean over a side's tokens in place of the sum (arXiv:2411.15124).
@@ -132,9 +151,18 @@ def dpo_loss(
     rejected_P, chosen_P = log_ratio_P2.unbind(1)
     margin_P = beta * (chosen_P - rejected_P)
     loss_P = -(1 - label_smoothing) * logsigmoid(margin_P) - label_smoothing * logsigmoid(-margin_P)
-    stats_P = {"dpo/accuracy": (margin_P > 0).float(), "dpo/margin": margin_P, "dpo/chosen": chosen_P, "dpo/rejected": rejected_P}
-    share_P = loss_P / size_P2.sum(1).clamp(min=1)
-    return share_P.index_select(0, pair_C), {name: stat_P[pair_C].detach() for name, stat_P in stats_P.items()}
+    stats_P = {
+        "dpo/accuracy": (margin_P > 0).to(loss_P.dtype),
+        "dpo/margin": margin_P,
+        "dpo/chosen": chosen_P,
+        "dpo/rejected": rejected_P,
+    }
+    tokens_P = size_P2.sum(1).clamp(min=1)
+
+    def shared(x_P: Tensor) -> Tensor:
+        return (x_P / tokens_P).index_select(0, pair_C)
+
+    return shared(loss_P), {name: shared(stat_P.detach()) for name, stat_P in stats_P.items()}
 
 
 def token_weights(owner_C: Tensor, trajectories: int, *, normalise: Normalise, constant: int = 1) -> Tensor:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from palestra.algos.advantages import turn_relative
 from palestra.algos.losses import Normalise
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
-from palestra.types import Group
 
 
-class MultiTurnGRPO(PolicyGradient):
+class MultiTurnGRPO(CriticFree):
     name: Literal["mt_grpo"] = "mt_grpo"
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount a turn: below 1, what comes later counts less for a turn."""
@@ -28,15 +26,11 @@ class MultiTurnGRPO(PolicyGradient):
     """The token budget of an episode: it sets the scale of the loss and nothing else."""
 
     @property
-    def credit_formula(self) -> str:
-        returns = f"G_u = sum over this turn and later ones of {self.gamma:g}^k r"
-        return f"G_u - mean G of the others of the group at the same turn;  {returns}"
+    def credit_formulas(self) -> list[str]:
+        return [
+            "A_u = return_u - mean_same_turn(return_u)  # the others of the group at the same turn, or else their whole returns",
+            f"return_u = to_go_turns(reward_u, {self.gamma:.10g})",
+        ]
 
-    def has_signal(self, group: Group) -> bool:
-        members = self.learnable(group)
-        one_group_N = torch.zeros(len(members), dtype=torch.long)
-        return bool(members) and bool((turn_relative(*self.turns_of(members), one_group_N, gamma=self.gamma) != 0).any())
-
-    def advantages(self, batch: Batch) -> Tensor:
-        advantage_U = turn_relative(batch.reward_U, batch.owner_U, batch.group_N, gamma=self.gamma)
-        return self.penalised(advantage_U[batch.turn_C], batch)
+    def turn_credit(self, batch: Batch) -> Tensor:
+        return turn_relative(batch.reward_U, batch.owner_U, batch.group_N, gamma=self.gamma)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import Tensor
 
+from palestra.algos.advantages import returns_to_go
 from palestra.algos.base import Algorithm, Need, Prediction
 from palestra.algos.losses import (
     KL,
+    MOST_LOG_RATIO,
     Normalise,
     Stats,
     cispo_loss,
@@ -22,25 +24,50 @@ from palestra.algos.losses import (
     sequence_log_ratio,
     token_weights,
 )
-from palestra.batch import Batch, Unit
+from palestra.batch import Batch, Unit, rewards_only
 from palestra.settings import Settings
 from palestra.types import Group, Trajectory
+
+REFUSED_KL = {
+    ("reward", "k2"): "its gradient through the reward is near 0, so it would not regularize; use k1",
+    ("reward", "k3"): "its gradient through the reward is near 0, so it would not regularize; use k1",
+    ("loss", "k1"): "its expected gradient in the loss is 0, so it would not regularize; use k3, or k2",
+}
 
 
 class Correction(Settings):
     """Importance weights against the difference between the probabilities that sampled a token and the learner's before its update:
     that between two implementations, and that between older weights and new ones."""
 
-    level: Literal["token", "sequence"] = "token"
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """One weight for each token, or for each trajectory: the product of its tokens' (0 or the cap for long ones), or their
+    geometric mean."""
     cap: PositiveFloat = 2.0
     mask: bool = False
     """Leave tokens beyond the cap out instead of counting them with it."""
+    mask_below: PositiveFloat | None = None
+    """Leave tokens out whose weight is below this. Default: keep all."""
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Correction:
+        if self.mask_below is not None and self.mask_below >= self.cap:
+            raise ValueError(f"mask_below = {self.mask_below:.10g}: must be below cap ({self.cap:.10g})")
+        return self
+
+    def explain(self) -> list[str]:
+        log_ratio = "logp_old_c - logp_sampled_c"
+        total = {"token": log_ratio, "sequence": f"sum_tokens({log_ratio})", "geometric": f"mean_tokens({log_ratio})"}
+        x = "x_c" if self.level == "token" else "x_i"
+        bounded = f"where({x} > {self.cap:.10g}, 0, {x})" if self.mask else f"min({x}, {self.cap:.10g})"
+        if self.mask_below is not None:
+            bounded = f"where({x} < {self.mask_below:.10g}, 0, {bounded})"
+        limit = f"{MOST_LOG_RATIO:.10g}"
+        return [f"correction_c = {bounded}", f"{x} = exp(clip({total[self.level]}, -{limit}, {limit}))"]
 
 
 class PolicyGradient(Algorithm):
     """A surrogate loss whose parts are settings; subclasses say who is credited."""
 
-    weighs_rewards: ClassVar[bool] = True
     objective: Literal["clip", "cispo"] = "clip"
     ratio: Literal["token", "sequence"] = "token"
     """Importance ratios of single tokens, or one for each trajectory (GSPO)."""
@@ -69,12 +96,21 @@ class PolicyGradient(Algorithm):
     kl: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the reference, the model as it was before the first step."""
     kl_estimator: KL = "k3"
+    """Default: k3 in the loss, where k2 does as well; k1 in the reward, where nothing else regularizes."""
     kl_place: Literal["loss", "reward"] = "loss"
-    """Added to the loss, or taken off each token's advantage."""
+    """Added to the loss of each token, or taken off its reward: then a token's advantage is less the KL of itself and all later tokens
+    of its trajectory."""
     recompute_old: bool = False
     """Take ratios against the learner's own log-probs instead of the engine's."""
     correction: Correction | None = None
     """Against a mismatch between engine and learner, and against older weights; needs `recompute_old`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _estimator_of_the_place(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("kl_place") == "reward" and given.get("kl"):
+            return {"kl_estimator": "k1"} | given
+        return given
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> PolicyGradient:
@@ -85,6 +121,8 @@ class PolicyGradient(Algorithm):
             raise ValueError("correction needs recompute_old = true: without it the engine's log-probs are the old ones")
         if self.kl == 0 and (self.kl_estimator, self.kl_place) != ("k3", "loss"):
             raise ValueError("kl_estimator and kl_place do nothing while kl = 0")
+        if reason := REFUSED_KL.get((self.kl_place, self.kl_estimator)):
+            raise ValueError(f"kl_estimator = {self.kl_estimator!r}: does not go with kl_place = {self.kl_place!r}: {reason}")
         if self.objective == "cispo" and (self.dual_clip is not None or self.ratio == "sequence"):
             raise ValueError("dual_clip and ratio = 'sequence' go with objective = 'clip' only")
         if self.entropy_target is not None and self.entropy == 0:
@@ -92,6 +130,10 @@ class PolicyGradient(Algorithm):
         if self.overlong == "mask" and self.overlong_penalty:
             raise ValueError("overlong_penalty does nothing while overlong = 'mask': such trajectories are left out")
         return self
+
+    @property
+    def weighs_rewards(self) -> bool:
+        return True
 
     def learnable(self, group: Group) -> list[Trajectory]:
         kept = super().learnable(group)
@@ -107,21 +149,6 @@ class PolicyGradient(Algorithm):
             rewards[-1] -= self.overlong_penalty
         return rewards
 
-    def has_signal(self, group: Group) -> bool:
-        if not self.compares_within_groups:
-            return super().has_signal(group)
-        return len({sum(self.turn_rewards(trajectory)) for trajectory in self.learnable(group)}) > 1
-
-    def turns_of(self, trajectories: list[Trajectory]) -> tuple[Tensor, Tensor]:
-        """What each turn is credited with and whose it is, for judging a group before it is packed."""
-        rewards = [self.turn_rewards(trajectory) for trajectory in trajectories]
-        reward_U = torch.tensor([reward for own in rewards for reward in own])
-        return reward_U, torch.tensor([owner for owner, own in enumerate(rewards) for _ in own], dtype=torch.long)
-
-    @property
-    def compares_within_groups(self) -> bool:
-        return True
-
     @property
     def objection_to_older_weights(self) -> str:
         """Ratios against the log-probs as sampled make up for older weights, and so does a correction; else nothing would."""
@@ -133,45 +160,86 @@ class PolicyGradient(Algorithm):
     def corrects_older_weights(self) -> bool:
         return self.correction is not None
 
-    @property
-    @abstractmethod
-    def credit_formula(self) -> str:
-        """The formula of A_i."""
-
-    def explain_credit(self, in_reward: str) -> str:
-        """The formula of A_c, given what is taken off the reward of each token."""
-        return f"A_c = A_i{in_reward};  A_i = {self.credit_formula}"
-
     def explain(self) -> list[str]:
-        low, high = f"{1 - self.clip_low:g}", f"{1 + self.clip_high:g}"
-        if self.objective == "cispo":
-            gain = f"stop_gradient(clip(r_c, {low}, {high})) A_c log p(c)"
-        else:
-            gain = f"min(r_c A_c, clip(r_c, {low}, {high}) A_c)"
-        if self.dual_clip is not None:
-            gain += f", and at least {self.dual_clip:g} A_c where A_c < 0"
-        if self.correction is not None:
-            beyond = "0 beyond it" if self.correction.mask else "cut there"
-            gain = f"w_c {gain}, where w = p_learner / p_engine per {self.correction.level}, at most {self.correction.cap:g} ({beyond})"
-        ratio = "p(c) / p_old(c)" if self.ratio == "token" else "exp(mean over the tokens of i of log p(c) / p_old(c))"
-        old = "the learner's own before the first update of the step" if self.recompute_old else "as the engine sampled"
-        weights = {
-            "token": "1 / (all chosen tokens)",
-            "sequence": "1 / (trajectories x chosen tokens of i)",
-            "constant": f"1 / (trajectories x {self.constant})",
-        }
-        if self.entropy:
-            share = "" if self.entropy_target is None else f" x max(0, 1 - H / {self.entropy_target:g})"
-            gain += f" + {self.entropy:g}{share} H_c"
-        in_loss, in_reward = (f" - {self.kl:g} KL_c" if self.kl and self.kl_place == place else "" for place in ("loss", "reward"))
-        kl = [f"KL_c = {self.kl_estimator} estimate of the divergence from the model before the first step"] if self.kl else []
         return [
-            f"maximise the sum over chosen tokens c of  {weights[self.normalise]} x [ {gain}{in_loss} ]",
-            f"r_c = {ratio};  p_old: {old}",
-            self.explain_credit(in_reward),
-            *kl,
-            *(["H_c = entropy of the policy at c;  H = mean of -log p over what was sampled in the step"] if self.entropy else []),
+            "maximize  sum_c(weight_c * objective_c)",
+            *self.explain_objective(),
+            *self.explain_credit(),
             *self.explain_reward(),
+        ]
+
+    def explain_objective(self) -> list[str]:
+        """What is maximized of each action token, given its advantage."""
+        low, high = f"{1 - self.clip_low:.10g}", f"{1 + self.clip_high:.10g}"
+        if self.objective == "cispo":
+            gain = f"stop(clip(ratio_c, {low}, {high})) * A_c * logp_c"
+        else:
+            gain = f"min(ratio_c * A_c, clip(ratio_c, {low}, {high}) * A_c)"
+        if self.dual_clip is not None:
+            gain = f"where(A_c < 0, max({gain}, {self.dual_clip:.10g} * A_c), {gain})"
+        gain = f"correction_c * {gain}" if self.correction is not None else gain
+        gain += " + bonus * entropy_c" if self.entropy else ""
+        gain += f" - {self.kl:.10g} * KL_c" if self.kl and self.kl_place == "loss" else ""
+        weights = {
+            "token": "1 / tokens  # all action tokens alike",
+            "sequence": "1 / (trajectories * tokens_i)  # all trajectories alike",
+            "constant": f"1 / (trajectories * {self.constant})",
+        }
+        difference = "logp_c - logp_old_c"
+        if self.ratio == "sequence":
+            difference = f"stop(mean_tokens({difference})) + logp_c - stop(logp_c)"
+        limit = f"{MOST_LOG_RATIO:.10g}"
+        recomputed = "logp_learner_c  # the learner's own, before the first update of the step"
+        return [
+            f"objective_c = {gain}",
+            f"weight_c = {weights[self.normalise]}",
+            f"ratio_c = exp(clip({difference}, -{limit}, {limit}))",
+            f"logp_old_c = {recomputed if self.recompute_old else 'logp_sampled_c  # as the engine sampled it'}",
+            *(self.correction.explain() if self.correction is not None else []),
+            *self._explain_entropy(),
+            *self._explain_kl(limit),
+        ]
+
+    def _explain_entropy(self) -> list[str]:
+        if not self.entropy:
+            return []
+        if self.entropy_target is None:
+            return [f"bonus = {self.entropy:.10g}"]
+        share = f"clip(1 - H / {self.entropy_target:.10g}, 0, 1)"
+        return [f"bonus = {self.entropy:.10g} * {share}", "H = mean_step(-logp_sampled_c)  # the policy's entropy, as sampled"]
+
+    def _explain_kl(self, limit: str) -> list[str]:
+        if not self.kl:
+            return []
+        policy = "logp_c" if self.kl_place == "loss" else "logp_old_c"
+        log_ratio = f"logp_ref_c - {policy}"
+        formula = {
+            "k1": f"{policy} - logp_ref_c  # k1",
+            "k2": f"({log_ratio}) ** 2 / 2  # k2: has the gradient of KL(policy, reference)",
+            "k3": f"exp(clip({log_ratio}, -{limit}, {limit})) - 1 - ({log_ratio})  # k3: has the gradient of KL(reference, policy)",
+        }
+        return [f"KL_c = {formula[self.kl_estimator]}"]
+
+    @abstractmethod
+    def explain_credit(self) -> list[str]:
+        """The formulas of A_c, given what each turn is rewarded with (reward_u, and R_i in all)."""
+
+    def explain_reward(self) -> list[str]:
+        """What a trajectory is credited with, and which have no part."""
+        reward = f"where(r_u < 0, {self.negative_weight:.10g} * r_u, r_u)" if self.negative_weight != 1 else "r_u"
+        reward += f" * {self.turn_discount:.10g} ** turn_u" if self.turn_discount < 1 else ""
+        reward += f" - {self.invalid_penalty:.10g} * invalid_u" if self.invalid_penalty else ""
+        reward += f" - {self.overlong_penalty:.10g} * overlong_u" if self.overlong_penalty else ""
+        names = ["r_u: the environment's reward for turn u"]
+        names += ["turn_u: the number of turns before it"] if self.turn_discount < 1 else []
+        names += ["invalid_u: 1 where its action could not be read or done"] if self.invalid_penalty else []
+        names += ["overlong_u: 1 where a token budget ended the trajectory in it"] if self.overlong_penalty else []
+        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
+        return [
+            "R_i = sum_turns(reward_u)",
+            f"reward_u = {reward}",
+            f"# c: an action token, u: its turn, i: its trajectory; {'; '.join(names)}",
+            f"# trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
         ]
 
     @property
@@ -185,7 +253,7 @@ class PolicyGradient(Algorithm):
 
     @property
     def unit(self) -> Unit:
-        is_whole = self.ratio == "sequence" or (self.correction is not None and self.correction.level == "sequence")
+        is_whole = self.ratio == "sequence" or (self.correction is not None and self.correction.level != "token")
         return "trajectory" if is_whole else "segment"
 
     @abstractmethod
@@ -214,34 +282,72 @@ class PolicyGradient(Algorithm):
                 log_ratio_C = sequence_log_ratio(log_ratio_C, batch.owner_C, new.logp_C)
             loss_C, stats = clipped_policy_loss(log_ratio_C, batch.advantage_C, **clip, dual_clip=self.dual_clip)
         if self.correction is not None:
-            weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.owner_C, **self.correction.model_dump())
+            weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.owner_C, **dict(self.correction))
             loss_C = loss_C * weight_C
             stats["policy/correction"] = weight_C
         if batch.entropy_weight_C is not None:
             loss_C = loss_C - batch.entropy_weight_C * new.entropy_C
-        if self.kl > 0 and self.kl_place == "loss":
+        if self.kl > 0:
             assert batch.reference_logp_C is not None
-            kl_C = kl_divergence(new.logp_C, batch.reference_logp_C, self.kl_estimator)
-            loss_C = loss_C + self.kl * kl_C
-            stats["policy/kl_reference"] = kl_C.detach()
-        stats["policy/kl"] = kl_divergence(new.logp_C.detach(), batch.old_logp_C)
+            if self.kl_place == "loss":
+                loss_C = loss_C + self.kl * kl_divergence(new.logp_C, batch.reference_logp_C, self.kl_estimator)
+            # one meaning in every setting: the unbiased estimate that is never negative
+            stats["policy/kl_reference"] = kl_divergence(new.logp_C.detach(), batch.reference_logp_C, "k3")
+        # of the policy that sampled from the one it has become: the tokens are samples of the former
+        stats["policy/kl"] = kl_divergence(batch.old_logp_C, new.logp_C.detach(), "k3")
         return loss_C, stats
 
-    def explain_reward(self) -> list[str]:
-        """What a trajectory is credited with, and which have no part."""
-        penalty = f", each times {self.turn_discount:g} for every turn before it" if self.turn_discount < 1 else ""
-        penalty += f", those below 0 times {self.negative_weight:g}" if self.negative_weight != 1 else ""
-        penalty += f" - {self.invalid_penalty:g} x (turns with an invalid action)" if self.invalid_penalty else ""
-        penalty += f" - {self.overlong_penalty:g} where a token budget ended it" if self.overlong_penalty else ""
-        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
-        return [
-            f"R_i = sum of the environment's rewards{penalty}",
-            f"trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
-        ]
-
-    def penalised(self, advantage_C: Tensor, batch: Batch) -> Tensor:
-        """The advantages less the KL divergence from the reference, where that is part of the reward."""
+    def kl_in_reward(self, batch: Batch) -> Tensor:
+        """What is taken off the reward of each token; 0 where the divergence is part of the loss."""
         if self.kl == 0 or self.kl_place == "loss":
-            return advantage_C
+            return torch.zeros_like(batch.old_logp_C)
         assert batch.reference_logp_C is not None
-        return advantage_C - self.kl * kl_divergence(batch.old_logp_C, batch.reference_logp_C, self.kl_estimator)
+        return self.kl * kl_divergence(batch.old_logp_C, batch.reference_logp_C, self.kl_estimator)
+
+
+class CriticFree(PolicyGradient):
+    """Credit that follows from the rewards alone: no critic has to be asked."""
+
+    @abstractmethod
+    def turn_credit(self, batch: Batch) -> Tensor:
+        """How much better than expected it went from each turn on. Reads rewards, turns and groups, and no tokens."""
+
+    @property
+    @abstractmethod
+    def credit_formulas(self) -> list[str]:
+        """Those of A_u or A_i; the first line is that of either."""
+
+    def advantages(self, batch: Batch) -> Tensor:
+        return self.turn_credit(batch)[batch.turn_C] - self.kl_to_go(batch)
+
+    def kl_to_go(self, batch: Batch) -> Tensor:
+        """What each token and all later ones of its trajectory have taken off their rewards."""
+        if self.kl == 0 or self.kl_place == "loss":
+            return torch.zeros_like(batch.old_logp_C)
+        return returns_to_go(self.kl_in_reward(batch), batch.owner_C, gamma=1.0).to(batch.old_logp_C.dtype)
+
+    def explain_credit(self) -> list[str]:
+        credit = self.credit_formulas[0].split(" = ")[0]
+        in_reward = f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_place == "reward" else ""
+        return [f"A_c = {credit}{in_reward}", *self.credit_formulas]
+
+    @property
+    def compares_within_groups(self) -> bool:
+        return True
+
+    @property
+    def may_lack_signal(self) -> bool:
+        return True
+
+    def has_signal(self, group: Group) -> bool:
+        """Whether the rewards credit any turn. A divergence in the reward is no reason to play a group again."""
+        members = self.learnable(group)
+        if not members:
+            return False
+        if not self.may_lack_signal:
+            return True
+        return bool((self.turn_credit(self.rewards_of(group)) != 0).any())
+
+    def rewards_of(self, group: Group) -> Batch:
+        """What `turn_credit` reads, of one group."""
+        return rewards_only([self.learnable(group)], self.turn_rewards)

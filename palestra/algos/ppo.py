@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
@@ -20,17 +20,26 @@ class PPO(PolicyGradient):
     level: Literal["turn", "token"] = "turn"
     """What the trace of the advantages passes over: turns, or chosen tokens. Observations are not decisions in either."""
     gamma: float = Field(default=0.95, gt=0, le=1)
-    """Discount a turn or a token. At 1, with `bootstrap`, putting the end off for ever would cost nothing."""
+    """Discount a turn or a token. Default: 0.95 by turns, 1 by tokens, where 0.95 would leave 2e-6 of a reward.
+    At 1, with `bootstrap`, putting the end off for ever would cost nothing."""
     lam: float = Field(default=0.95, ge=0, le=1)
-    """1: what really followed against what was expected; 0: the next estimate against this one."""
+    """1: what really followed against what was expected; 0: the next estimate against this one. Default: 0.95 by turns, 1 by tokens."""
     bootstrap: bool = True
-    """Count what the critic still expects where only the horizon ended an episode."""
+    """Count what the critic still expects where only a time limit ended an episode. Default: true where gamma is below 1."""
     whiten: bool = True
     """Bring the advantages of a step to mean 0 and deviation 1."""
     value_weight: PositiveFloat = 0.5
     value_clip: PositiveFloat | None = 0.2
     """How far an estimate may move in one step before moving on stops paying."""
     critic: CriticSettings = CriticSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_the_level(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("level") == "token":
+            given = {"gamma": 1.0, "lam": 1.0} | given
+            return given if given["gamma"] != 1 else {"bootstrap": False} | given
+        return given
 
     @model_validator(mode="after")
     def _time_must_cost(self) -> PPO:
@@ -47,29 +56,48 @@ class PPO(PolicyGradient):
         return super().needs | {"value"}
 
     @property
-    def compares_within_groups(self) -> bool:
-        return False
-
-    @property
     def learns_only_from_advantages(self) -> bool:
         return False
 
-    @property
-    def credit_formula(self) -> str:
-        after = "V after the last token where only the horizon ended it, else 0" if self.bootstrap else "0 after the end"
-        trace = f"GAE over {self.level}s, gamma {self.gamma:g}, lambda {self.lam:g}, {after}"
-        return f"{trace}{', whitened' if self.whiten else ''}"
-
-    def explain_credit(self, in_reward: str) -> str:
-        rewards = f"the reward of a turn comes with its last token{f'; each token has{in_reward} besides' if in_reward else ''}"
-        return f"A_c = {self.credit_formula};  {rewards}"
-
     def explain(self) -> list[str]:
-        clip = f", at most {self.value_clip:g} from the old estimate" if self.value_clip is not None else ""
+        _, *formulas = super().explain()
+        bounded = "(V_c - G_c) ** 2"
+        if self.value_clip is not None:
+            clip = f"{self.value_clip:.10g}"
+            bounded = f"max({bounded}, (clip(V_c, V_old_c - {clip}, V_old_c + {clip}) - G_c) ** 2)"
         own = {"head": "one more output of the policy", "model": "a network of its own"}[self.critic.kind]
-        value = f"minimise besides  {self.value_weight:g} x (V_c - return_c)^2 / 2{clip};  V: {own}"
-        warmup = [f"in the first {self.critic.warmup} steps only V learns"] if self.critic.warmup else []
-        return [*super().explain(), value, *warmup]
+        warmup = [f"# in the first {self.critic.warmup} steps only V learns"] if self.critic.warmup else []
+        return [
+            f"maximize  sum_c(weight_c * (objective_c - {self.value_weight:.10g} * value_loss_c))",
+            *formulas,
+            f"value_loss_c = {bounded} / 2  # V: the critic, {own}; V_old: before the first update of the step",
+            *warmup,
+        ]
+
+    def explain_credit(self) -> list[str]:
+        x = "u" if self.level == "turn" else "c"
+        value = "V_first_u" if self.level == "turn" else "V_old_c"
+        kl = f"{self.kl:.10g} * KL_c" if self.kl and self.kl_place == "reward" else ""
+        reward = "reward_u" if self.level == "turn" else "at_last_token(reward_u)"
+        if kl:
+            reward += f" - sum_of_turn({kl})" if self.level == "turn" else f" - {kl}"
+        end = "V_end_i" if self.bootstrap else "0"
+        lines = [
+            f"A_c = {'whiten_step(gain_c)' if self.whiten else 'gain_c'}",
+            f"G_c = gain_c + {value}  # what the critic should have expected",
+            f"gain_c = gain_{x}" if self.level == "turn" else f"gain_c = gae({reward}, {value}, {end}, {self.gamma:.10g}, {self.lam:.10g})",
+        ]
+        if self.level == "turn":
+            lines += [
+                f"gain_u = gae({reward}, {value}, {end}, {self.gamma:.10g}, {self.lam:.10g})",
+                "V_first_u = at_first_token(V_old_c)",
+            ]
+        if self.bootstrap:
+            lines += [
+                "# V_end_i: V after the last observation where a time limit ended the trajectory (V before the last turn where that",
+                "# observation did not fit into the context), else 0",
+            ]
+        return lines
 
     def credit(self, batch: Batch) -> Batch:
         batch = super().credit(batch)
@@ -81,17 +109,27 @@ class PPO(PolicyGradient):
 
     def advantages(self, batch: Batch) -> Tensor:
         assert batch.value_C is not None
-        assert batch.value_after_N is not None
-        after_N = torch.where(batch.was_cut_N & self.bootstrap, batch.value_after_N, 0.0)
+        after_N = self._value_after(batch)
+        kl_C = self.kl_in_reward(batch)
         if self.level == "turn":
-            reward_U = batch.reward_U.index_add(0, batch.turn_C, self._kl_penalty(batch))
-            return gae(reward_U, _turn_values(batch), batch.owner_U, after_N, gamma=self.gamma, lam=self.lam)[batch.turn_C]
+            reward_U = batch.reward_U.to(kl_C.dtype).index_add(0, batch.turn_C, -kl_C)
+            trace = gae(reward_U, _turn_values(batch), batch.owner_U, after_N, gamma=self.gamma, lam=self.lam)
+            return trace[batch.turn_C]
         last_C = _is_first(batch.turn_C.flip(0)).flip(0)
-        reward_C = torch.where(last_C, batch.reward_U[batch.turn_C], 0.0) + self._kl_penalty(batch)
+        reward_C = torch.where(last_C, batch.reward_U[batch.turn_C], 0.0) - kl_C
         return gae(reward_C, batch.value_C, batch.owner_C, after_N, gamma=self.gamma, lam=self.lam)
 
-    def _kl_penalty(self, batch: Batch) -> Tensor:
-        return self.penalised(torch.zeros_like(batch.sampled_logp_C), batch)
+    def _value_after(self, batch: Batch) -> Tensor:
+        """What was still to come where a time limit ended a trajectory."""
+        assert batch.value_after_N is not None
+        if not self.bootstrap:
+            return torch.zeros_like(batch.value_after_N)
+        after_N = batch.value_after_N
+        # the critic learns where a reply begins: without the last observation, it is asked where the last reply began
+        was_shown_N = batch.ends_with_observation_N
+        last_turn_U = _is_first(batch.owner_U.flip(0)).flip(0)
+        before_last_N = after_N.index_put((batch.owner_U[last_turn_U],), _turn_values(batch)[last_turn_U])
+        return torch.where(batch.was_cut_N, torch.where(was_shown_N, after_N, before_last_N), 0.0)
 
     def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
         assert new.value_C is not None
@@ -106,7 +144,7 @@ def _turn_values(batch: Batch) -> Tensor:
     """What the critic expected of each turn: its estimate before the turn's first token."""
     assert batch.value_C is not None
     first_C = _is_first(batch.turn_C)
-    return torch.zeros_like(batch.reward_U).index_put_((batch.turn_C[first_C],), batch.value_C[first_C])
+    return torch.zeros_like(batch.reward_U, dtype=batch.value_C.dtype).index_put_((batch.turn_C[first_C],), batch.value_C[first_C])
 
 
 def _is_first(turn_C: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Literal
 from torch import Tensor
 
 from palestra.algos.advantages import group_relative, whiten
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
 
 
-class ReinforcePP(PolicyGradient):
+class ReinforcePP(CriticFree):
     name: Literal["reinforce_pp"] = "reinforce_pp"
     baseline: bool = False
     """Take off the mean of the group first."""
@@ -21,9 +21,22 @@ class ReinforcePP(PolicyGradient):
         return self.baseline
 
     @property
-    def credit_formula(self) -> str:
-        return f"{'R_i - mean R of the group' if self.baseline else 'R_i'}, whitened over all chosen tokens of the step"
+    def may_lack_signal(self) -> bool:
+        """Without a baseline a trajectory is judged against all others of the step."""
+        return self.baseline
+
+    @property
+    def credit_formulas(self) -> list[str]:
+        return ["A_i = R_i - mean_group(R_i)" if self.baseline else "A_i = R_i"]
+
+    def explain_credit(self) -> list[str]:
+        formula, *rest = super().explain_credit()
+        before = formula.removeprefix("A_c = ")
+        return [f"A_c = whiten_step({before})  # mean 0 and deviation 1 over the action tokens of the step", *rest]
+
+    def turn_credit(self, batch: Batch) -> Tensor:
+        credit_N = group_relative(batch.reward_N, batch.group_N, scale=False) if self.baseline else batch.reward_N
+        return credit_N[batch.owner_U]
 
     def advantages(self, batch: Batch) -> Tensor:
-        credit_N = group_relative(batch.reward_N, batch.group_N, scale=False) if self.baseline else batch.reward_N
-        return whiten(self.penalised(credit_N[batch.owner_C], batch))
+        return whiten(super().advantages(batch))

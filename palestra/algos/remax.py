@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from palestra.algos.advantages import against_baseline
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
 from palestra.types import Group, Trajectory
 
 
-class ReMax(PolicyGradient):
+class ReMax(CriticFree):
     name: Literal["remax"] = "remax"
 
     @property
-    def credit_formula(self) -> str:
-        return "R_i - R of one more episode of the task, played greedily"
+    def credit_formulas(self) -> list[str]:
+        return ["A_i = R_i - baseline_i  # R of one more episode of the task, played greedily"]
 
     @property
     def needs_baseline(self) -> bool:
@@ -33,15 +34,10 @@ class ReMax(PolicyGradient):
         has_baseline = baseline is not None and super().learnable(Group(group.task, [baseline]))
         return super().learnable(group) if has_baseline else []
 
-    def has_signal(self, group: Group) -> bool:
-        members = self.learnable(group)
-        return bool(members) and {sum(self.turn_rewards(t)) for t in members} != {sum(self.turn_rewards(_greedy(group)))}
+    def rewards_of(self, group: Group) -> Batch:
+        batch = super().rewards_of(group)
+        return batch.with_(baseline_N=torch.full_like(batch.reward_N, self.baseline_reward(group)))
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def turn_credit(self, batch: Batch) -> Tensor:
         assert batch.baseline_N is not None
-        return self.penalised(against_baseline(batch.reward_N, batch.baseline_N)[batch.owner_C], batch)
-
-
-def _greedy(group: Group) -> Trajectory:
-    assert group.baseline is not None
-    return group.baseline
+        return against_baseline(batch.reward_N, batch.baseline_N)[batch.owner_U]

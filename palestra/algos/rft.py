@@ -23,8 +23,13 @@ class RFT(Imitation):
     best: PositiveInt = 1
     """Trajectories of a task that are kept at the most, by reward and then by fewer turns."""
 
+    @property
+    def may_lack_signal(self) -> bool:
+        """A group in which nothing was good enough to be imitated."""
+        return True
+
     def learnable(self, group: Group) -> list[Trajectory]:
         return best_of(super().learnable(group), min_reward=self.min_reward, best=self.best)
 
     def explain(self) -> list[str]:
-        return [*super().explain(), f"over the best {self.best} trajectories of each task, those with R_i >= {self.min_reward:g}"]
+        return [*super().explain(), f"# over the best {self.best} trajectories of each task, those with R_i >= {self.min_reward:g}"]

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from palestra.algos.advantages import leave_one_out
-from palestra.algos.policy import PolicyGradient
+from palestra.algos.advantages import leave_one_out, mean_of_others
+from palestra.algos.policy import CriticFree
 from palestra.batch import Batch
 
 
-class RLOO(PolicyGradient):
+class RLOO(CriticFree):
     name: Literal["rloo"] = "rloo"
 
     @property
-    def credit_formula(self) -> str:
-        return "R_i - mean R of the others in the group"
+    def credit_formulas(self) -> list[str]:
+        return ["A_i = R_i - mean_others(R_i)  # the others of its group; in a group of one A_i = 0"]
 
-    def advantages(self, batch: Batch) -> Tensor:
-        return self.penalised(leave_one_out(batch.reward_N, batch.group_N)[batch.owner_C], batch)
+    def explain_credit(self) -> list[str]:
+        formula, *rest = super().explain_credit()
+        if not self.kl or self.kl_place == "loss":
+            return [formula, *rest]
+        return [f"{formula} + mean_others(sum_tokens({self.kl:.10g} * KL_c))", *rest]
+
+    def turn_credit(self, batch: Batch) -> Tensor:
+        return leave_one_out(batch.reward_N, batch.group_N)[batch.owner_U]
+
+    def kl_to_go(self, batch: Batch) -> Tensor:
+        """The divergence is part of the baseline, too: that of the others, from their first token on."""
+        kl_C = self.kl_in_reward(batch)
+        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(0, batch.owner_C, kl_C)
+        return super().kl_to_go(batch) - mean_of_others(total_N, batch.group_N)[batch.owner_C]

@@ -15,6 +15,10 @@ from palestra.batch import Batch
 class Imitation(Algorithm):
     """The loss of all that imitate; whom they imitate is up to the subclasses."""
 
+    def temperature(self, sampling: float) -> float:
+        """Imitation makes the model itself likelier to say what it is shown, however it is sampled afterwards."""
+        return 1.0
+
     def credit(self, batch: Batch) -> Batch:
         return batch
 
@@ -25,7 +29,7 @@ class Imitation(Algorithm):
         return -new.logp_C, {}
 
     def explain(self) -> list[str]:
-        return ["maximise the mean over chosen tokens c of  log p(c)"]
+        return ["maximize  mean_c(logp_c)"]
 
 
 class SFT(Imitation):
@@ -53,4 +57,4 @@ class SFT(Imitation):
     def explain(self) -> list[str]:
         expert = f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), those that were solved"
         of = f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}" if self.data else expert
-        return [*super().explain(), f"over {self.batch} trajectories a step of: {of}"]
+        return [*super().explain(), f"# over {self.batch} trajectories a step of: {of}"]

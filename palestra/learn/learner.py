@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.algos.base import Algorithm, CriticSettings, Need, Prediction
-from palestra.algos.losses import kl_divergence
+from palestra.algos.losses import Stats, kl_divergence
 from palestra.batch import Batch, pack
 from palestra.learn.critic import Critic
 from palestra.learn.layers import rework_layers
@@ -26,6 +26,10 @@ from palestra.seeds import derive_seed
 from palestra.types import Group
 
 log = logging.getLogger(__name__)
+
+SPARED_EVERY = 8
+"""Segments (or trajectories, groups) without a signal are spared the forward pass but for one in so many: diagnostics of action tokens
+are means over all of them, those that are spared estimated by these."""
 
 Watch = Callable[[Batch, Prediction], None]
 """Is shown each piece of a batch and what the model said of it."""
@@ -92,11 +96,11 @@ class Learner:
         learnable = [(group, kept) for group in groups if (kept := algo.learnable(group))]
         batch = pack([kept for _, kept in learnable], algo.turn_rewards, keep_tail="value" in algo.needs)
         if algo.needs_baseline:
-            baselines = [sum(algo.turn_rewards(group.baseline)) for group, kept in learnable for _ in kept if group.baseline]
+            baselines = [algo.baseline_reward(group) for group, kept in learnable for _ in kept]
             batch = batch.with_(baseline_N=torch.tensor(baselines))
         batch = batch.to(self.model.device)
         for need in sorted(algo.needs):
-            batch = batch.with_(**self._estimated(batch, need))
+            batch = batch.with_(**self._estimated(batch, need, algo.temperature(self.temperature)))
         return batch
 
     def remember_reference(self, model: PreTrainedModel | None = None) -> None:
@@ -109,7 +113,7 @@ class Learner:
         self._reference.restore(self.model)
         self.begin_anew()
 
-    def _estimated(self, batch: Batch, need: Need) -> dict[str, Tensor]:
+    def _estimated(self, batch: Batch, need: Need, temperature: float) -> dict[str, Tensor]:
         """What a model says of the batch before the first update."""
         if need == "reference" and self._reference is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
@@ -117,19 +121,19 @@ class Learner:
         said: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), shown as model:
             for row, counts in self.parallel.rows(batch, self.optim.row_tokens):
-                one = self.parallel.run(model, partial(self._estimated_row, row, need))
+                one = self.parallel.run(model, partial(self._estimated_row, row, need, temperature))
                 said += [one] if counts else []
         value_C, after_S = (self.parallel.joined([pair[part] for pair in said], batch.sampled_logp_C) for part in (0, 1))
         if need != "value":
             return {f"{need}_logp_C": value_C}
-        is_last_S = torch.cat([batch.owner_S[1:] != batch.owner_S[:-1], torch.ones_like(batch.owner_S[:1], dtype=torch.bool)])
+        is_last_S = batch.is_last_S
         after_N = torch.zeros_like(batch.reward_N).index_put_((batch.owner_S[is_last_S],), after_S[is_last_S])
         return {"value_C": value_C, "value_after_N": after_N}
 
-    def _estimated_row(self, row: Batch, need: Need, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
+    def _estimated_row(self, row: Batch, need: Need, temperature: float, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
         """Log-probs and nothing, or values and those after each segment."""
         if need != "value":
-            logp_C = predict(model, row, self.temperature).logp_C
+            logp_C = predict(model, row, temperature).logp_C
             return logp_C, logp_C[:0]
         assert self.critic is not None
         return estimate(model, self.critic, row)
@@ -145,62 +149,75 @@ class Learner:
         epochs: int | None = None,
         watch: Watch | None = None,
     ) -> dict[str, float]:
-        """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics.
+        """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics: over action tokens, each
+        as the weights are when it is learned from, and of what there is one figure for each optimiser step over those.
 
         `watch` sees the first epoch.
         """
-        totals: dict[str, list[float]] = {}
+        steps: dict[str, list[float]] = {}
+        means: dict[str, list[tuple[float, int]]] = {}
         for epoch in range(epochs or self.optim.epochs):
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "minibatches", step, epoch))
             for part in batch.split(minibatches or self.optim.minibatches, generator, algo.unit):
-                is_fresh = not {"policy/mismatch", "policy/drift"} & set(totals)
-                stats = self._step(part, algo, lr, step, is_fresh=is_fresh, watch=watch if epoch == 0 else None)
-                for name, value in stats.items():
-                    totals.setdefault(name, []).append(value)
-        return {name: sum(values) / len(values) for name, values in totals.items()} | {"lr": lr}
+                is_fresh = not {"policy/mismatch", "policy/drift"} & set(means)
+                of_step, of_tokens = self._step(part, algo, lr, step, is_fresh=is_fresh, watch=watch if epoch == 0 else None)
+                for name, value in of_step.items():
+                    steps.setdefault(name, []).append(value)
+                for name, value in of_tokens.items():
+                    means.setdefault(name, []).append((value, len(part.owner_C)))
+        of_steps = {name: sum(values) / len(values) for name, values in steps.items()}
+        return of_steps | {name: _weighted_mean(pairs) for name, pairs in means.items()} | {"lr": lr}
 
-    def _step(self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool, watch: Watch | None) -> dict[str, float]:
-        """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over."""
+    def _step(
+        self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool, watch: Watch | None
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over.
+
+        Returns what there is one figure of for the step, and means over all action tokens.
+        """
         batch = batch.with_(weight_C=algo.weights(batch))
-        if algo.learns_only_from_advantages and batch.entropy_weight_C is None:
-            batch = batch.with_signal(algo.unit)
+        temperature = algo.temperature(self.temperature)
+        has_gaps = algo.source == "play" and is_fresh and temperature == self.temperature
+        figures = _Figures(batch, algo, newest=step - 1 if has_gaps else None)
         critic = self.critic if "value" in algo.needs else None
-        tokens = max(len(batch.owner_C), 1)
-        share_of_newest = int((batch.version_C >= step - 1).sum()) / tokens
-        sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
+        learned, spared = batch, None
+        if algo.learns_only_from_advantages and batch.entropy_weight_C is None:
+            learned, spared = batch.with_signal(algo.unit), batch.sample_without_signal(algo.unit, every=SPARED_EVERY)
         gradients: dict[str, Tensor] = {}
         self.optimizer.zero_grad(set_to_none=True)
-        for part in self.parallel.in_parts(batch, self.optim.row_tokens, algo.unit):
+        for part in self.parallel.in_parts(learned, self.optim.row_tokens, algo.unit):
             for row, counts in part:
                 if len(row.owner_C) == 0 and not self.parallel.is_sharded:
                     continue
-                new = self._predicted(row, critic)
+                new = self._predicted(row, critic, temperature)
                 loss_C, stats = algo.loss(new, row)
                 assert row.weight_C is not None
                 loss = (loss_C * row.weight_C).sum()
                 (loss * (self.parallel.loss_scale if counts else 0.0)).backward()
                 self.masters.collect()
-                if not counts:
-                    continue
-                if watch is not None:
+                if counts and watch is not None:
                     watch(row, new)
-                means = stats | {"policy/entropy": new.entropy_C.detach()}
-                if algo.source == "play" and is_fresh:
-                    means |= _gaps(new.logp_C.detach(), row, newest=step - 1, share=share_of_newest)
-                for name, value_C in means.items():
-                    sums[name] = sums.get(name, 0.0) + value_C.sum() / tokens
-                sums["loss"] += loss.detach()
+                if counts:
+                    figures.add(row, new, stats | {"loss": loss.detach()})
             self.masters.add_to(gradients)
+        if spared is not None and len(spared.owner_C):
+            share = (len(batch.owner_C) - len(learned.owner_C)) / len(spared.owner_C)
+            with torch.no_grad():
+                for row, counts in self.parallel.rows(spared, self.optim.row_tokens, algo.unit):
+                    new = self._predicted(row, critic, temperature)
+                    if counts:
+                        figures.add(row, new, algo.loss(new, row)[1], share)
         self.masters.take(gradients)
-        if len(batch.owner_C):  # where there is nothing to learn, no rank has a gradient
+        if len(learned.owner_C):  # where there is nothing to learn, no rank has a gradient
             self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)
-        totals = self.parallel.world.total({name: float(value) for name, value in sums.items()})
-        return totals | self._apply(totals["loss"], norms, lr)
+        totals = self.parallel.world.total({name: float(value) for name, value in figures.sums.items()})
+        of_step = {name: totals.pop(name) for name in ("loss", *algo.means_of_loss) if name in totals}
+        return of_step | self._apply(of_step["loss"], norms, lr), totals
 
-    def _predicted(self, row: Batch, critic: Critic | None) -> Prediction:
+    def _predicted(self, row: Batch, critic: Critic | None, temperature: float) -> Prediction:
         def said(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor | None]:
-            new = predict(model, row, self.temperature, critic=critic, entropy_gradient=row.entropy_weight_C is not None)
+            new = predict(model, row, temperature, critic=critic, entropy_gradient=row.entropy_weight_C is not None)
             return new.logp_C, new.entropy_C, new.value_C
 
         return Prediction(*self.parallel.run(self.model, said))
@@ -231,6 +248,34 @@ class Learner:
         self.optimizer.step()
         self.masters.publish()
         return {**norms, "updates_skipped": 0.0}
+
+
+class _Figures:
+    """The diagnostics of one optimizer step, added up row by row."""
+
+    def __init__(self, batch: Batch, algo: Algorithm, *, newest: int | None) -> None:
+        """`newest`: the version of the weights that the step began with, where the distance from those that sampled is measured."""
+        self.algo, self.newest = algo, newest
+        self.tokens = max(len(batch.owner_C), 1)
+        self.share_of_newest = 0.0 if newest is None else int((batch.version_C >= newest).sum()) / self.tokens
+        self.sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
+
+    def add(self, row: Batch, new: Prediction, stats: Stats, share: float = 1.0) -> None:
+        """`share`: how many action tokens each of the row's stands for."""
+        stats = stats | {"policy/entropy": new.entropy_C.detach()}
+        if self.newest is not None:
+            stats |= _gaps(new.logp_C.detach(), row, newest=self.newest, share=self.share_of_newest)
+        for name, value in stats.items():
+            weight = share / self.tokens
+            if name in self.algo.means_of_loss:
+                assert row.weight_C is not None
+                value, weight = value * row.weight_C, 1.0
+            total = value if value.dim() == 0 else value.sum() * weight
+            self.sums[name] = self.sums.get(name, 0.0) + total
+
+
+def _weighted_mean(pairs: list[tuple[float, int]]) -> float:
+    return sum(value * weight for value, weight in pairs) / max(sum(weight for _, weight in pairs), 1)
 
 
 def _gaps(logp_C: Tensor, row: Batch, *, newest: int, share: float) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ class Optim(Settings):
     """How the learner steps."""
 
     lr: PositiveFloat = 1e-6
+    """Default: 2e-4 for a model made on the spot, 1e-5 for an adapter, 1e-6 for all weights of a pretrained one."""
     warmup: NonNegativeInt = 0
     """Training steps over which the learning rate grows from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

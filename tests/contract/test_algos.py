@@ -1,10 +1,15 @@
 """Every algorithm: blind to order, to how tokens are packed into rows, and to faults; each says what it optimises."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
+from palestra.batch import pack
 from palestra.types import Group, Stop, Task
 from tests.helpers import ready, trajectory
 
@@ -103,3 +108,39 @@ def test_a_group_has_a_signal_exactly_where_it_has_an_advantage(name, rewards, t
     played = [trajectory(*[("see", [1]), ("say", [2])] * count, reward=reward) for reward, count in zip(rewards, turns, strict=False)]
     batch = algo.credit(ready([played], algo))
     assert algo.has_signal(Group(Task("env", "train", "t"), played)) == bool((batch.advantage_C != 0).any())
+
+
+IN_PARTS = [[0.3], [0.1, 0.2], [0.2, 0.1], [0.1, 0.1, 0.1], [0.15, 0.15], [0.05, 0.2, 0.05]]
+"""Ways to come to 0.3, which floats add up to 0.3, 0.30000000000000004 and 0.30000000000000002."""
+
+
+def rewarded(parts):
+    whole = trajectory(*[("see", [1]), ("say", [2])] * len(parts))
+    return replace(whole, turns=[replace(turn, reward=reward) for turn, reward in zip(whole.turns, parts, strict=True)])
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gspo", "cispo", "rloo", "remax", "reinforce_pp+baseline"])
+def test_the_same_score_by_another_way_is_no_signal(name):
+    name, _, baseline = name.partition("+")
+    algo = algos[name](**({"baseline": True} if baseline else {}))
+    for one in IN_PARTS:
+        for other in IN_PARTS:
+            group = Group(Task("env", "train", "t"), [rewarded(one), rewarded(other)], rewarded([0.3]))
+            assert not algo.has_signal(group), (one, other)
+            batch = pack([group.trajectories], algo.turn_rewards).with_(baseline_N=torch.full((2,), algo.baseline_reward(group)))
+            assert not algo.credit(batch).advantage_C.any()
+    assert algo.has_signal(Group(Task("env", "train", "t"), [rewarded([0.3]), rewarded([0.1, 0.21])], rewarded([0.3])))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rewards=st.lists(st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.6, 1 / 3, -0.1]), min_size=1, max_size=4), min_size=1, max_size=4),
+    name=st.sampled_from(["grpo", "dr_grpo", "gspo", "cispo", "rloo", "remax", "gigpo", "mt_grpo"]),
+    changes=st.sampled_from([{}, {"turn_discount": 0.9}, {"negative_weight": 0.3}]),
+)
+def test_a_signal_is_an_advantage_and_an_advantage_a_signal(rewards, name, changes):
+    algo = algos[name](**changes)
+    group = Group(Task("env", "train", "t"), [rewarded(parts) for parts in rewards], rewarded([0.3]))
+    batch = pack([group.trajectories], algo.turn_rewards)
+    batch = batch.with_(baseline_N=torch.full_like(batch.reward_N, algo.baseline_reward(group)))
+    assert algo.has_signal(group) == bool((algo.credit(batch).advantage_C != 0).any())

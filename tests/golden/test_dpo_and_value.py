@@ -60,11 +60,12 @@ def test_dpo_loss():
     # margin 2 * (0.75 - -0.25) = 2; loss log(1 + e^-2) = 0.1269280, a third of it on each token
     loss, stats = dpo_loss(*pair_of_three_tokens(), beta=2.0)
     assert loss.tolist() == pytest.approx([0.1269280 / 3] * 3, rel=1e-6)
+    # diagnostics are shared out like the loss, so that a pair counts once however many tokens it has
     assert {name: stat.tolist() for name, stat in stats.items()} == {
-        "dpo/accuracy": [1.0] * 3,
-        "dpo/margin": [2.0] * 3,
-        "dpo/chosen": [0.75] * 3,
-        "dpo/rejected": [-0.25] * 3,
+        "dpo/accuracy": pytest.approx([1 / 3] * 3),
+        "dpo/margin": pytest.approx([2 / 3] * 3),
+        "dpo/chosen": pytest.approx([0.25] * 3),
+        "dpo/rejected": pytest.approx([-0.25 / 3] * 3),
     }
 
 
@@ -78,7 +79,7 @@ def test_dpo_by_the_mean_of_each_side():
     # means 0.375 and -0.25: margin 2 * 0.625 = 1.25; loss log(1 + e^-1.25) = 0.2519290
     loss, stats = dpo_loss(*pair_of_three_tokens(), beta=2.0, length_normalised=True)
     assert loss.sum().item() == pytest.approx(0.2519290)
-    assert stats["dpo/chosen"].tolist() == [0.375] * 3
+    assert stats["dpo/chosen"].tolist() == [0.125] * 3
 
 
 def test_pairs_are_judged_apart_and_their_numbers_may_have_gaps():
@@ -86,7 +87,7 @@ def test_pairs_are_judged_apart_and_their_numbers_may_have_gaps():
     log_ratio, pair, is_chosen = torch.tensor([1.0, 0.0, 0.0, 3.0]), torch.tensor([2, 5, 2, 5]), torch.tensor([1, 1, 0, 0])
     loss, stats = dpo_loss(log_ratio, torch.zeros(4), pair, is_chosen, beta=1.0)
     assert loss.tolist() == pytest.approx([0.3132617 / 2, 3.0485874 / 2] * 2)
-    assert stats["dpo/accuracy"].tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert stats["dpo/accuracy"].tolist() == [0.5, 0.0, 0.5, 0.0]
 
 
 def test_a_pair_without_one_of_its_sides_is_refused():

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from palestra.algos.base import Prediction
+from palestra.algos.cispo import CISPO
 from palestra.algos.grpo import GRPO
+from palestra.algos.gspo import GSPO
 from palestra.algos.losses import (
     cispo_loss,
     clipped_policy_loss,
@@ -135,6 +137,9 @@ def test_importance_correction():
     sequence = {"level": "sequence", "cap": 5.0}
     assert importance_correction(learner, engine, owners, **token, mask=False).tolist() == pytest.approx([1.6487213, 2.0, 0.3678794])
     assert importance_correction(learner, engine, owners, **token, mask=True).tolist() == pytest.approx([1.6487213, 0.0, 0.3678794])
+    # the geometric mean over the first one's tokens: e^0.75 = 2.117; e^-1 = 0.37 is below 0.5 and left out
+    geometric = {"level": "geometric", "cap": 5.0, "mask": False, "mask_below": 0.5}
+    assert importance_correction(learner, engine, owners, **geometric).tolist() == pytest.approx([2.1170000, 2.1170000, 0.0])
     assert importance_correction(learner, engine, owners, **sequence, mask=True).tolist() == pytest.approx(
         [4.4816891, 4.4816891, 0.3678794]
     )
@@ -154,3 +159,26 @@ def test_grpo_weighs_tokens_of_older_weights():
     assert stats["policy/correction"].tolist() == pytest.approx([1.5, 2.0, 0.5])
     loss_C.sum().backward()  # the weight itself has no gradient: d/d log p of -w r A is -w r A
     assert new_C.grad.tolist() == pytest.approx([-1.65, -2.0, 0.45])
+
+
+@pytest.mark.parametrize("algo", [GRPO(), GRPO(dual_clip=3.0), CISPO(), GSPO(), GRPO(kl=0.1), GRPO(kl=0.1, kl_estimator="k2")])
+@pytest.mark.parametrize("gap", [-200.0, -89.0, 89.0, 200.0])
+def test_log_ratios_of_any_size_have_a_finite_loss_and_gradient(algo, gap):
+    """exp(89) is infinite in float32, and where the clip holds infinity back its gradient would be 0 x infinity."""
+    batch = pack([[trajectory(("see", [5]), ("say", [7]), reward=1.0), trajectory(("see", [5]), ("say", [7]))]])
+    batch = algo.credit(batch.with_(reference_logp_C=batch.old_logp_C))
+    new_C = (batch.old_logp_C + gap).requires_grad_()
+    loss_C, stats = algo.loss(Prediction(new_C, torch.zeros(2)), batch)
+    loss_C.sum().backward()
+    assert new_C.grad.isfinite().all()
+    assert all(stat.isfinite().all() for stat in stats.values())
+
+
+def test_the_logged_divergence_is_that_of_the_policy_that_sampled():
+    # of two actions the sampler took them with .9 and .1, the policy would with .5 and .5: KL = .9 log 1.8 + .1 log .2 = .3681
+    # ten samples in just these proportions: k3 is r - 1 - log r with r = .5 / .9 and .5 / .1; its mean is the divergence exactly
+    batch = pack([[trajectory(("see", [1]), ("say", [2])) for _ in range(10)]])
+    old_C = torch.tensor([0.9] * 9 + [0.1]).log()
+    batch = batch.with_(sampled_logp_C=old_C, old_logp_C=old_C, advantage_C=torch.zeros(10))
+    _, stats = GRPO().loss(Prediction(torch.full((10,), 0.5).log(), torch.zeros(10)), batch)
+    assert stats["policy/kl"].mean().item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-5)

@@ -34,7 +34,7 @@ def chosen(member):
     return np.array([token for token, was_chosen in zip(segment.ids, segment.mask, strict=True) if was_chosen], dtype=float)
 
 
-SETTINGS = {"ppo": {"level": "token", "gamma": 0.9}}
+SETTINGS = {"ppo": {"level": "token", "gamma": 0.9, "lam": 0.95}}
 
 
 def oracle_gae(member, gamma=0.9, lam=0.95):

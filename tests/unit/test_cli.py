@@ -92,18 +92,18 @@ def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path)
 
 def test_explain_prints_the_objective_with_its_numbers(capsys):
     out = run(capsys, "explain", QUICKSTART, "--algo.kl", "0.02", "--algo.overlong", "mask", "--algo.clip_high", "0.3")
-    assert "min(r_c A_c, clip(r_c, 0.8, 1.3) A_c) - 0.02 KL_c" in out
-    assert "A_i = R_i - mean R of the group" in out
+    assert "objective_c = min(ratio_c * A_c, clip(ratio_c, 0.8, 1.3) * A_c) - 0.02 * KL_c" in out
+    assert "A_i = R_i - mean_group(R_i)" in out
     assert "a fault or a token budget ended" in out
     assert "each of 120 steps: 16 tasks" in out
     assert "babyai: 8 trajectories a task, turns allowed: stages (turns = (10, 13, 16), every = 40)" in out
     for name, formula in [
-        ("gspo", "exp(mean over the tokens"),
-        ("cispo", "stop_gradient(clip(r_c, 0, 1.28))"),
-        ("rloo", "mean R of the others"),
-        ("gigpo", "turns with the same observation"),
-        ("reinforce_pp", "whitened"),
-        ("dr_grpo", "1 / (trajectories x 256)"),
+        ("gspo", "stop(mean_tokens(logp_c - logp_old_c))"),
+        ("cispo", "stop(clip(ratio_c, 0, 1.28)) * A_c * logp_c"),
+        ("rloo", "mean_others(R_i)"),
+        ("gigpo", "mean_same_observation(return_u)"),
+        ("reinforce_pp", "A_c = whiten_step(A_i)"),
+        ("dr_grpo", "1 / (trajectories * 256)"),
     ]:
         assert formula in run(capsys, "explain", QUICKSTART, "--algo.name", name)
 

@@ -8,7 +8,8 @@ import torch
 
 from palestra import config as configs
 from palestra.cli import main
-from palestra.config import ConfigError, build, dump, load
+from palestra.config import Config, ConfigError, PretrainedModel, build, dump, load
+from palestra.learn.schedule import Optim
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")
@@ -150,6 +151,65 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
 def test_settings_that_an_algorithm_does_not_use_are_errors(algo, reason):
     with pytest.raises(ConfigError, match=re.escape(reason)):
         build({"algo": algo})
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce_pp"])
+def test_redraws_are_refused_where_every_group_has_a_signal(name):
+    with pytest.raises(ConfigError, match=re.escape(f"rollout.redraws = 2: has no effect under {name}")):
+        build({"algo": {"name": name}, "rollout": {"redraws": 2}})
+    build({"algo": {"name": "reinforce_pp", "baseline": True}, "rollout": {"redraws": 2}})
+    build({"algo": {"name": "remax"}, "rollout": {"redraws": 2}})
+    build({"algo": {"name": "rft"}, "rollout": {"redraws": 2}})  # a group in which nothing was good enough is replaced
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "gigpo"])
+def test_the_scale_of_a_mixtures_rewards_is_refused_where_it_is_divided_out(name):
+    mixture = [{"name": "guess"}, {"name": "textcraft", "reward_scale": 0.5}]
+    reason = f"mixture.textcraft.reward_scale = 0.5: has no effect under {name}, which divides by the deviation"
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        build({"mixture": mixture, "algo": {"name": name}})
+    build({"mixture": mixture, "algo": {"name": name, "scale": False}})
+    build({"mixture": mixture, "algo": {"name": "rloo"}})
+    with pytest.raises(ConfigError, match="has no effect under sft$"):
+        build({"mixture": mixture, "algo": {"name": "sft"}})
+
+
+def test_the_default_learning_rate_fits_the_model():
+    pretrained = {"kind": "pretrained", "path": "somewhere"}
+    assert build({}).optim.lr == 2e-4
+    assert build({"optim": {"warmup": 3}}).optim.lr == 2e-4
+    assert build({"model": pretrained}).optim.lr == 1e-6
+    assert build({"model": pretrained, "lora": {}}).optim.lr == 1e-5
+    assert build({"model": pretrained, "lora": "none"}).optim.lr == 1e-6
+    assert build({}, {"model": "somewhere"}).optim.lr == 1e-6
+    assert build({"optim": {"lr": 3e-3}}).optim.lr == 3e-3
+    assert build({}, {"optim.lr": 3e-3}).optim.lr == 3e-3
+    assert Config(optim=Optim(warmup=3)).optim == Optim(lr=2e-4, warmup=3)
+    assert Config(model=PretrainedModel(path="x")).optim.lr == 1e-6
+
+
+def test_evaluations_sample_as_training_does_unless_said():
+    assert build({"rollout": {"temperature": 0.7}}).eval_temperature == 0.7
+    assert build({"rollout": {"temperature": 0.7}, "eval": {"temperature": 0.0}}).eval_temperature == 0.0
+
+
+def test_what_another_algorithm_drops_from_the_recipe_is_said(caplog):
+    config = load(QUICKSTART, {"algo.name": "ppo", "algo.clip_high": 0.3})
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "algo.name = 'ppo' begins with its own defaults; dropped from the recipe: "
+        "algo.scale = False, algo.invalid_penalty = 0.05, algo.clip_low = 0.2"
+    )
+    assert (config.algo.clip_high, config.algo.invalid_penalty) == (0.3, 0.0)
+    caplog.clear()
+    load(QUICKSTART, {"algo.name": "grpo"})
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("correction", [{"level": "geometric", "mask_below": 3.0}, {"mask_below": 2.0}])
+def test_a_correction_must_leave_something(correction):
+    with pytest.raises(ConfigError, match=re.escape("must be below cap (2)")):
+        build({"algo": {"recompute_old": True, "correction": correction}})
 
 
 @pytest.mark.parametrize("overlap", [{"ahead": 1}, {"carry": 2}])

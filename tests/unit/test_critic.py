@@ -34,8 +34,10 @@ def groups():
 
 def two_turns(**fields):
     """Two turns of two tokens, the second rewarded; values .1 .2 | .3 .4; .5 after the last token."""
-    one = trajectory(("see", [3]), ("say", [5, 1]), ("see", [7]), ("say", [6, 1]), reward=1.0, stop=fields.pop("stop", Stop.DONE))
-    return pack([[one]]).with_(value_C=torch.tensor([0.1, 0.2, 0.3, 0.4]), value_after_N=torch.tensor([0.5]), **fields)
+    turns = [("see", [3]), ("say", [5, 1]), ("see", [7]), ("say", [6, 1])]
+    last = [("see", fields.pop("last"))] if "last" in fields else []
+    one = trajectory(*turns, *last, reward=1.0, stop=fields.pop("stop", Stop.DONE))
+    return pack([[one]], keep_tail=True).with_(value_C=torch.tensor([0.1, 0.2, 0.3, 0.4]), value_after_N=torch.tensor([0.5]), **fields)
 
 
 def test_credit_by_tokens():
@@ -54,11 +56,42 @@ def test_credit_by_turns():
     assert batch.return_C.tolist() == pytest.approx([0.325, 0.325, 1.0, 1.0])
 
 
-def test_what_the_horizon_cut_off_is_expected_still_to_come():
-    cut = two_turns(stop=Stop.HORIZON)
+@pytest.mark.parametrize("stop", [Stop.HORIZON, Stop.TRUNCATED])
+def test_what_a_time_limit_cut_off_is_expected_still_to_come(stop):
+    cut = two_turns(stop=stop, last=[8])
     # the last surprise of the turns has .5 * .5 more: 1 + .25 - .3 = .95
     assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.95)
     assert PPO(gamma=0.5, lam=0.0, whiten=False, bootstrap=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.7)
+    ended = two_turns(last=[8])
+    assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(ended).advantage_C[-1].item() == pytest.approx(0.7)
+
+
+def test_where_the_last_observation_did_not_fit_the_critic_is_asked_where_it_has_learned():
+    """After a reply's own last token it never learns anything: the estimate before the last reply stands in."""
+    cut = two_turns(stop=Stop.HORIZON)
+    # .5 * .3 more instead of .5 * .5: 1 + .15 - .3 = .85 by turns; by tokens the last surprise is 1 + .5 * .3 - .4 = .75
+    assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.85)
+    by_tokens = PPO(level="token", gamma=0.5, lam=0.0, bootstrap=True, whiten=False)
+    assert by_tokens.credit(cut).advantage_C[-1].item() == pytest.approx(0.75)
+
+
+def test_credit_by_turns_in_float64_with_kl_in_the_reward():
+    reference = two_turns().old_logp_C.double() - torch.tensor([0.0, 0.0, 0.0, 0.2])
+    batch = two_turns(reference_logp_C=reference, old_logp_C=two_turns().old_logp_C.double())
+    algo = PPO(gamma=0.5, lam=0.5, whiten=False, kl=0.1, kl_place="reward")
+    assert algo.credit(batch).advantage_C[-1].item() == pytest.approx(0.7 - 0.02)
+
+
+def test_by_tokens_nothing_is_discounted_unless_said():
+    algo = PPO(level="token")
+    assert (algo.gamma, algo.lam, algo.bootstrap) == (1.0, 1.0, False)
+    assert (PPO().gamma, PPO().lam, PPO().bootstrap) == (0.95, 0.95, True)
+    assert PPO(level="token", gamma=0.99).bootstrap
+    with pytest.raises(ValueError, match="never teaches to finish"):
+        PPO(level="token", bootstrap=True)
+    # a reward of 1 at the last of four tokens, values of 0: each token is credited with all of it
+    batch = two_turns().with_(value_C=torch.zeros(4))
+    assert PPO(level="token", whiten=False).credit(batch).advantage_C.tolist() == pytest.approx([1.0] * 4)
 
 
 def test_kl_is_part_of_the_reward_and_reaches_earlier_tokens():

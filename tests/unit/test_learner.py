@@ -1,6 +1,7 @@
 """Packing changes nothing, accumulation changes nothing, and what is not a number is not learnt."""
 
 import copy
+import random
 from dataclasses import replace
 
 import pytest
@@ -219,7 +220,7 @@ def test_of_two_successes_the_quicker_one_can_be_better(model):
     # 0.64 and 1.0 against their mean of 0.82; the three chosen tokens of the first come first
     assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.18, -0.18, -0.18, 0.18])
     assert slow.reward == 1.0
-    assert "R_i = sum of the environment's rewards, each times 0.8 for every turn before it" in algo.explain()
+    assert "reward_u = r_u * 0.8 ** turn_u" in algo.explain()
 
 
 def test_what_is_taken_back_can_count_for_less(model):
@@ -233,7 +234,7 @@ def test_what_is_taken_back_can_count_for_less(model):
     # 0.5 - 0.1 against 0.5
     assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
     assert not GRPO(negative_weight=0.0).has_signal(group)
-    assert "R_i = sum of the environment's rewards, those below 0 times 0.2" in algo.explain()
+    assert "reward_u = where(r_u < 0, 0.2 * r_u, r_u)" in algo.explain()
 
 
 @pytest.mark.parametrize(("overlong", "trained"), [("train", [5, 6, 7]), ("mask", [5])])
@@ -323,3 +324,110 @@ def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_
     assert means == pytest.approx({"policy/mismatch": 0.15, "policy/mismatch_kl": 0.01178, "policy/drift": 0.5}, abs=1e-5)
     assert list(_gaps(logp_C, row, newest=1, share=1.0)) == ["policy/mismatch", "policy/mismatch_kl"]
     assert list(_gaps(logp_C, row, newest=4, share=0.0)) == ["policy/drift"]
+
+
+def many_groups(count, *, dead):
+    """Groups of two; of the first `dead` both members have the same reward."""
+    chance = random.Random(0)
+
+    def member(reward):
+        said = [chance.randrange(2, 97) for _ in range(chance.randrange(1, 6))]
+        return trajectory(("see", [chance.randrange(2, 97), 4]), ("say", said), reward=reward)
+
+    return [Group(None, [member(float(n and g >= dead)) for n in range(2)]) for g in range(count)]
+
+
+def figures_of_all_tokens(learner, batch):
+    """Means over all action tokens, by one forward pass over everything."""
+    with torch.no_grad():
+        found = predict(learner.model, batch, 1.0)
+    gap_C = found.logp_C - batch.sampled_logp_C
+    kl_C = gap_C.exp() - 1 - gap_C  # of the sampler from the learner, estimated by k3
+    return {"policy/entropy": found.entropy_C, "policy/kl": kl_C, "policy/mismatch": gap_C.abs(), "policy/mismatch_kl": kl_C}
+
+
+@pytest.mark.parametrize("minibatches", [1, 3])
+@pytest.mark.parametrize(
+    "algo", [GRPO(), GRPO(entropy=0.01), GRPO(kl=0.1), GRPO(kl=0.1, kl_place="reward")], ids=["", "entropy", "kl", "k1"]
+)
+def test_diagnostics_are_means_over_all_action_tokens(model, algo, minibatches):
+    """Whatever else is set; where some are spared the forward pass, those are estimated. A learning rate of 0 keeps the weights."""
+    learner = learner_with(model, minibatches=minibatches)
+    learner.remember_reference(new_reference(model))
+    batch = learner.prepare(many_groups(160, dead=140), algo)
+    expected = figures_of_all_tokens(learner, batch)
+    found = learner.update(algo.credit(batch), algo, lr=0.0, step=1)
+    is_spared = algo.kl == algo.entropy == 0
+    for name, value_C in expected.items():
+        if name.startswith("policy/mismatch") and minibatches > 1:
+            continue  # of the first mini-batch alone
+        error = value_C.std().item() / (len(value_C) / 8) ** 0.5 if is_spared else 0.0
+        assert found[name] == pytest.approx(value_C.mean().item(), abs=3 * error + 1e-5), name
+
+
+def test_what_is_spared_is_estimated_by_one_trajectory_in_eight(model):
+    algo, learner = GRPO(), learner_with(model)
+    batch = algo.credit(learner.prepare(many_groups(20, dead=20), algo))
+    assert len(batch.with_signal().owner_C) == 0
+    sample = batch.sample_without_signal(every=8)
+    assert sample.owner_S.tolist() == [0, 8, 16, 24, 32]
+    found = learner.update(batch, algo, lr=0.1, step=1)
+    expected = figures_of_all_tokens(learner, sample)
+    assert found["policy/entropy"] == pytest.approx(expected["policy/entropy"].mean().item(), rel=1e-5)
+    assert found["grad_norm"] == 0.0
+
+
+def test_mini_batches_weigh_by_their_tokens(model):
+    """One long trajectory and three short ones, an optimizer step each."""
+    algo = GRPO(kl=0.1)
+    lengths = [40, 2, 2, 2]
+    members = [trajectory(("see", [3]), ("say", [5 + n] * size), reward=float(n % 2)) for n, size in enumerate(lengths)]
+    learner = learner_with(model, minibatches=4)
+    learner.remember_reference()
+    batch = learner.prepare([Group(None, members)], algo)
+    expected = figures_of_all_tokens(learner, batch)["policy/entropy"].mean().item()
+    assert learner.update(algo.credit(batch), algo, lr=0.0, step=1)["policy/entropy"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_divergence_from_the_reference_is_logged_in_the_reward_as_in_the_loss(model):
+    figures = []
+    for place in ("loss", "reward"):
+        learner = learner_with(model)
+        learner.remember_reference(new_reference(model))
+        figures.append(updated(learner, GRPO(kl=0.1, kl_place=place, recompute_old=True))["policy/kl_reference"])
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+    assert figures[0] > 1e-6
+
+
+def test_the_accuracy_of_pairs_is_a_mean_over_pairs(model):
+    """One pair of 40 tokens that is judged wrongly, and three of two tokens that are judged rightly: 3 of 4."""
+    learner = learner_with(model)
+    learner.remember_reference(new_reference(model))
+    algo = DPO(data=("x",))
+
+    def pair(number, size):
+        sides = [trajectory(("see", [3]), ("say", [5 + number + side] * size)) for side in range(2)]
+        batch = learner.prepare([Group(None, sides)], algo)
+        with torch.no_grad():
+            gap_C = predict(learner.model, batch, 1.0).logp_C - batch.reference_logp_C
+        is_right = gap_C[:size].sum() > gap_C[size:].sum()
+        return Group(None, sides if is_right == (size == 1) else sides[::-1])
+
+    pairs = [pair(0, 20), pair(2, 1), pair(4, 1), pair(6, 1)]
+    assert updated(learner, algo, pairs)["dpo/accuracy"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("algo", [SFT(), DPO(data=("x",))], ids=["sft", "dpo"])
+def test_imitation_and_preference_are_learned_at_temperature_1(model, algo):
+    """However hot episodes are sampled: the loss is the same as where they are sampled at 1."""
+    pairs = [Group(None, group.trajectories[:2]) for group in some_groups()]
+    losses = []
+    for temperature in (1.0, 0.5):
+        learner = learner_with(model)
+        learner.temperature = temperature
+        learner.remember_reference(new_reference(model))
+        losses.append(updated(learner, algo, pairs)["loss"])
+    assert losses[0] == losses[1]
+    hot, cold = learner_with(model), learner_with(model)
+    cold.temperature = 0.5
+    assert updated(hot, GRPO())["policy/entropy"] != updated(cold, GRPO())["policy/entropy"]

@@ -99,7 +99,7 @@ const RECIPES: Recipe[] = [
   { title: "Loss", keys: [["loss", "loss"]] },
 ];
 
-const STOPS = ["done", "horizon", "context", "length", "env_fault", "timeout", "cancelled"];
+const STOPS = ["done", "horizon", "truncated", "context", "length", "env_fault", "timeout", "cancelled"];
 
 /** Rows of training: those of evaluations and of the warm start carry a phase. After a rewind the later row of a step counts. */
 export function trainingRows(rows: Row[]): Row[] {

@@ -8,6 +8,7 @@ export function Outcome({ success }: { success: boolean | null }) {
 const MEANINGS: Record<string, string> = {
   done: "The environment reached its end.",
   horizon: "The turns allowed at this training step ran out.",
+  truncated: "The environment's own time limit ran out.",
   context: "The next observation and a reply to it would not fit into the context.",
   length: "A reply was cut at its token budget.",
   env_fault: "The environment broke. Never trained on.",
