@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from palestra.envs.agentgym_dialects import DIALECTS
+from palestra.envs.agentgym_dialects import DIALECTS, write_action
 from palestra.envs.base import Environment
 from palestra.registry import nearest
 from palestra.types import Step, Task
@@ -94,21 +94,25 @@ class AgentGym(Environment):
         if isinstance(answer, dict):
             told = (answer.get("task_description"), answer.get(self.dialect.observation))
             answer = "\n".join(text for text in told if isinstance(text, str))
-        if not isinstance(answer, str) or not answer:
+        if not isinstance(answer, str) or not answer or answer == "TimeoutError":  # what AgentGym's WebArena shows then
             raise ServerError(f"{self.server.url}/reset: expected an observation, came {_short(answer)}")
-        return answer
+        return self._observe() if self.dialect.observes_first else answer
+
+    def _observe(self) -> str:
+        seen = self.server.get("/observation", {self.dialect.session: self._session})
+        if not isinstance(seen, str) or not seen:
+            raise ServerError(f"{self.server.url}/observation: expected an observation, came {_short(seen)}")
+        return seen
 
     def step(self, action: str) -> Step:
         if self._end is not None:
             return self._end
-        if self.dialect.wants_label and "Action:" not in action:
-            action = f"Action: {action}"
-        answer = self._call("/step", {"action": action})
+        answer = self._call("/step", {"action": write_action(self.dialect, action)})
         observation, reward, ended = (self._field(answer, name) for name in (self.dialect.observation, "reward", self.dialect.end))
         truncated = answer.get("truncated") is True
         if not isinstance(observation, str) or not isinstance(ended, bool):
             raise ServerError(f"{self.server.url}/step: expected a text and whether it is the end, came {_short(answer)}")
-        gained, success = self._judge(answer, _as_number(reward), is_over=ended or truncated)
+        gained, success = self._judge(answer, _as_number(reward), ended=ended, is_over=ended or truncated)
         if ended or truncated:
             self._end = Step("The episode is over.", terminated=ended, truncated=not ended, success=success)
         return Step(observation, gained, terminated=ended, truncated=truncated and not ended, success=success, info={"raw_reward": reward})
@@ -134,17 +138,22 @@ class AgentGym(Environment):
             raise RuntimeError("agentgym: call reset(task) before this")
         return self.server.post(path, {self.dialect.session: self._session, **fields})
 
-    def _judge(self, answer: dict[str, Any], reward: float, *, is_over: bool) -> tuple[float, bool | None]:
+    def _judge(self, answer: dict[str, Any], reward: float, *, ended: bool, is_over: bool) -> tuple[float, bool | None]:
         """The step's reward, so that an episode's add up to what it is worth, and at the end whether it is solved."""
-        before = self._score
-        if self.dialect.rewards == "each":
-            return reward, reward >= self.dialect.solved_at if is_over else None
-        if self.dialect.rewards == "score":
-            score = _as_number(self._field(answer, "score")) / self.dialect.full_score
-            self._score = min(max(score, 0.0), 1.0)
-        else:
-            self._score = max(before, reward)
-        return self._score - before, self._score >= self.dialect.solved_at if is_over else None
+        before, last = self._score, reward
+        match self.dialect.rewards:
+            case "score":
+                last = _as_number(self._field(answer, "score")) / self.dialect.full_score
+                self._score = min(max(last, 0.0), 1.0)
+            case "final":
+                last = reward if ended else 0.0
+                self._score = last
+            case "last":
+                self._score = reward
+            case "highest":
+                self._score = max(before, reward)
+        success = last >= self.dialect.solved_at if is_over else None
+        return (reward if self.dialect.rewards == "each" else self._score - before), success
 
     def _field(self, answer: Any, name: str) -> Any:
         if not isinstance(answer, dict) or name not in answer:
@@ -169,10 +178,17 @@ class Server:
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
 
     def post(self, path: str, body: dict[str, Any], *, most_s: float = math.inf) -> Any:
+        return self._ask("POST", path, path, json.dumps(body), most_s)
+
+    def get(self, path: str, query: dict[str, Any]) -> Any:
+        return self._ask("GET", path, f"{path}?{urlencode(query)}", None, math.inf)
+
+    def _ask(self, method: str, path: str, target: str, body: str | None, most_s: float) -> Any:
         """The decoded answer. An error is one whatever its status: these servers tell most of them with 200."""
         connection = self._kind(*self._address, timeout=min(self.timeout_s, most_s))
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            connection.request("POST", self._folder + path, json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(method, self._folder + target, body, headers)
             response = connection.getresponse()
             said = response.read(ANSWER_BYTES + 1)
         except (OSError, HTTPException) as error:

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from palestra.envs.agentgym import AgentGym, ServerError
-from palestra.envs.agentgym_dialects import DIALECTS
+from palestra.envs.agentgym_dialects import DIALECTS, write_action
 from palestra.envs.check import check_environment
 from palestra.serve.handle import EnvFault, InlinePool
-from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, StandIn, running
+from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, TOOLS, WORDS, StandIn, running
 
 
 def played(env, task, actions):
@@ -22,30 +22,122 @@ def test_every_environment_of_theirs_is_known():
     assert {*DIALECTS} == {*BY_ID, *BY_ENV_IDX}
 
 
+WAYS = {  # an action that is no use, and those that solve task 1
+    "sciworld": ("red", ["blue", "blue"]),
+    "webarena": ("click [1]", ["stop [blue]"]),
+    **dict.fromkeys(TOOLS, ("red", ["blue", "finish"])),
+}
+
+
 @pytest.mark.parametrize("name", [*BY_ID, *BY_ENV_IDX])
 def test_an_episode_in_every_dialect(name):
     stand_in = StandIn(name)
+    useless, way = WAYS.get(name, ("red", ["blue"]))
     with running(stand_in.app) as url:
         env = AgentGym(url, name)
         task = env.tasks("train")[1]
         assert task.id == f"{name}_1"
         assert env.reset(task).endswith("say blue")
-        wrong = env.step("red")
-        assert (wrong.observation, wrong.terminated, wrong.success) == ("wrong", False, None)
-        right = [env.step("blue") for _ in range(2 if name == "sciworld" else 1)]
-        assert right[-1].terminated
-        assert right[-1].success
+        first = env.step(useless)
+        assert (first.reward, first.terminated, first.success) == (0.0, False, None)
+        steps = [env.step(action) for action in way]
+        assert [step.terminated for step in steps] == [False] * (len(way) - 1) + [True]
+        assert steps[-1].success
         after = env.step("blue")
         assert (after.reward, after.terminated, after.success) == (0.0, True, True)
-        # solved at the second of twenty turns: 1 - 0.9 * 2/20; a maze takes one point a move that is not the last
-        total = {"babyai": 0.91, "maze": -1.0, "wordle": -1.0}.get(name, 1.0)
-        assert wrong.reward + sum(step.reward for step in right) == pytest.approx(total)
+        # babyai: solved at the second of twenty turns, 1 - 0.9 * 2/20
+        assert sum(step.reward for step in steps) == pytest.approx(0.91 if name == "babyai" else 1.0)
         assert env.reset(env.tasks("train")[2]).endswith("say green")
         env.close()
         env.close()
         assert stand_in.paths.count("/create") == 1
         assert stand_in.closed == [0]
         assert env.reset(task).endswith("say blue")  # a session of its own again
+
+
+def task_word(task):
+    return WORDS[int(task.id.rpartition("_")[2]) % 3]
+
+
+def test_a_game_of_wordle_is_lost_at_the_sixth_wrong_guess():
+    with running(StandIn("wordle").app) as url:
+        env = AgentGym(url, "wordle")
+        for task in env.tasks("train")[:10]:
+            steps = played(env, task, ["p a n i c"] * 6)
+            # the game's -1 a guess is told as -1 + 1 = 0
+            assert [step.reward for step in steps] == [0.0] * 6
+            assert [step.terminated for step in steps] == [False] * 5 + [True]
+            assert steps[-1].success is False
+            steps = played(env, task, ["p a n i c"] * 5 + [" ".join(task_word(task))])
+            assert [step.reward for step in steps] == [0.0] * 5 + [1.0]
+            assert steps[-1].success is True
+
+
+def test_a_maze_is_lost_at_the_move_after_the_fiftieth():
+    with running(StandIn("maze").app) as url:
+        env = AgentGym(url, "maze", max_turns=60)
+        lost = played(env, env.tasks("train")[0], ["move up"] * 51)
+        assert [step.reward for step in lost] == [0.0] * 50 + [-1.0]
+        assert (lost[-1].observation, lost[-1].terminated, lost[-1].success) == ("Failure\n", True, False)
+        won = played(env, env.tasks("train")[0], ["move up"] * 49 + ["red"])
+        assert [step.reward for step in won] == [0.0] * 49 + [1.0]
+        assert won[-1].success is True
+
+
+def test_a_wrong_answer_of_webarena_is_a_failure_whatever_could_be_clicked():
+    with running(StandIn("webarena").app) as url:
+        env = AgentGym(url, "webarena")
+        steps = played(env, env.tasks("train")[0], ["click [1]", "I am done ```stop [blue]```"])
+        assert [step.info["raw_reward"] for step in steps] == [1.0, 0.0]  # the click could be done; the answer should be red
+        assert [step.reward for step in steps] == [0.0, 0.0]
+        assert (steps[-1].terminated, steps[-1].success) == (True, False)
+        assert "OBJECTIVE: say blue" in env.reset(env.tasks("train")[1])
+
+
+def test_webarena_that_cannot_begin_is_a_fault():
+    stand_in = StandIn("webarena")
+    stand_in.fault = "timeout"
+    with running(stand_in.app) as url, pytest.raises(ServerError, match="/reset: expected an observation, came TimeoutError"):
+        AgentGym(url, "webarena").reset(AgentGym(url, "webarena").tasks("train")[0])
+
+
+def test_a_list_that_is_spoiled_after_all_was_done_is_taken_back():
+    """todo alone looks at its lists at the end; the others tell the highest share of the goal."""
+    ways = {"todo": (0.0, False), "sheet": (1.0, True)}
+    for name, (worth, success) in ways.items():
+        with running(StandIn(name).app) as url:
+            env = AgentGym(url, name)
+            steps = played(env, env.tasks("train")[0], ["half", "red", "spoil", "finish"])
+            assert [step.reward for step in steps] == [0.5, 0.5, 0.0, worth - 1.0]
+            assert steps[-1].success is success
+
+
+def test_a_part_of_the_goal_is_no_success_but_for_weather():
+    """AgentGym's server of weather tells any share of the goal as 1, and its evaluator asks for a 1."""
+    ways = {"movie": (0.5, False), "academia": (0.5, False), "weather": (1.0, True)}
+    for name, (worth, success) in ways.items():
+        with running(StandIn(name).app) as url:
+            env = AgentGym(url, name)
+            steps = played(env, env.tasks("train")[0], ["half", "finish"])
+            assert [step.reward for step in steps] == [worth, 0.0]
+            assert steps[-1].success is success
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "sent"),
+    [
+        ("webarena", "click [12]", "```click [12]```"),
+        ("webarena", "Next ```click [12]```", "Next ```click [12]```"),
+        ("searchqa", "search[red [mug]]", "<search>red [mug]</search>"),
+        ("searchqa", "answer[Ann]", "<answer>Ann</answer>"),
+        ("searchqa", "<think>so</think><answer>Ann</answer>", "<think>so</think><answer>Ann</answer>"),
+        ("weather", "finish with Action Input: {}", "Action: finish with Action Input: {}"),
+        ("weather", "Thought: so\nAction: finish", "Thought: so\nAction: finish"),
+        ("wordle", "p a n i c", "p a n i c"),
+    ],
+)
+def test_an_action_is_written_as_their_server_reads_it(name, action, sent):
+    assert write_action(DIALECTS[name], action) == sent
 
 
 def test_the_score_of_sciworld_is_paid_as_it_comes_and_taken_back():
