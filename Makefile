@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
 
-.PHONY: train test test-slow test-chaos test-gpu test-ray test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
+.PHONY: train test test-slow test-chaos test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
@@ -26,6 +26,12 @@ test-sites: $(BROWSER)
 
 test-ray: $(RAY)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m ray -o faulthandler_timeout=900 $(ARGS)
+
+# AgentGym's own client classes. AGENTGYM names the folder that has its package agentenv, unless it is installed; it imports openai
+# and requests.
+test-agentgym: $(BROWSER)
+	.ci/chromium
+	$(BIN)/python -m pytest -m agentgym -rs $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --timeout 3600 -o faulthandler_timeout=4000 $(ARGS)

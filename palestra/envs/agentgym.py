@@ -94,7 +94,8 @@ class AgentGym(Environment):
         if isinstance(answer, dict):
             told = (answer.get("task_description"), answer.get(self.dialect.observation))
             answer = "\n".join(text for text in told if isinstance(text, str))
-        if not isinstance(answer, str) or not answer or answer == "TimeoutError":  # what AgentGym's WebArena shows then
+        has_begun = answer != "TimeoutError"  # what AgentGym's WebArena answers with status 200
+        if not isinstance(answer, str) or not answer or not has_begun:
             raise ServerError(f"{self.server.url}/reset: expected an observation, came {_short(answer)}")
         return self._observe() if self.dialect.observes_first else answer
 
@@ -139,7 +140,8 @@ class AgentGym(Environment):
         return self.server.post(path, {self.dialect.session: self._session, **fields})
 
     def _judge(self, answer: dict[str, Any], reward: float, *, ended: bool, is_over: bool) -> tuple[float, bool | None]:
-        """The step's reward, so that an episode's add up to what it is worth, and at the end whether it is solved."""
+        """The step's reward, so that an episode's add up to what it is worth, and at the end whether it
+        is solved."""
         before, last = self._score, reward
         match self.dialect.rewards:
             case "score":

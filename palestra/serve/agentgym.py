@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from palestra.agents.formats import ReAct
-from palestra.envs.agentgym_dialects import DIALECTS, GENERIC
+from palestra.agents.formats import Parsed, ReAct, Tags
+from palestra.envs.agentgym_dialects import GENERIC, SERVED, find_action
 from palestra.serve.catalogue import Catalogue
 from palestra.serve.guard import Guard
 from palestra.serve.wire import (
@@ -70,7 +70,7 @@ class _EnvRoutes:
 
     def __init__(self, server: Answers, env: str, place: int) -> None:
         self.server, self.env, self.place = server, env, place
-        self.dialect = DIALECTS.get(env, GENERIC)
+        self.dialect = SERVED.get(env, GENERIC)
         self.tasks = list(server.catalogue.tasks[env].values())
 
     def add_to(self, app: web.Application) -> None:
@@ -135,10 +135,10 @@ class _EnvRoutes:
         said = fields.get("action")
         if not isinstance(said, str):
             raise WireError("bad_request", f"action: expected a text, came {_short(said)}")
-        parsed = ReAct().parse(said) if "Action:" in said else None  # most of their clients send the action alone, others all of the reply
-        if parsed is not None and parsed.action is None:
+        parsed = self._read(said)
+        if parsed.action is None:
             return self._stepped(Step(parsed.error, invalid=True), await self._observed(session, caller))
-        step = await self._answer(Act(session=session, action=said if parsed is None else parsed.action or ""), caller, Step)
+        step = await self._answer(Act(session=session, action=parsed.action), caller, Step)
         return self._stepped(step, await self._observed(session, caller) if self.dialect.has_score else Observed(""))
 
     async def close(self, fields: Mapping[str, Any], caller: str) -> Any:
@@ -154,6 +154,15 @@ class _EnvRoutes:
         _, session = self._session(fields)
         found = await self._answer(Actions(session=session), caller, ActionList)
         return {"possible_actions": found.actions or [], "possible_objects": []}
+
+    def _read(self, said: str) -> Parsed:
+        """Most of their clients send the action alone, others all that the model wrote."""
+        action = find_action(self.dialect, said)
+        if action is not None:
+            return Parsed(action)
+        if self.dialect.action == "tagged" and "<think>" in said:
+            return Tags().parse(said)
+        return ReAct().parse(said) if "Action:" in said else Parsed(said)
 
     def _session(self, fields: Mapping[str, Any]) -> tuple[int, str]:
         number = _whole_number(fields, self.dialect.session)
@@ -204,6 +213,8 @@ class _EnvRoutes:
             fields["score"] = round(now.score * dialect.full_score, 6)
         if dialect.session == "env_idx":
             fields |= {"terminated": step.terminated, "truncated": step.truncated, "info": step.info}
+        if step.terminated or step.truncated:
+            fields[dialect.end] = True  # WebArena's client plays on until it is told so here
         return fields
 
 
