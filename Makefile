@@ -12,7 +12,7 @@ train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and (not chaos or short) and not gpu and not browser and not sites and not ray" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and (not chaos or short) and not gpu and not browser and not sites and not ray and not agentgym" $(ARGS)
 
 # Needs Debian's Chromium, which is installed where that may be done, or another by CHROMIUM=/path.
 test-browser: $(BROWSER)

@@ -105,7 +105,7 @@ def test_data_that_teaches_nothing_is_refused(tmp_path, warm, overrides, reason)
 
 
 def test_a_mixture_trains_with_its_own_horizons_and_is_measured_apart(tmp_path):
-    run = trained(tmp_path / "run", **{"env": None, "mixture": MIXTURE, "steps": 4, "rollout.tasks": 6})
+    run = trained(tmp_path / "run", **{"env": None, "mixture": MIXTURE, "algo.scale": False, "steps": 4, "rollout.tasks": 6})
     rows = [row for row in run.metrics() if "loss" in row]
     for row in rows:
         assert row["env/echo/horizon"] == 2
@@ -159,7 +159,7 @@ def test_an_environment_that_always_breaks_has_no_success_in_a_mixture(tmp_path)
 
 
 def test_a_mixture_on_the_command_line(tmp_path, capsys):
-    run = trained(tmp_path / "run", **{"env": None, "mixture": MIXTURE, "steps": 1})
+    run = trained(tmp_path / "run", **{"env": None, "mixture": MIXTURE, "algo.scale": False, "steps": 1})
     main(["eval", str(run.folder), "--limit", "5"])
     out = capsys.readouterr().out
     assert "echo" in out
@@ -173,7 +173,7 @@ def test_a_mixture_on_the_command_line(tmp_path, capsys):
     [
         ({"mixture": MIXTURE}, "either one environment or a mixture"),
         ({"env": None, "mixture": [MIXTURE[0], MIXTURE[0]]}, "two environments are called 'echo'"),
-        ({"env": None, "mixture": [MIXTURE[0], {**MIXTURE[1], "group": 1}]}, "needs at least 2"),
+        ({"env": None, "algo.scale": False, "mixture": [MIXTURE[0], {**MIXTURE[1], "group": 1}]}, "needs at least 2"),
         ({"env": None, "mixture": [{**MIXTURE[0], "wieght": 2}]}, "mixture.0.wieght = 2: there is no such setting; did you mean 'weight'"),
         ({"env": None, "mixture": [{**MIXTURE[0], "horizon": {"kind": "stges"}}]}, "stages"),
         ({"algo.name": "sft"}, "rollout.tasks = 6: has no effect, sft plays no episodes while training"),
@@ -203,7 +203,7 @@ def test_what_has_no_effect_is_an_error(overrides, reason):
 def test_explain_names_every_environment_of_a_mixture(tmp_path, capsys):
     recipe = tmp_path / "mixture.toml"
     recipe.write_text(
-        "[[mixture]]\nname = 'tests.helpers:Echo'\nweight = 3\n[[mixture]]\nname = 'tests.helpers:Count'\nreward_scale = 0.5\n"
+        "[algo]\nscale = false\n[[mixture]]\nname = 'tests.helpers:Echo'\nweight = 3\n[[mixture]]\nname = 'tests.helpers:Count'\nreward_scale = 0.5\n"
         "[mixture.horizon]\nkind = 'adaptive'\nturns = [2, 4]\n"
     )
     main(["explain", str(recipe), "--model.tokenizer", "bytes"])

@@ -1,12 +1,14 @@
 """Episodes: what the agent is shown, why it stops, and that nothing but sampled tokens is masked as such."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from palestra.agents.agent import Persona
 from palestra.agents.formats import Plain, ReAct
 from palestra.agents.render import Renderer
+from palestra.batch import pack
 from palestra.engines.native import NativeSettings
 from palestra.engines.scripted import Scripted
 from palestra.model import new_model
@@ -28,10 +30,18 @@ class Lines:
         return self.lines.pop(0)
 
 
-def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, persona=None, **changes):
+class HasOwnLimit(Echo):
+    """Ends of its own accord after two moves, whatever they are."""
+
+    def step(self, action):
+        step = super().step(action)
+        return replace(step, truncated=self.left == self.rounds - 2, success=False)
+
+
+def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, persona=None, env=Echo, **changes):
     renderer = Renderer(tokenizer)
     persona = persona or Persona(renderer, format, **changes)
-    pool = InlinePool(lambda: Echo(rounds=rounds), 5.0)
+    pool = InlinePool(lambda: env(rounds=rounds), 5.0)
     sampling = Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids)
     arena = Arena({"echo": Place(persona, pool)}, Scripted(Lines(*lines), renderer), sampling)
     (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, horizon, 0)]))
@@ -58,6 +68,24 @@ def test_the_horizon_truncates(words):
     (segment,) = trajectory.segments  # ends with what the agent would have acted on next: a critic looks at that
     assert words.convert_ids_to_tokens(segment.ids)[-4:] == ["red", "<end>", "right", "<act>"]
     assert segment.mask[-4:] == [1, 1, 0, 0]
+
+
+def test_an_environments_own_time_limit_truncates_like_the_horizon(words):
+    trajectory = play(words, "red", "red", rounds=9, horizon=5, env=HasOwnLimit)
+    assert (trajectory.stop, trajectory.success, len(trajectory.turns)) == (Stop.TRUNCATED, False, 2)
+    assert trajectory.stop.is_time_limit
+    (segment,) = trajectory.segments  # with the last observation, as at the horizon
+    assert words.convert_ids_to_tokens(segment.ids)[-4:] == ["red", "<end>", "right", "<act>"]
+    assert pack([[trajectory]]).was_cut_N.tolist() == [True]
+
+
+def test_the_last_observation_needs_no_room_for_a_reply(words):
+    """3 shown + 2 said + 2 shown + 2 said + 2 shown = 11; a reply of 4 after that would not fit into 12, and none is asked for."""
+    trajectory = play(words, "red", "red", rounds=9, horizon=2, reply_tokens=4, context_tokens=12)
+    assert (trajectory.stop, len(trajectory.segments[0].ids)) == (Stop.HORIZON, 11)
+    short = play(words, "red", "red", rounds=9, horizon=2, reply_tokens=3, context_tokens=10)
+    assert (short.stop, len(short.segments[0].ids)) == (Stop.HORIZON, 9)  # here it does not fit: the reply has the last word
+    assert pack([[trajectory], [short]], keep_tail=True).ends_with_observation_N.tolist() == [True, False]
 
 
 def test_a_reply_that_was_cut_ends_the_episode_without_an_end_token(words):
