@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from palestra.evaluate import wilson
+from palestra.intervals import wilson
 from palestra.plot import smoothed
 from palestra.report.compare import Estimate, difference, over_runs
 from palestra.tables import with_interval

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from palestra.intervals import Interval, clustered, unbounded, wilson
 from palestra.rollout import Arena, Episode, play_all
 from palestra.seeds import derive_seed
 from palestra.types import Task, Trajectory
-
-Z = 1.959963984540054
-"""Of a two-sided interval of 95%."""
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,72 +23,52 @@ class Score:
     """avg@k: the mean over tasks of the share of successful episodes."""
     success_interval: Interval
     pass_at_k: float
-    """The share of tasks solved in at least one of k episodes."""
+    """The share of tasks solved in at least one of k episodes, of those tasks that have k: faults leave others with fewer."""
     pass_interval: Interval
     reward: float
+    """The mean over tasks of their episodes' mean reward."""
     reward_interval: Interval | None
     """Of the mean over tasks: what counts where tasks can be done in part, as in SciWorld. None where nothing can be said of it."""
     turns: float
     tokens: float
-    """Sampled, per episode."""
+    """Sampled up to the horizon, per episode."""
 
 
-def wilson(successes: float, n: int) -> Interval:
-    """Wilson's score interval of a proportion: sound for small n and near 0 and 1."""
-    if n == 0:
-        return (0.0, 1.0)
-    p = successes / n
-    centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    half = Z / (1 + Z * Z / n) * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-    return (max(0.0, centre - half), min(1.0, centre + half))
-
-
-def clustered(means: Sequence[float]) -> Interval:
-    """The interval of a share over tasks, each of them a mean over its own episodes (which are not independent)."""
-    n = len(means)
-    if n < 2:
-        return (0.0, 1.0)
-    if len(set(means)) == 1:  # all alike: that says little about the tasks not tried
-        return wilson(sum(means), n)
-    low, high = _of_mean(means)
-    return (max(0.0, low), min(1.0, high))
-
-
-def unbounded(means: Sequence[float]) -> Interval | None:
-    """The same of what has no bounds, such as rewards. None of one task alone, and where all are alike: the others may be anything."""
-    return _of_mean(means) if len(set(means)) > 1 else None
-
-
-def _of_mean(values: Sequence[float]) -> Interval:
-    n = len(values)
-    mean = sum(values) / n
-    half = Z * math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    return (mean - half, mean + half)
-
-
-def score(trajectories: Sequence[Trajectory], *, horizon: int) -> Score:
+def score(trajectories: Sequence[Trajectory], *, horizon: int, k: int = 1) -> Score:
     """As if episodes had been stopped after `horizon` turns: a success that took longer does not count."""
     by_task: dict[Task, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_task[trajectory.task].append(trajectory)
-    solved = {task: [bool(t.success) and len(t.turns) <= horizon for t in group] for task, group in by_task.items()}
-    means = [sum(outcomes) / len(outcomes) for outcomes in solved.values()]
-    passes = sum(any(outcomes) for outcomes in solved.values())
-    earned = [[sum(turn.reward for turn in t.turns[:horizon]) for t in group] for group in by_task.values()]
-    tasks, episodes = len(solved), len(trajectories)
-    is_single = tasks == episodes
+    shares, rewards, passes = [], [], []
+    for group in by_task.values():
+        solved = [bool(t.success) and len(t.turns) <= horizon for t in group]
+        earned = [sum(turn.reward for turn in t.turns[:horizon]) for t in group]
+        shares.append(sum(solved) / len(group))
+        rewards.append(sum(earned) / len(group))
+        if len(group) >= k:
+            passes.append(any(solved))
+    tasks, episodes = len(by_task), len(trajectories)
     return Score(
         tasks=tasks,
         episodes=episodes,
-        success=sum(means) / max(tasks, 1),
-        success_interval=wilson(sum(means), tasks) if is_single else clustered(means),
-        pass_at_k=passes / max(tasks, 1),
-        pass_interval=wilson(passes, tasks),
-        reward=sum(map(sum, earned)) / max(episodes, 1),
-        reward_interval=unbounded([sum(own) / len(own) for own in earned]),
+        success=sum(shares) / max(tasks, 1),
+        success_interval=wilson(sum(shares), tasks) if tasks == episodes else clustered(shares),
+        pass_at_k=sum(passes) / max(len(passes), 1),
+        pass_interval=wilson(sum(passes), len(passes)),
+        reward=sum(rewards) / max(tasks, 1),
+        reward_interval=unbounded(rewards),
         turns=sum(min(len(t.turns), horizon) for t in trajectories) / max(episodes, 1),
-        tokens=sum(t.sampled_tokens for t in trajectories) / max(episodes, 1),
+        tokens=sum(_sampled_by(t, horizon) for t in trajectories) / max(episodes, 1),
     )
+
+
+def _sampled_by(trajectory: Trajectory, horizon: int) -> int:
+    """The tokens that an episode sampled in its first `horizon` turns."""
+    total = 0
+    for turn in trajectory.turns[:horizon]:
+        start, end = turn.span
+        total += sum(trajectory.segments[turn.segment].mask[start:end])
+    return total
 
 
 def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
@@ -107,18 +82,18 @@ def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[s
     return {
         "k": k,
         "faults": len(trajectories) - len(counted),
-        "all": score(counted, horizon=max(max(own) for own in horizons.values())),
-        "envs": {env: _by_horizon([t for t in counted if t.task.env == env], own) for env, own in horizons.items()},
+        "all": score(counted, horizon=max(max(own) for own in horizons.values()), k=k),
+        "envs": {env: _by_horizon([t for t in counted if t.task.env == env], own, k) for env, own in horizons.items()},
     }
 
 
-def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int]) -> dict[str, Any]:
+def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int], k: int) -> dict[str, Any]:
     """All tasks of an environment and each category, at each horizon."""
     categories = sorted({t.task.category for t in counted})
     return {
         str(horizon): {
-            "all": score(counted, horizon=horizon),
-            "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon) for c in categories},
+            "all": score(counted, horizon=horizon, k=k),
+            "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon, k=k) for c in categories},
         }
         for horizon in sorted(set(horizons))
     }

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from palestra.intervals import student
 from palestra.report.read import Record
 from palestra.run_folder import group_names, settings_that_count
 from palestra.tables import scores
-
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
-"""Student's t of a two-sided interval of 95%, for 1 to 16 degrees of freedom."""
-Z = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +50,6 @@ def _of_scores(found: list[dict[str, Any]]) -> Estimate:
         low, high = found[0]["success_interval"]
         return Estimate(found[0]["success"], low, high, 1)
     return over_runs([score["success"] for score in found]).within(0.0, 1.0)
-
-
-def student(freedom: float) -> float:
-    """The quantile for a 95% interval; between whole degrees of freedom the lower one, which is the wider."""
-    if freedom < 1:
-        return math.inf
-    if freedom <= len(T_95):
-        return T_95[int(freedom) - 1]
-    n, z = freedom, Z  # Cornish and Fisher's expansion: right to 1e-3 from here on
-    return z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
 
 
 def over_runs(values: Sequence[float]) -> Estimate:

@@ -1,14 +1,20 @@
+import itertools
+
 import pytest
 
 from palestra.baselines import playing
 from palestra.config import build
-from palestra.evaluate import clustered, score, summarise, unbounded, wilson
-from palestra.types import Stop, Task, Trajectory, Turn
+from palestra.evaluate import score, summarise
+from palestra.intervals import Z, clustered, t_interval, unbounded, wilson
+from palestra.types import Segment, Stop, Task, Trajectory, Turn
 from tests.e2e.test_training import ECHO
 
 
 def episode(task, success, turns=1, stop=Stop.DONE, category="c"):
-    return Trajectory("e", Task("env", "test", task, category), [], [Turn("", "", "", 0.5, (0, 0))] * turns, stop, success, 9, 0)
+    """Each turn is shown one token and samples two."""
+    segment = Segment([0] * 3 * turns, [0, 1, 1] * turns, [0.0] * 3 * turns, [0] * 3 * turns)
+    played = [Turn("", "", "", 0.5, (3 * number + 1, 3 * number + 3)) for number in range(turns)]
+    return Trajectory("e", Task("env", "test", task, category), [segment], played, stop, success, 9, 0)
 
 
 def test_wilson():
@@ -19,10 +25,25 @@ def test_wilson():
 
 
 def test_clustered():
-    # means 0, .5, 1: sd .5, half 1.96 * .5 / sqrt(3) = .5658
+    # means 0, .5, 1: sd .5, t of 2 degrees of freedom 4.303, half 4.303 * .5 / sqrt(3) = 1.2422
     assert clustered([0.0, 0.5, 1.0]) == (0.0, 1.0)
-    # means .4, .5, .6: sd .1, half 1.96 * .1 / sqrt(3) = .11316
-    assert clustered([0.4, 0.5, 0.6]) == pytest.approx((0.38684, 0.61316), abs=1e-4)
+    # means .4, .5, .6: sd .1, half 4.303 * .1 / sqrt(3) = .24843
+    assert clustered([0.4, 0.5, 0.6]) == pytest.approx((0.25157, 0.74843), abs=1e-4)
+
+
+def test_an_interval_over_five_tasks_covers_what_it_says():
+    """All 4^5 outcomes of five tasks whose means are 0, 1/3, 2/3 or 1 alike: how often is the true mean, 1/2, in the interval?"""
+    with_t, with_z, counted = 0, 0, 0
+    for means in itertools.product([0.0, 1 / 3, 2 / 3, 1.0], repeat=5):
+        if len(set(means)) == 1:
+            continue
+        low, high = t_interval(means)
+        center, half = (low + high) / 2, (high - low) / 2 / 2.776 * Z  # t of 4 degrees of freedom
+        counted += 1
+        with_t += low - 1e-12 <= 0.5 <= high + 1e-12
+        with_z += center - half <= 0.5 <= center + half
+    assert with_t / counted > 0.93
+    assert with_z / counted < 0.90
 
 
 def test_all_alike_is_not_certain():
@@ -32,19 +53,37 @@ def test_all_alike_is_not_certain():
 
 
 def test_rewards_have_no_bounds():
-    # means -1, 0, 1: sd 1, half 1.96 / sqrt(3) = 1.13158
-    assert unbounded([-1.0, 0.0, 1.0]) == pytest.approx((-1.13158, 1.13158), abs=1e-4)
+    # means -1, 0, 1: sd 1, half 4.303 / sqrt(3) = 2.48434
+    assert unbounded([-1.0, 0.0, 1.0]) == pytest.approx((-2.48434, 2.48434), abs=1e-4)
     assert unbounded([0.5]) is None
     assert unbounded([0.0, 0.0]) is None
     assert unbounded([]) is None
 
 
 def test_the_interval_of_rewards_is_over_tasks():
-    # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd 1.06066, half 1.96 * .75 = 1.47
+    # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd 1.06066,
+    # t of 1 degree of freedom 12.706, half 12.706 * .75 = 9.5295
     episodes = [episode("a", True, turns=1), episode("a", True, turns=3), *[episode("b", True, turns=5)] * 2]
     result = score(episodes, horizon=9)
     assert result.reward == pytest.approx(1.75)
-    assert result.reward_interval == pytest.approx((0.28003, 3.21997), abs=1e-4)
+    assert result.reward_interval == pytest.approx((1.75 - 9.5295, 1.75 + 9.5295), abs=1e-4)
+
+
+def test_the_mean_reward_is_over_tasks_like_its_interval():
+    # a fault left task a with one episode of 1 turn (.5); task b has two of 5 turns (2.5): (.5 + 2.5) / 2, not (.5 + 2.5 + 2.5) / 3
+    episodes = [episode("a", True, turns=1), *[episode("b", True, turns=5)] * 2]
+    assert score(episodes, horizon=9, k=2).reward == pytest.approx(1.5)
+
+
+def test_a_task_that_a_fault_left_with_fewer_episodes_has_no_pass_at_k():
+    # b has but one episode: of a and c, which have two, one was solved
+    outcomes = [("a", True), ("a", False), ("b", False), ("c", False), ("c", False)]
+    result = score([episode(task, success) for task, success in outcomes], horizon=9, k=2)
+    assert result.pass_at_k == 0.5
+    assert result.pass_interval == wilson(1, 2)
+    assert result.success == pytest.approx((0.5 + 0 + 0) / 3)
+    nothing = score([episode("b", True)], horizon=9, k=2)
+    assert (nothing.pass_at_k, nothing.pass_interval) == (0.0, (0.0, 1.0))
 
 
 def test_avg_and_pass_at_k():
@@ -63,6 +102,9 @@ def test_a_success_beyond_the_horizon_does_not_count():
     # rewards of .5 a turn: 3 turns and 5 turns count -> (1.5 + 2.5) / 2
     assert score(episodes, horizon=5).reward == 2.0
     assert score(episodes, horizon=5).turns == 4.0
+    # two tokens a turn: 3 and 5 turns, not 3 and 6
+    assert score(episodes, horizon=5).tokens == 8.0
+    assert score(episodes, horizon=6).tokens == 9.0
 
 
 def test_faults_are_counted_apart_and_categories_split():
