@@ -105,3 +105,27 @@ def test_adaptive_does_not_swing_for_ever(by_stage):
 def test_adaptive_refuses(bad):
     with pytest.raises(ValidationError):
         Adaptive(**bad)
+
+
+GATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+
+
+@pytest.mark.parametrize("window", [3, 6, 7, 10])
+@pytest.mark.parametrize("gate", GATES)
+def test_a_success_of_exactly_the_gate_opens_it(gate, window):
+    """Ten times 0.6 add up to 5.999999999999999 in floats."""
+    schedule = Adaptive(turns=(5, 10), window=window, gate=gate, plateau=None)
+    assert schedule.stage(Progress(window, (gate,) * window)) == 1
+    uneven = (gate - 0.05, gate + 0.05) * (window // 2) + (gate,) * (window % 2)
+    assert schedule.stage(Progress(window, uneven)) == 1
+    below = (gate,) * (window - 1) + (gate - 0.001,)
+    assert schedule.stage(Progress(window, below)) == 0
+
+
+def test_a_fall_of_exactly_the_bound_is_none_and_a_plateau_of_exactly_the_bound_is_one():
+    schedule = Adaptive(turns=(5, 10), window=1, gate=0.9, fall=0.3, plateau=None)
+    assert schedule.stage(Progress(2, (0.9, 0.6))) == 1  # 0.9 - 0.3 is 0.6000000000000001
+    assert schedule.stage(Progress(2, (0.9, 0.599))) == 0
+    flat = Adaptive(turns=(5, 10), window=1, gate=0.9, fall=0.3, plateau=0.1)
+    assert flat.stage(Progress(2, (0.3, 0.4))) == 1  # 0.4 - 0.3 is 0.10000000000000003
+    assert flat.stage(Progress(2, (0.3, 0.402))) == 0
