@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from palestra.algos.base import Algorithm
 from palestra.assemble import Parts
+from palestra.metrics import success_rate
 from palestra.rollout import Collected
 from palestra.run import State
 from palestra.seeds import derive_seed
-from palestra.types import Task
+from palestra.types import Group, Task
 
 T = TypeVar("T")
 
@@ -46,8 +47,7 @@ class TaskDraw:
         self.streams = {label: Stream(parts.tasks(label, "train"), seed) for label in self.weights}
 
     def after(self, state: State) -> Draw:
-        dead = {label: frozenset(tasks) for label, tasks in state.tasks_dead.items()} if self.skip_dead else {}
-        return Draw(self, dict(state.tasks_drawn), dict(state.tasks_skipped), dead)
+        return Draw(self, dict(state.tasks_drawn), dict(state.tasks_skipped), state.tasks_dead if self.skip_dead else {})
 
 
 @dataclass
@@ -58,7 +58,10 @@ class Draw:
     drawn: dict[str, int]
     skipped: dict[str, int]
     """Of those drawn."""
-    dead: dict[str, frozenset[str]]
+    dead: Mapping[str, Mapping[str, float]]
+    """Tasks that may be skipped, with the success of their last group."""
+    expected: dict[str, list[float]] = field(default_factory=dict)
+    """The last success of those that were skipped."""
 
     def next(self) -> Task:
         """A task of the environment that is furthest behind its share."""
@@ -73,6 +76,21 @@ class Draw:
             if not self._is_passed_over(task, position):
                 return task
             self.skipped[label] = self.skipped.get(label, 0) + 1
+            self.expected.setdefault(label, []).append(self.dead[label][task.id])
+
+    def success(self, played: list[Group], label: str) -> float:
+        """Over all draws of an environment, the skipped ones included.
+
+        A task that may be skipped counts with the success of its last group (a difference estimator). Those of them that were played
+        correct that: each stands for 1 / (1 - skip_dead) draws. The mean over what was played alone would leave most solved tasks out.
+        """
+        total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
+        for group in played:
+            found = success_rate(group.valid)
+            last = self.dead.get(label, {}).get(group.task.id)
+            total += found if last is None else last + (found - last) / (1 - self.tasks.skip_dead)
+            draws += 1
+        return min(max(total / draws, 0.0), 1.0)
 
     def counted(self, state: State) -> State:
         """The state after what was drawn."""
@@ -86,11 +104,11 @@ class Draw:
 
 def with_dead(state: State, collected: Collected, algo: Algorithm) -> State:
     """What the groups say about their tasks: dead are those whose last group succeeded throughout, or had no signal."""
-    dead = {label: dict.fromkeys(tasks) for label, tasks in state.tasks_dead.items()}
+    dead = {label: dict(tasks) for label, tasks in state.tasks_dead.items()}
     for group in collected.played:
         if group.valid:
             of_env = dead.setdefault(group.task.env, {})
             of_env.pop(group.task.id, None)
             if all(trajectory.success for trajectory in group.valid) or not algo.has_signal(group):
-                of_env[group.task.id] = None
-    return replace(state, tasks_dead={label: tuple(tasks) for label, tasks in dead.items() if tasks})
+                of_env[group.task.id] = success_rate(group.valid)
+    return replace(state, tasks_dead={label: tasks for label, tasks in dead.items() if tasks})

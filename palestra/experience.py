@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from palestra.algos.sft import SFT
 from palestra.assemble import Parts
 from palestra.carry import Begun, InPlay
 from palestra.config import Config, ConfigError, Playground
-from palestra.draw import Stream, TaskDraw, with_dead
+from palestra.draw import Draw, Stream, TaskDraw, with_dead
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
 from palestra.rollout import Assignment, Collected, collect, shared_persona
@@ -46,8 +47,9 @@ class Gathered:
     @property
     def tokens(self) -> int:
         """Of what was played, or else of what is learnt from."""
-        groups = self.groups if self.collected is None else self.collected.played
-        return sum(len(segment.ids) for group in groups for t in group.valid for segment in t.segments)
+        if self.collected is not None:
+            return self.collected.tokens
+        return sum(t.tokens for group in self.groups for t in group.valid)
 
 
 class AllBroke(RuntimeError):
@@ -114,15 +116,17 @@ class Carried(Experience):
     def gather(self, state: State, on_done: OnDone) -> Gathered:
         config, draw = self.parts.config, self.tasks.after(state)
         rollout, assigned = config.rollout, assigner(config, state)
-        new = [begun for begun in state.in_flight if begun not in self.in_play.begun]  # after a resume they are begun anew
+        outdated = [begun for begun in state.in_flight if state.step + 1 - begun.step > rollout.most_age]
+        waiting = [begun for begun in state.in_flight if begun not in outdated]
+        new = [begun for begun in waiting if begun not in self.in_play.begun]  # after a resume they are begun anew
         wanted = min(rollout.tasks + rollout.carry, rollout.tasks * (config.steps - state.step))  # no more than will be learnt from
         first = 0
-        for _ in range(wanted - len(state.in_flight)):
+        for _ in range(wanted - len(waiting)):
             assignment = assigned(draw.next())
             new.append(Begun(assignment, state.step + 1, first))
             first += assignment.episodes
-        collected = self.parts.loop.run(self.in_play.collect(new, rollout.tasks, on_done))
-        after = replace(with_outcome(draw.counted(state), collected, config), in_flight=self.in_play.begun)
+        collected = self.parts.loop.run(self.in_play.collect(new, rollout.tasks, on_done, outdated=outdated))
+        after = replace(with_outcome(draw.counted(state), collected, config, draw), in_flight=self.in_play.begun)
         return played(config, collected, after)
 
 
@@ -192,7 +196,8 @@ def _read(parts: Parts, paths: tuple[str, ...]) -> list[Trajectory]:
 
 def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> tuple[Collected, State]:
     """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
-    config, draw, assigned = parts.config, tasks.after(state), assigner(parts.config, state)
+    config, draw = parts.config, tasks.after(state)
+    assigned = assigner(config, state)
     collected = parts.loop.run(
         collect(
             parts.arena,
@@ -205,7 +210,7 @@ def play_step(parts: Parts, tasks: TaskDraw, state: State, on_done: OnDone) -> t
             on_done=on_done,
         )
     )
-    return collected, with_outcome(draw.counted(state), collected, config)
+    return collected, with_outcome(draw.counted(state), collected, config, draw)
 
 
 def assigner(config: Config, state: State) -> Callable[[Task], Assignment]:
@@ -225,8 +230,21 @@ def played(config: Config, collected: Collected, state: State) -> Gathered:
     groups = [group for group in collected.groups if config.algo.learnable(group)]
     if not groups:
         log.warning("no episode of this step may be learnt from")
-    figures = {"tasks/dead": float(sum(map(len, state.tasks_dead.values())))} if config.rollout.skip_dead else {}
-    return Gathered(groups, state, collected, figures=figures)
+    return Gathered(groups, state, collected, figures=_figures_of_draws(config, collected, state))
+
+
+def _figures_of_draws(config: Config, collected: Collected, state: State) -> dict[str, float]:
+    """Where tasks are skipped, the success of what was played is not that of the policy."""
+    if not config.rollout.skip_dead:
+        return {}
+    figures = {"tasks/dead": float(sum(map(len, state.tasks_dead.values())))}
+    groups = Counter(group.task.env for group in collected.played if group.valid)
+    rates = {env: state.success[env][-1] for env in groups}
+    if groups:
+        figures["success"] = sum(rates[env] * groups[env] for env in groups) / groups.total()
+    if len(config.playgrounds) > 1:
+        figures |= {f"env/{env}/success": rate for env, rate in rates.items()}
+    return figures
 
 
 def horizon_of(place: Playground, state: State) -> tuple[int, int]:
@@ -235,13 +253,18 @@ def horizon_of(place: Playground, state: State) -> tuple[int, int]:
     return place.horizon(progress), place.horizon.stage(progress)
 
 
-def with_outcome(state: State, collected: Collected, config: Config) -> State:
+def with_outcome(state: State, collected: Collected, config: Config, draw: Draw) -> State:
     """The state with the success rates of what was collected, and with what that says about its tasks."""
-    by_env: dict[str, list[Trajectory]] = {}
+    by_env: dict[str, list[Group]] = {}
     for group in collected.played:
-        by_env.setdefault(group.task.env, []).extend(group.valid)
-    rates = {env: (*state.success.get(env, ()), success_rate(valid)) for env, valid in by_env.items() if valid}
-    state = replace(state, success=state.success | rates)
+        if group.valid:
+            by_env.setdefault(group.task.env, []).append(group)
+    success = dict(state.success)
+    for env, groups in by_env.items():
+        played = [t for group in groups for t in group.valid]
+        rate = draw.success(groups, env) if config.rollout.skip_dead else success_rate(played)
+        success[env] = (*success.get(env, ()), rate)
+    state = replace(state, success=success)
     return with_dead(state, collected, config.algo) if config.rollout.skip_dead else state
 
 

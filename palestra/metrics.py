@@ -21,13 +21,17 @@ def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str,
     """
     row = {
         **_of_groups(collected.played, algo),
+        **_of_tokens(collected.trajectories),
         "groups/dropped": float(len(collected.dropped)),
-        "faults": float(sum(t.stop.is_fault for t in collected.trajectories)),
+        **({"groups/outdated": float(len(collected.outdated))} if collected.outdated else {}),
+        "faults": float(sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in collected.trajectories)),
     }
     for env in envs if len(envs) > 1 else ():
         own = [group for group in collected.played if group.task.env == env]
         if any(group.valid for group in own):
             row |= {f"env/{env}/{name}": value for name, value in _of_groups(own, algo).items()}
+            of_env = [t for t in collected.trajectories if t.task.env == env]
+            row |= {f"env/{env}/{name}": value for name, value in _of_tokens(of_env).items()}
     return row
 
 
@@ -36,6 +40,14 @@ def of_staleness(collected: Collected, *, version: int) -> dict[str, float]:
     segments = [segment for group in collected.groups for t in group.valid for segment in t.segments]
     ages = [float(version - own) for s in segments for own, chosen in zip(s.versions, s.mask, strict=True) if chosen]
     return {"staleness/mean": mean(ages), "staleness/max": max(ages, default=0.0)}
+
+
+def _of_tokens(played: list[Trajectory]) -> dict[str, float]:
+    """Of all that was played: greedy baselines, attempts that a fault ended and resampled groups were paid for, too."""
+    return {
+        "tokens/sampled": float(sum(t.sampled_tokens for t in played)),
+        "tokens/all": float(sum(t.tokens for t in played)),
+    }
 
 
 def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
@@ -51,8 +63,6 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
         "success": success_rate(valid),
         "turns": mean([float(len(t.turns)) for t in valid]),
         "invalid_actions": mean([float(turn.invalid) for turn in turns]),
-        "tokens/sampled": float(sum(t.sampled_tokens for t in valid)),
-        "tokens/all": float(sum(len(s.ids) for t in valid for s in t.segments)),
         "groups/dead": mean([float(not algo.has_signal(group)) for group in groups]),
         **({"reward/greedy": mean(baselines)} if baselines else {}),
         **{f"stop/{stop}": stops[stop] / max(len(trajectories), 1) for stop in Stop if stops[stop]},

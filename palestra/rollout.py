@@ -36,6 +36,10 @@ class Episode:
     is_baseline: bool = False
     """Played greedily, for the others of its task to be compared with."""
 
+    def seed_of(self, attempt: int) -> int:
+        """A retry samples other tokens: the same ones might break the environment in the same way."""
+        return self.seed if attempt == 0 else derive_seed(self.seed, "attempt", attempt)
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -98,6 +102,8 @@ class Collected:
     """Groups without a signal, replaced by others (dynamic sampling); counted, not learnt from."""
     faulted: list[Trajectory] = field(default_factory=list)
     """Attempts that a fault ended and that were begun anew."""
+    outdated: list[Group] = field(default_factory=list)
+    """Groups that were dropped as too old to learn from (`rollout.max_age`), with what had been played of them."""
 
     @property
     def played(self) -> list[Group]:
@@ -106,8 +112,18 @@ class Collected:
     @property
     def trajectories(self) -> list[Trajectory]:
         """All that was played, also what is not learnt from."""
-        members = [t for group in self.played for t in (*group.trajectories, group.baseline) if t is not None]
+        groups = [*self.played, *self.outdated]
+        members = [t for group in groups for t in (*group.trajectories, group.baseline) if t is not None]
         return [*members, *self.faulted]
+
+    @property
+    def tokens(self) -> int:
+        """All that was shown and sampled, in whatever became of it."""
+        return sum(t.tokens for t in self.trajectories)
+
+
+class EpisodeDropped(Exception):
+    """We ended the episode. Nobody is to blame, and nothing is learned from it."""
 
 
 async def play(agent: Agent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
@@ -146,8 +162,9 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     turns: list[Turn] = []
     segments: list[Segment] = []
     place = arena.places[episode.task.env]
+    seed = episode.seed_of(attempt)
     temperature = 0.0 if episode.is_baseline else arena.sampling.temperature
-    sampling = replace(arena.sampling, seed=episode.seed, temperature=temperature)
+    sampling = replace(arena.sampling, seed=seed, temperature=temperature)
     fault_text, env_seconds = "", 0.0
     try:
         async with opened(place.pool) as env:
@@ -161,6 +178,8 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     except EnvFault as fault:
         stop, success, final, fault_text = fault.stop, None, "", str(fault)
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
+    except EpisodeDropped:
+        stop, success, final = Stop.CANCELLED, None, ""
     return Trajectory(
         id=episode.id,
         task=episode.task,
@@ -169,7 +188,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
         stop=stop,
         success=success,
         horizon=episode.horizon,
-        seed=episode.seed,
+        seed=seed,
         step=episode.step,
         stage=episode.stage,
         reward_scale=episode.reward_scale,
@@ -185,7 +204,7 @@ async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Traject
     """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`."""
     for attempt in range(arena.retries + 1):
         trajectory = await play_once(arena, episode, attempt)
-        if not trajectory.stop.is_fault:
+        if not trajectory.stop.is_fault or trajectory.stop is Stop.CANCELLED:
             break
         if attempt < arena.retries:
             faulted.append(trajectory)

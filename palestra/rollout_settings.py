@@ -25,12 +25,17 @@ class RolloutSettings(Settings):
     """1: the episodes of the next step are played while the learner learns from this one's, with the weights as they were before."""
     carry: NonNegativeInt = 0
     """Groups that may still be being played when a step ends. They go on with the new weights and count for a later step."""
-
+    max_age: PositiveInt | None = None
+    """Carried groups that were begun more steps ago are dropped, and counted as `groups/outdated`. Default: 4."""
     staleness: NonNegativeInt = 0
     """Asynchronous: groups are played all the time, up to so many steps ahead of the learner, and queued; weights change between turns.
 
     A step waits only for groups of its own, and none of their tokens was sampled by weights that are more steps older than this.
     """
+
+    @property
+    def most_age(self) -> int:
+        return self.max_age or 4
 
     @property
     def is_overlapped(self) -> bool:
@@ -46,6 +51,8 @@ class RolloutSettings(Settings):
     def _fresh_or_carried(self) -> RolloutSettings:
         if self.carry and self.redraws:
             raise ValueError(f"redraws ({self.redraws}) and carry ({self.carry}): groups are either redrawn or carried, not both")
+        if self.max_age is not None and not self.carry:
+            raise ValueError(f"max_age = {self.max_age}: has no effect while carry = 0, no group is older than its step")
         for name in ("ahead", "carry", "redraws", "skip_dead") if self.staleness else ():
             if getattr(self, name):
                 raise ValueError(f"{name} ({getattr(self, name)}) and staleness ({self.staleness}): set one of them, not both")

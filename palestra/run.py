@@ -41,8 +41,8 @@ class State:
     """How many tasks of each environment were drawn."""
     tasks_skipped: dict[str, int] = field(default_factory=dict)
     """How many of those were passed over (`rollout.skip_dead`)."""
-    tasks_dead: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Those of each environment whose last group taught nothing (`rollout.skip_dead`)."""
+    tasks_dead: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_dead`)."""
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0

@@ -84,7 +84,7 @@ class Streaming(Experience):
         finished = await self._of_all_ranks([job.result() for job in batch.groups], on_done)
         collected = Collected([each.group for each in finished], faulted=[attempt for each in finished for attempt in each.faulted])
         figures = {"queue/finished": float(sum(is_finished)), "queue/in_play": float(len(is_finished) - sum(is_finished))}
-        after = with_outcome(replace(state, tasks_drawn=batch.tasks_drawn), collected, config)
+        after = with_outcome(replace(state, tasks_drawn=batch.tasks_drawn), collected, config, self._tasks.after(state))
         return replace(played(config, collected, after), figures=figures)
 
     def _begin(self, state: State, on_done: OnDone) -> None:
@@ -155,7 +155,7 @@ class Streaming(Experience):
     def _usable(self, step: int, place: int, episodes: Sequence[Episode]) -> Finished | None:
         """What was played already: these very episodes, and by weights that are not too old, for settings may have changed."""
         found = self._found.pop((step, place), None)
-        if found is None or [(t.id, t.task, t.seed) for t in found.episodes] != [(e.id, e.task, e.seed) for e in episodes]:
+        if found is None or not _are_these(found.episodes, episodes):
             return None
         return found if found.versions and step - 1 - min(found.versions) <= self._staleness else None
 
@@ -166,6 +166,13 @@ class Streaming(Experience):
         newest = checkpoint.newest(self.run.checkpoints)
         saved = checkpoint.step_of(newest) if newest else 0
         self._queue.keep(lambda entry: entry.step > saved and (entry.step > learnt or entry.version <= saved))
+
+
+def _are_these(found: Sequence[Trajectory], episodes: Sequence[Episode]) -> bool:
+    if len(found) != len(episodes):
+        return False
+    pairs = zip(found, episodes, strict=True)
+    return all((t.id, t.task, t.seed) == (e.id, e.task, e.seed_of(t.attempt)) for t, e in pairs)
 
 
 async def _already(found: Finished) -> Finished:

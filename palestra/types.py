@@ -167,7 +167,7 @@ class Trajectory:
     is_baseline: bool = False
     """Played greedily, for others of its task to be compared with; never trained on."""
     attempt: int = 0
-    """How often the episode was begun anew after a fault."""
+    """How often the episode was started again after a fault, each time with a seed of its own."""
     final_observation: str = ""
     fault: str = ""
     """What broke, where something did."""
@@ -177,6 +177,11 @@ class Trajectory:
     @property
     def reward(self) -> float:
         return sum(turn.reward for turn in self.turns)
+
+    @property
+    def tokens(self) -> int:
+        """Shown and sampled."""
+        return sum(len(segment.ids) for segment in self.segments)
 
     @property
     def sampled_tokens(self) -> int:

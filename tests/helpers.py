@@ -107,6 +107,24 @@ class BreaksForRed(Echo):
         return super().step(action)
 
 
+class BreaksIfToldSo(Echo):
+    """Breaks when it is told "green", whatever was asked for."""
+
+    def step(self, action):
+        if action == "green":
+            raise RuntimeError("not green")
+        return super().step(action)
+
+
+class Lingers(Echo):
+    """A third of the tasks never end of their own accord; the others end at once."""
+
+    max_turns = 100
+
+    def step(self, action):
+        return Step("right") if self.word == "red" else super().step(action)
+
+
 class RewardsNoNumberForRed(Echo):
     reward = float("nan")
 

@@ -81,6 +81,8 @@ class Slot:
     """The tokens whose keys and values it holds."""
     opening: tuple[int, ...] = ()
     """The tokens that it began with."""
+    asked: int = 0
+    """The number of the admission in which a reply was last asked for."""
 
 
 class Native:
@@ -101,6 +103,7 @@ class Native:
         self._slots: dict[Session, Slot] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
+        self._admissions = 0
         self._is_wave_on = False
         """Whether some of the requests that are being let in had to wait for the next round."""
         self._beginning: set[tuple[int, ...]] = set()
@@ -220,6 +223,9 @@ class Native:
         is_wave = self._is_wave_on or len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
         if self._is_loading or (self._running and not is_wave):
             return admitted
+        if not self._running:
+            self._make_room()
+        self._admissions += 1
         tokens, self._is_wave_on, self._beginning = 0, False, set()
         if self.settings.deterministic:
             self._waiting.sort(key=self._rank)
@@ -238,10 +244,24 @@ class Native:
             if admitted and tokens > self.settings.prefill_tokens:
                 self._is_wave_on = True
                 break
+            slot.asked = self._admissions
             admitted.append(request)
         taken = set(map(id, admitted))
         self._waiting = [request for request in self._waiting if id(request) not in taken]
         return admitted
+
+    def _make_room(self) -> None:
+        """Where nobody could be let in, episodes that ask for nothing give up their slots, those that asked longest ago first.
+
+        They may be held up until others have had their turn (`rollout.carry`), or wait for a part of themselves.
+        """
+        asking = {request.session for request in self._waiting}
+        if self._free or not asking or asking & self._slots.keys():
+            return
+        idle = sorted(self._slots.items(), key=lambda item: (item[1].asked, item[1].index))
+        for session, slot in idle[: len(asking)]:
+            del self._slots[session]
+            heapq.heappush(self._free, slot.index)
 
     def _rank(self, request: Request) -> tuple[int, str]:
         slot = self._slots.get(request.session)

@@ -205,6 +205,28 @@ def test_forty_rounds_of_joining_and_leaving(model):
     assert not engine._slots
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_idle_episodes_leave_their_slots_to_others(model, deterministic):
+    """Two slots, five episodes that are all begun before any of them goes on: nobody waits for ever, and nobody notices."""
+
+    async def scenario(slots):
+        engine = native(model, slots=slots, deterministic=deterministic)
+        sessions = [Session(str(n), None) for n in range(5)]
+        said = [[] for _ in sessions]
+        for turn in range(3):
+            for n, session in enumerate(sessions):
+                ids = [5 + n, 6, 7, *said[n], 9]
+                sampling = Sampling(max_tokens=4, stop_ids=(STOP,), seed=10 * turn + n)
+                generation = await asyncio.wait_for(engine.generate(ids, sampling, session), 20)
+                said[n] += [9, *generation.ids]
+        return said, engine.computed_tokens
+
+    crowded, computed = asyncio.run(scenario(2))
+    roomy, fewest = asyncio.run(scenario(5))
+    assert crowded == roomy
+    assert computed > fewest  # what the others had computed was thrown away
+
+
 def test_new_weights_make_the_engine_forget(model):
     engine = native(model)
 

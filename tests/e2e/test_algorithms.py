@@ -203,7 +203,8 @@ def test_what_has_no_effect_is_an_error(overrides, reason):
 def test_explain_names_every_environment_of_a_mixture(tmp_path, capsys):
     recipe = tmp_path / "mixture.toml"
     recipe.write_text(
-        "[algo]\nscale = false\n[[mixture]]\nname = 'tests.helpers:Echo'\nweight = 3\n[[mixture]]\nname = 'tests.helpers:Count'\nreward_scale = 0.5\n"
+        "[algo]\nscale = false\n"
+        "[[mixture]]\nname = 'tests.helpers:Echo'\nweight = 3\n[[mixture]]\nname = 'tests.helpers:Count'\nreward_scale = 0.5\n"
         "[mixture.horizon]\nkind = 'adaptive'\nturns = [2, 4]\n"
     )
     main(["explain", str(recipe), "--model.tokenizer", "bytes"])

@@ -1,5 +1,6 @@
 """Runs that collect beside the learner or carry groups over the end of a step: they learn, repeat themselves, resume and end cleanly."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,13 +12,14 @@ import pytest
 import torch
 
 from palestra.assemble import assemble
-from palestra.config import build
+from palestra.config import ConfigError, build
 from palestra.display import Display
 from palestra.engines.base import EngineFailed
 from palestra.learn import checkpoint
 from palestra.learn.learner import Learner
 from palestra.run import Run, read_trajectories, state_from_dict
 from palestra.train import run_training
+from palestra.types import Stop
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 from tests.helpers import WearsOut
 
@@ -32,6 +34,10 @@ def steps(run):
 
 def episodes(run, step):
     return list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+
+
+def learned_from(run, step):
+    return {json.loads(line)["id"] for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines()}
 
 
 def turn_versions(trajectory):
@@ -119,6 +125,41 @@ def lists(trajectory):
 
 def state_of(run):
     return state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
+
+
+def test_groups_that_are_too_old_are_dropped_and_counted(tmp_path):
+    """A third of the tasks take 100 turns, and a step is over when the quick ones are: they would be carried for a long time.
+
+    There are 16 slots for 48 episodes: those held up must leave theirs to those who have to finish a turn.
+    """
+    lingering = {"env.name": "tests.helpers:Lingers", "horizon.kind": "fixed", "horizon.turns": 100, "agent.context_tokens": 800}
+    speaks = {"warm_start": {"episodes": 60, "updates": 90, "check_every": 10, "check_tasks": 30, "target": 0.9}}
+    run = trained(
+        tmp_path / "run",
+        **lingering,
+        **speaks,
+        **{"rollout.tasks": 3, "rollout.carry": 9, "rollout.max_age": 2, "steps": 9, "rollout.group": 4},
+    )
+    dropped = []
+    for step, row in steps(run).items():
+        played = episodes(run, step)
+        outdated = [t for t in played if step - t.step > 2]
+        assert {t.step for t in outdated} <= {step - 3}
+        assert row.get("groups/outdated", 0) == len({t.task.id for t in outdated})
+        assert len({t.task.id for t in played}) - row.get("groups/outdated", 0) == 3
+        assert not {t.id for t in outdated} & learned_from(run, step)
+        assert row["tokens/all"] == sum(len(segment.ids) for t in played for segment in t.segments)  # they were paid for
+        assert row["faults"] == 0
+        dropped += [t for t in outdated if t.stop is Stop.CANCELLED]
+    assert len(dropped) >= 4
+    assert all(t.task.category == "red" for t in dropped)
+    assert sum(t.sampled_tokens for t in dropped) > 0
+    assert sum(row["tokens/all"] for row in steps(run).values()) == state_of(run).tokens
+
+
+def test_an_age_without_carried_groups_is_refused():
+    with pytest.raises(ConfigError, match=r"rollout.max_age = 2: has no effect while carry = 0"):
+        build(ECHO, {"rollout.max_age": 2})
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

@@ -76,6 +76,19 @@ def test_a_hiccup_costs_one_retry_and_nothing_else(words):
     assert len(faulted) == 1
 
 
+def test_a_retry_does_not_sample_what_broke_the_environment_again(words):
+    """One of three words breaks it, drawn at random: with the first attempt's seed all 30 retries would break again."""
+    what = episodes(90)
+    trajectories, faulted = played(arena_for(words, "BreaksIfToldSo", script=uniform), what)
+    retried = [t for t in trajectories if t.attempt == 1]
+    assert len(retried) == len(faulted) > 15
+    assert sum(t.stop.is_fault for t in retried) < len(retried) / 2
+    first = {t.id: t.seed for t in faulted}
+    assert first == {e.id: e.seed for e in what if e.id in first}
+    assert all(t.seed != first[t.id] for t in retried)
+    assert [t.seed for t in retried] == [e.seed_of(1) for e in what if e.id in first]
+
+
 def test_without_retries_the_first_fault_stands(words):
     trajectories, faulted = played(arena_for(words, "Raises", retries=0), episodes())
     assert [t.attempt for t in trajectories] == [0, 0]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 
@@ -9,13 +10,15 @@ from palestra.algos.grpo import GRPO
 from palestra.assemble import assemble
 from palestra.config import ConfigError, build
 from palestra.draw import TaskDraw, with_dead
+from palestra.experience import played as learned_from
+from palestra.experience import with_outcome
 from palestra.rollout import Collected
 from palestra.run import State
 from palestra.types import Group, Stop, Task
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 
-DEAD = tuple(f"train-{number}" for number in range(40))
+DEAD = {f"train-{number}": 1.0 for number in range(40)}
 """Of echo's 60 tasks."""
 
 
@@ -82,12 +85,56 @@ def test_a_task_is_dead_while_its_last_group_taught_nothing():
     algo = GRPO()
     all_won, mixed, all_lost, nearly = group("1", won, quick), group("2", won, lost), group("3", lost, lost), group("4", lost, half)
     state = with_dead(State(), Collected([all_won, mixed], dropped=[all_lost, nearly]), algo)
-    assert state.tasks_dead == {"e": ("1", "3")}
+    assert state.tasks_dead == {"e": {"1": 1.0, "3": 0.0}}
     state = with_dead(state, Collected([group("1", won, lost), group("2", won, won)]), algo)
-    assert state.tasks_dead == {"e": ("3", "2")}
+    assert state.tasks_dead == {"e": {"3": 0.0, "2": 1.0}}
     broken = group("2", (None, 0.0), (None, 0.0), stop=Stop.ENV_FAULT)  # says nothing
     assert with_dead(state, Collected([broken]), algo) == state
     assert with_dead(State(), Collected([broken]), algo).tasks_dead == {}
+
+
+@pytest.mark.parametrize("skip", [0.5, 0.9])
+def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
+    """Of 60 tasks 48 succeed always, and from step 200 on 36 of them; the others never do: 0.8, then 0.6, however often what is
+    solved is skipped.
+
+    At skip_dead = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48 are known to be solved.
+    """
+    tasks = draws(**{"rollout.skip_dead": skip})
+    config = build(ECHO, {"rollout.skip_dead": skip})
+    state, rows, plain = State(), [], []
+    for step in range(600):
+        draw = tasks.after(state)
+        groups = []
+        for task in [draw.next() for _ in range(16)]:
+            is_solved = int(task.id.removeprefix("train-")) < (48 if step < 200 else 36)
+            # those that are not solved have a signal: they are never dead
+            rewards = [1.0, 1.0] if is_solved else [0.0, 0.5]
+            episodes = [trajectory(("see", [1]), ("say", [2]), reward=reward) for reward in rewards]
+            groups.append(Group(task, [replace(t, task=task, success=is_solved) for t in episodes]))
+        collected = Collected(groups)
+        state = with_outcome(draw.counted(state), collected, config, draw)
+        rows.append(learned_from(config, collected, state).figures["success"])
+        plain.append(sum(t.success for group in groups for t in group.trajectories) / 32)
+    assert list(state.success["echo"]) == rows  # what the schedule looks at is what the guard looks at
+    assert mean(plain[20:200]) == pytest.approx((1 - skip) * 48 / ((1 - skip) * 48 + 12), abs=0.02)
+    assert mean(rows[20:200]) == pytest.approx(0.8, abs=0.015)
+    assert mean(rows[200:]) == pytest.approx(0.6, abs=0.015)  # what has changed is found out without bias, while it is found out
+
+
+def test_environments_keep_their_shares_of_success(draws):
+    """Ten draws of one environment, all solved, nine of them skipped; one draw of the other, which failed: half of what was played."""
+    members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count"}]
+    settings = {"env": None, "mixture": members, "rollout.skip_dead": 0.9, "algo.scale": False}
+    draw, config = draws(**settings).after(State(tasks_dead={"echo": DEAD})), build(ECHO, settings)
+    draw.expected["echo"] = [1.0] * 9
+    groups = []
+    for env, number, success in (("echo", 1, True), ("count", 1, False)):
+        task = Task(env, "train", f"train-{number}")
+        groups.append(Group(task, [replace(trajectory(("see", [1]), ("say", [2])), task=task, success=success)]))
+    collected = Collected(groups)
+    figures = learned_from(config, collected, with_outcome(State(), collected, config, draw)).figures
+    assert (figures["success"], figures["env/echo/success"], figures["env/count/success"]) == (0.5, 1.0, 0.0)
 
 
 def test_asynchronous_runs_draw_all_tasks_alike():
