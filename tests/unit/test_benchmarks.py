@@ -187,3 +187,17 @@ def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
     home = Run.open(tmp_path / "home" / "small-0", {"limit.minutes": 60, "steps": one["steps"] + 2})
     run_training(home, Display())
     assert [row["step"] for row in home.metrics() if "loss" in row] == list(range(1, one["steps"] + 3))
+
+
+def test_steps_are_recomputed_from_run_folders_alone(tmp_path):
+    run("oracle.py", "--out", tmp_path, "--json", tmp_path / "found.json")
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found["settings"]) >= 30
+    assert found["worst"] < 1e-5
+    for figures in found["settings"].values():
+        assert {"loss", "grad_norm", "weights", "exp_avg", "exp_avg_sq"} <= set(figures)
+    # and what is not so, shows: the same steps, read as if by another objective
+    config = tmp_path / "04" / "config.toml"
+    assert "kl = 0.1\n" in config.read_text()
+    config.write_text(config.read_text().replace("kl = 0.1\n", "kl = 0.11\n"))
+    assert float(run("oracle.py", "--run", tmp_path / "04").split()[-1]) > 1e-3
