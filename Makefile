@@ -6,13 +6,13 @@ INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
 
-.PHONY: train test test-slow test-chaos test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
+.PHONY: train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
 
 test: $(INSTALLED) lint types
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and (not chaos or short) and not gpu and not browser and not sites and not ray and not agentgym" $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and (not chaos or short) and (not hostile or short) and not gpu and not browser and not sites and not ray and not agentgym" $(ARGS)
 
 # Needs Debian's Chromium, which is installed where that may be done, or another by CHROMIUM=/path.
 test-browser: $(BROWSER)
@@ -38,6 +38,9 @@ test-slow: $(INSTALLED)
 
 test-chaos: $(INSTALLED)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m chaos --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
+
+test-hostile: $(INSTALLED)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m hostile $(ARGS)
 
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu $(ARGS)

@@ -1,0 +1,1 @@
+"""What means harm: configurations, run folders, environments, models, files and requests."""
