@@ -7,16 +7,19 @@ from typing import Any, ClassVar, Literal, get_args
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
+from palestra.envs import babyai_agentgym as agentgym
 from palestra.envs import babyai_text as text
+from palestra.envs.babyai_agentgym import AgentGymView
 from palestra.envs.babyai_expert import BOT_FAILURES, Expert
 from palestra.envs.babyai_levels import LEVELS, LONG_LEVELS, make_world
-from palestra.envs.babyai_view import View, grid_cells
+from palestra.envs.babyai_view import WAIT, View, grid_cells
 from palestra.envs.base import Environment
 from palestra.registry import nearest
 from palestra.types import Step, Task
 
 Style = Literal["text", "compact"]
 Category = Literal["family", "level"]
+Actions = Literal["own", "agentgym"]
 
 FIRST_TEST_SEED = 1_000_000
 """Seeds of training tasks count from 0, seeds of test tasks from here."""
@@ -29,6 +32,8 @@ class BabyAI(Environment):
     `train_seeds`, `test_seeds`: tasks of each level in each split.
     `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
     `category`: what results are grouped by.
+    `actions`: "agentgym" has the actions of AgentGym's server, with its names, numbers and walks, to replay trajectories made there.
+    Its names of doors, such as "red closed door 1", are accepted with "own" too.
     """
 
     name: ClassVar[str] = "babyai"
@@ -39,6 +44,7 @@ class BabyAI(Environment):
         style: Style = "text",
         *,
         category: Category = "family",
+        actions: Actions = "own",
         train_seeds: int = 100,
         test_seeds: int = 10,
         max_turns: int | None = None,
@@ -49,13 +55,14 @@ class BabyAI(Environment):
             raise ValueError(f'babyai: levels is {levels!r}; it must be a list of levels, or "short"')
         self.levels = tuple(LEVELS) if levels is None else tuple(levels)
         self.max_turns = (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
-        _check_options(self.levels, style, category, train_seeds, test_seeds, self.max_turns)
+        _check_options(self.levels, style, category, actions, train_seeds, test_seeds, self.max_turns)
         self.style = style
+        self.has_own_actions = actions == "own"
         self.category = category
         self.seeds = {"train": range(train_seeds), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds)}
         if style == "text":
-            self.instructions = text.INSTRUCTIONS
-            self.example = text.EXAMPLE
+            self.instructions = text.INSTRUCTIONS if self.has_own_actions else agentgym.INSTRUCTIONS
+            self.example = text.EXAMPLE if self.has_own_actions else ()
         self._worlds: dict[str, RoomGridLevel] = {}
         self._world: RoomGridLevel | None = None
         self._views: list[View] = []
@@ -86,7 +93,7 @@ class BabyAI(Environment):
             self._worlds[level] = make_world(level)
         self._world = self._worlds[level]
         self._world.reset(seed=int(seed))
-        self._views = [View(self._world)]
+        self._views = [View(self._world) if self.has_own_actions else AgentGymView.at_start(self._world)]
         self._over, self._success = False, None
         self._expert = self._advice = None
         return self._observation()
@@ -95,14 +102,14 @@ class BabyAI(Environment):
         world = self._playing()
         if self._over:
             return Step(self._say("over", "The episode is over."), terminated=True, success=self._success, info=self._info(0.0))
-        words = text.normalise(action)
-        invalid = words not in self._views[-1].macros
-        primitives = [int(world.actions.done)] if invalid else self._views[-1].macros[words]  # nonsense takes its time too
+        view, words = self._read(action)
+        invalid = words not in view.macros
+        primitives = view.macros.get(words, [WAIT] if self.has_own_actions else [])  # nonsense takes its time too, but not at AgentGym's
         if words != self._advice:
             self._expert = None
         self._advice = None
-        reward, terminated, truncated = self._run(world, primitives)
-        self._views.append(View(world))
+        reward, terminated, truncated = self._run(world, primitives, view)
+        self._views.append(self._look())
         if not (terminated or truncated):
             return Step(self._invalid() if invalid else self._observation(), invalid=invalid, info=self._info(0.0))
         self._over, self._success = True, reward > 0
@@ -123,7 +130,7 @@ class BabyAI(Environment):
 
     def expert(self) -> str | None:
         world = self._playing()
-        if self._over:
+        if self._over or not self.has_own_actions:
             return None
         if self._advice is None and self._expert is not None:
             self._advice = self._ask_expert()
@@ -153,8 +160,24 @@ class BabyAI(Environment):
         self._worlds.clear()
         self._world = self._expert = None
 
-    def _run(self, world: RoomGridLevel, primitives: list[int]) -> tuple[float, bool, bool]:
-        """Take the steps of a macro action until the episode ends: reward, terminated, truncated."""
+    def _look(self) -> View:
+        world = self._playing()
+        return View(world) if self.has_own_actions else AgentGymView(world)
+
+    def _read(self, action: str) -> tuple[View, str]:
+        """The view whose names an action uses, and the action as that view lists it."""
+        words = agentgym.normalize(action)
+        if not self.has_own_actions:
+            return self._views[-1], words
+        if agentgym.names_door(words):
+            return AgentGymView(self._playing()), words
+        return self._views[-1], text.normalise(action)
+
+    def _run(self, world: RoomGridLevel, primitives: list[int], view: View) -> tuple[float, bool, bool]:
+        """Take the steps of a macro action until the episode ends: reward, terminated, truncated.
+
+        AgentGym's walks also end once a step changes nothing that is seen.
+        """
         for primitive in primitives:
             _, reward, terminated, truncated, _ = world.step(primitive)
             if terminated or truncated:
@@ -164,6 +187,10 @@ class BabyAI(Environment):
                     self._expert.follow(primitive)
                 except BOT_FAILURES:
                     self._expert = None
+            if isinstance(view, AgentGymView):
+                before, view = view.picture, AgentGymView(world)
+                if view.picture == before:
+                    break
         return 0.0, False, False
 
     def _new_expert(self, world: RoomGridLevel, views: list[View]) -> Expert | None:
@@ -210,7 +237,9 @@ class BabyAI(Environment):
         return {"raw_reward": reward, "steps": self._playing().step_count}
 
 
-def _check_options(levels: Sequence[str], style: str, category: str, train_seeds: int, test_seeds: int, max_turns: int) -> None:
+def _check_options(
+    levels: Sequence[str], style: str, category: str, actions: str, train_seeds: int, test_seeds: int, max_turns: int
+) -> None:
     if len(levels) != len({*levels}):
         raise ValueError(f"babyai: a level is named twice in {', '.join(levels)}")
     if not levels:
@@ -218,9 +247,12 @@ def _check_options(levels: Sequence[str], style: str, category: str, train_seeds
     for level in levels:
         if level not in LEVELS:
             raise ValueError(f"babyai has no level {level!r}; {nearest(level, LEVELS)}")
-    for option, value, choices in (("style", style, get_args(Style)), ("category", category, get_args(Category))):
+    chosen = (("style", style, get_args(Style)), ("category", category, get_args(Category)), ("actions", actions, get_args(Actions)))
+    for option, value, choices in chosen:
         if value not in choices:
             raise ValueError(f"babyai: {option} is {value!r}; {nearest(value, choices)}")
+    if actions == "agentgym" and style == "compact":
+        raise ValueError('babyai: actions = "agentgym" needs style = "text"; the compact vocabulary has not all of their words')
     for option, count, least in (("train_seeds", train_seeds, 0), ("test_seeds", test_seeds, 0), ("max_turns", max_turns, 1)):
         if count < least:
             raise ValueError(f"babyai: {option} is {count}; it must be at least {least}")

@@ -98,7 +98,7 @@ class View:
             if counts[what] <= MOST_ALIKE:
                 ahead, side = divmod(cell, SIZE)
                 things.append(
-                    Thing(f"{what} {counts[what]}", content.type, _state(content), cell, ahead, side - AGENT, self.position(cell))
+                    Thing(f"{what} {counts[what]}", content.type, state_of(content), cell, ahead, side - AGENT, self.position(cell))
                 )
         return things
 
@@ -183,7 +183,7 @@ def grid_cells(world: RoomGridLevel) -> list[tuple[int, int, str, str, str]]:
     """All that stands in the world, walls too: x, y, kind, colour, state."""
     width, cells = world.grid.width, world.grid.grid
     return [
-        (place % width, place // width, content.type, content.color, _state(content))
+        (place % width, place // width, content.type, content.color, state_of(content))
         for place, content in enumerate(cells)
         if content is not None
     ]
@@ -214,7 +214,7 @@ def _visible(contents: list[Any]) -> list[bool]:
     return visible
 
 
-def _state(content: Any) -> str:
+def state_of(content: Any) -> str:
     if content.type != "door":
         return ""
     return "open" if content.is_open else "locked" if content.is_locked else "closed"
