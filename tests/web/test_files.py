@@ -21,6 +21,7 @@ def test_its_files_are_there_and_may_be_kept(site):
     with urllib.request.urlopen(f"{site}/page.html") as answer:
         assert answer.read() == b"<p>Hello"
         assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
 
 
 @pytest.mark.parametrize("path", ["/sub/", "/", "/../secret.txt", "/%2e%2e/secret.txt", "/sub/../../secret.txt", "/none.html"])

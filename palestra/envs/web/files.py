@@ -18,6 +18,11 @@ class _Files(SimpleHTTPRequestHandler):
         self.send_header("Cache-Control", "max-age=86400, immutable")
         super().end_headers()
 
+    def guess_type(self, path: str | os.PathLike[str]) -> str:
+        """Text is UTF-8. A page that does not say so itself would be read as Windows-1252."""
+        kind = super().guess_type(path)
+        return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
     def list_directory(self, path: str | os.PathLike[str]) -> BytesIO | None:
         self.send_error(404)
         return None
