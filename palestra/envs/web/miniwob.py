@@ -45,7 +45,7 @@ BEGIN = """async () => {
   core.EPISODE_MAX_TIME = 1e9;
   core.setDataMode('%s');
   if (window.jQuery) jQuery.fx.off = true;
-  Math.seedrandom('%d');
+  Math.seedrandom(%d);
   core.startEpisodeReal();
   for (const id of ['query', 'reward-display', 'click-canvas', 'sync-task-cover']) {
     const element = document.getElementById(id);
@@ -122,7 +122,7 @@ class MiniWob(Environment):
     def reset(self, task: Task) -> str:
         name, seed = _parsed(task)
         self._ending = None
-        beginning = Beginning(f"http://{HOST}/miniwob/{name}.html", (), script=BEGIN % (_mode(seed), seed))
+        beginning = Beginning(f"http://{HOST}/miniwob/{name}.html", (), script=begin_script(seed))
         reach = Reach(((HOST, serve_folder(pages_folder())),))
         seen = self._browsing.begin(reach, beginning, is_fresh=False)
         self._goal = _said(_state(seen)["task"])
@@ -203,6 +203,11 @@ def pages_folder() -> Path:
     if spec is None or spec.origin is None:
         raise RuntimeError("needs the package miniwob; pip install 'palestra[web]'")
     return Path(spec.origin).parent.resolve() / "html"
+
+
+def begin_script(seed: int) -> str:
+    """A number, as the package passes it: `Math.seedrandom` draws other tasks for the same digits in quotes."""
+    return BEGIN % (_mode(seed), seed)
 
 
 def _mode(seed: int) -> str:
