@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from palestra.types import Example, Step, Task
+
+UNLISTED = "unlisted"
+"""The split of a task that can be played and stands in no split, such as a BabyAI level with a seed that is in none."""
 
 
 class Environment(ABC):
@@ -31,6 +35,32 @@ class Environment(ABC):
     @abstractmethod
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in an order that is the same on every machine."""
+
+    def task(self, id: str) -> Task:
+        """The task with this id, in whatever split it is; `ValueError` where there is none.
+
+        Override it for further names that tasks go by, such as AgentEval's `babyai_7`, and for tasks that stand in no split.
+        """
+        for split in self.splits:
+            if (found := self._tasks_by_id(split).get(id)) is not None:
+                return found
+        raise self.no_task(id)
+
+    def no_task(self, id: str, *more: str) -> ValueError:
+        """The error for an id that there is not: it says what ids look like, `more` of them included."""
+        first = {split: next(iter(self._tasks_by_id(split)), None) for split in self.splits}
+        alike = [repr(known) for known in (*first.values(), *more) if known is not None]
+        return ValueError(f"{self.name} has no task {id[:100]!r}; ids look like {', '.join(alike)}")
+
+    def _tasks_by_id(self, split: str) -> dict[str, Task]:
+        if split not in self._by_id:
+            self._by_id[split] = {task.id: task for task in self.tasks(split)}
+        return self._by_id[split]
+
+    @cached_property
+    def _by_id(self) -> dict[str, dict[str, Task]]:
+        """Of each split, its tasks by their ids, once they were asked for."""
+        return {}
 
     @abstractmethod
     def reset(self, task: Task) -> str:

@@ -30,6 +30,8 @@ NONSENSE = (
     "🤷‍♀️ \u202e\ud7ff",
 )
 
+NO_IDS = ("", " ", "no such task", "_", "no_such_1", "\x00", "_1" * 2500)
+
 LARGEST_SCENE = 1024 * 1024
 """In bytes. A viewer asks for one after every turn."""
 
@@ -58,6 +60,7 @@ def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks
     examiner = _Examiner(name, options or {}, tasks)
     promises: list[tuple[str, Callable[[], str]]] = [
         ("tasks have unique ids, and splits share none", examiner.unique_ids),
+        ("a task is found by its id", examiner.found_by_id),
         ("ids are the same under every hash seed", examiner.stable_ids),
         ("reset is reproducible", examiner.reproducible),
         ("instances share no state", examiner.no_shared_state),
@@ -117,6 +120,20 @@ class _Examiner:
                     raise Violation(f"the id {task.id} stands in {seen[task.id]} and in {split}")
                 seen[task.id] = split
         return ", ".join(f"{len(tasks)} {split}" for split, tasks in self.by_split.items())
+
+    def found_by_id(self) -> str:
+        env = self.make()
+        for task in self.tasks:
+            found = env.task(task.id)
+            if (found, found.category) != (task, task.category):
+                raise Violation(f"{task.id}: was listed as {task} and found as {found}")
+        for id in NO_IDS:
+            try:
+                found = env.task(id)
+            except ValueError:
+                continue
+            raise Violation(f"{id[:40]!r} was found, as {found}")
+        return f"{len(self.tasks)} tasks"
 
     def stable_ids(self) -> str:
         digests = set()
