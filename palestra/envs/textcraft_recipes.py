@@ -75,6 +75,8 @@ class Tree:
     """The recipes that make or take an item."""
     sets: Mapping[str, tuple[str, ...]]
     """The large sets by name."""
+    set_names: Mapping[tuple[str, ...], str]
+    """The other way round."""
     members: Mapping[str, str]
     """What is in a large set, in words."""
     aliases: Mapping[str, str]
@@ -114,8 +116,7 @@ class Tree:
         return craft_command(recipe.item, recipe.count, ((self.set_name(slot.items), slot.amount) for slot in recipe.slots))
 
     def set_name(self, items: tuple[str, ...]) -> str:
-        name = _name_of(items)
-        return name if name is not None and self.sets[name] == items else " or ".join(items)
+        return self.set_names.get(items) or " or ".join(items)
 
 
 def spoken(item: str) -> str:
@@ -151,6 +152,7 @@ def load_tree(version: str) -> Tree:
         depth=depth,
         touching={item: tuple(touched) for item, touched in touching.items()},
         sets=sets,
+        set_names={items: name for name, items in sets.items()},
         members={name: _in_words(name, items, sorted(depth)) for name, items in sets.items()},
         aliases=_aliases(sorted(depth)),
     )

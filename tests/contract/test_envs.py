@@ -1,5 +1,7 @@
 """Every environment, ours or a plugin's, keeps the same promises."""
 
+from dataclasses import replace
+
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -8,7 +10,7 @@ import palestra
 from palestra.envs import envs
 from palestra.envs.check import check_environment
 from tests import helpers
-from tests.helpers import needs_sciworld
+from tests.helpers import needs_original_textcraft, needs_sciworld
 
 ELSEWHERE = ("sciworld", "agentgym", "web", "webarena", "miniwob")
 """The first is below; the others are tried where there is a server, or a browser."""
@@ -21,6 +23,7 @@ CASES = [(name, {}) for name in envs.names() if name not in ELSEWHERE] + [
     ),
     ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
     ("textcraft", {"distractors": 0}),
+    pytest.param("textcraft", {"recipes": "original"}, marks=needs_original_textcraft),
     ("tests.helpers:Echo", {}),
 ]
 
@@ -86,6 +89,21 @@ class SameIdTwice(helpers.Echo):
         return [helpers.Task(self.name, split, "same", "red")]
 
 
+class FindsAnything(helpers.Echo):
+    def task(self, id):
+        return next((task for split in self.splits for task in self.tasks(split) if task.id == id), helpers.Task(self.name, "test", id, ""))
+
+
+class FindsAnother(helpers.Echo):
+    def task(self, id):
+        return super().task("train-0")
+
+
+class FindsInAnotherSplit(helpers.Echo):
+    def task(self, id):
+        return replace(super().task(id), split="test")
+
+
 class SceneIsAStep(helpers.Echo):
     """A look at the scene is taken for a turn."""
 
@@ -109,6 +127,7 @@ class SceneHasNoKind(helpers.Echo):
         return {"word": self.word}
 
 
+FOUND = "a task is found by its id"
 SCENES = "a scene is small JSON, and asking for it changes nothing"
 
 
@@ -122,6 +141,7 @@ SCENES = "a scene is small JSON, and asking for it changes nothing"
         (RefusesItsOffers, "what is offered is accepted"),
         (RewardsTwice, "nothing is rewarded after the end"),
         (SameIdTwice, "tasks have unique ids, and splits share none"),
+        *((kind, FOUND) for kind in (FindsAnything, FindsAnother, FindsInAnotherSplit)),
         *((kind, SCENES) for kind in (SceneIsAStep, SceneIsNoJson, SceneIsHuge, SceneHasNoKind)),
     ],
 )
