@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 from palestra.envs.agentgym_dialects import DIALECTS, write_action
-from palestra.envs.base import Environment
+from palestra.envs.base import UNLISTED, Environment
 from palestra.registry import nearest
 from palestra.types import Step, Task
 
@@ -82,6 +82,12 @@ class AgentGym(Environment):
         if split not in self.numbers:
             raise ValueError(f"agentgym has no split {split!r}; {nearest(split, self.numbers)}")
         return [Task(self.name, split, f"{self.env}_{number}", self.env) for number in self.numbers[split]]
+
+    def task(self, id: str) -> Task:
+        """Of any number: only the server knows how many it has."""
+        number = _number(self.env, id)
+        split = next((split for split, numbers in self.numbers.items() if number in numbers), UNLISTED)
+        return Task(self.name, split, f"{self.env}_{number}", self.env)
 
     def reset(self, task: Task) -> str:
         number = _number(self.env, task.id)

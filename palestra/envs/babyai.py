@@ -9,11 +9,12 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from palestra.envs import babyai_agentgym as agentgym
 from palestra.envs import babyai_text as text
+from palestra.envs.agenteval import agenteval_number
 from palestra.envs.babyai_agentgym import AgentGymView
 from palestra.envs.babyai_expert import BOT_FAILURES, Expert
-from palestra.envs.babyai_levels import LEVELS, LONG_LEVELS, make_world
+from palestra.envs.babyai_levels import AGENTEVAL_LEVELS, LEVELS, LONG_LEVELS, make_world
 from palestra.envs.babyai_view import WAIT, View, grid_cells
-from palestra.envs.base import Environment
+from palestra.envs.base import UNLISTED, Environment
 from palestra.registry import nearest
 from palestra.types import Step, Task
 
@@ -23,6 +24,8 @@ Actions = Literal["own", "agentgym"]
 
 FIRST_TEST_SEED = 1_000_000
 """Seeds of training tasks count from 0, seeds of test tasks from here."""
+LONGEST_SEED = 18
+"""In digits."""
 
 
 class BabyAI(Environment):
@@ -79,20 +82,27 @@ class BabyAI(Environment):
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.seeds:
             raise ValueError(f"babyai has no split {split!r}; {nearest(split, self.seeds)}")
-        return [
-            Task(self.name, split, f"{level}-{seed}", LEVELS[level] if self.category == "family" else level)
-            for seed in self.seeds[split]
-            for level in self.levels
-        ]
+        return [self._task(split, level, seed) for seed in self.seeds[split] for level in self.levels]
+
+    def task(self, id: str) -> Task:
+        """Of any level and seed, by its own id or AgentEval's."""
+        number = agenteval_number(self.name, id)
+        if number is None:
+            level, seed = _parsed(id)
+        else:
+            level, seed = AGENTEVAL_LEVELS[number % len(AGENTEVAL_LEVELS)], number // len(AGENTEVAL_LEVELS)
+        split = next((split for split, seeds in self.seeds.items() if level in self.levels and seed in seeds), UNLISTED)
+        return self._task(split, level, seed)
+
+    def _task(self, split: str, level: str, seed: int) -> Task:
+        return Task(self.name, split, f"{level}-{seed}", LEVELS[level] if self.category == "family" else level)
 
     def reset(self, task: Task) -> str:
-        level, _, seed = task.id.rpartition("-")
-        if level not in LEVELS or not (seed.isascii() and seed.isdecimal()):
-            raise ValueError(f"babyai has no task {task.id!r}: expected <level>-<seed>; {nearest(level, LEVELS)}")
+        level, seed = _parsed(task.id)
         if level not in self._worlds:
             self._worlds[level] = make_world(level)
         self._world = self._worlds[level]
-        self._world.reset(seed=int(seed))
+        self._world.reset(seed=seed)
         self._views = [View(self._world) if self.has_own_actions else AgentGymView.at_start(self._world)]
         self._over, self._success = False, None
         self._expert = self._advice = None
@@ -235,6 +245,14 @@ class BabyAI(Environment):
 
     def _info(self, reward: float) -> dict[str, Any]:
         return {"raw_reward": reward, "steps": self._playing().step_count}
+
+
+def _parsed(id: str) -> tuple[str, int]:
+    """The level and the seed of a task."""
+    level, _, seed = id.rpartition("-")
+    if level not in LEVELS or not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED):
+        raise ValueError(f"babyai has no task {id[:100]!r}: expected <level>-<seed> or babyai_<number>; {nearest(level[:100], LEVELS)}")
+    return level, int(seed)
 
 
 def _check_options(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from palestra.envs.base import Environment
+from palestra.envs.agenteval import agenteval_number
+from palestra.envs.base import UNLISTED, Environment
 from palestra.envs.sciworld_examples import worked_examples
 from palestra.envs.sciworld_gold import gold_path
 from palestra.envs.sciworld_java import Simulator, borrow_simulator, find_java
@@ -48,6 +49,20 @@ VARIATIONS = {
     "use-thermometer": 540,
 }
 """How many variations each kind of task has. Known here so that listing tasks starts no Java."""
+AGENTEVAL_KINDS = (
+    *("boil", "melt", "freeze", "change-the-state-of-matter-of", "use-thermometer"),
+    *("measure-melting-point-known-substance", "measure-melting-point-unknown-substance"),
+    *("power-component", "power-component-renewable-vs-nonrenewable-energy"),
+    *("test-conductivity", "test-conductivity-of-unknown-substances"),
+    *("find-living-thing", "find-non-living-thing", "find-plant", "find-animal"),
+    *("chemistry-mix", "chemistry-mix-paint-secondary-color", "chemistry-mix-paint-tertiary-color"),
+    *("lifespan-longest-lived", "lifespan-shortest-lived", "lifespan-longest-lived-then-shortest-lived"),
+    *("identify-life-stages-1", "identify-life-stages-2"),
+)
+"""AgentGym's kinds of tasks in its order, which is the package's: its task n is the n-th of their 4,639 variations.
+
+It leaves out the package's topics 5, 9 and 10: growing plants, inclined planes and genetics.
+"""
 ELECTRICAL = ("power-component", "conductivity")
 """In the names of tasks that are about wiring."""
 SIMPLIFICATIONS = ("easy", "noElectricalAction", "openContainers", "openDoors", "selfWateringFlowerPots", "teleportAction")
@@ -127,8 +142,18 @@ class SciWorld(Environment):
             Task(self.name, split, f"{kind}/{variation}", kind) for kind in self.kinds for variation in _variations(VARIATIONS[kind])[split]
         ]
 
+    def task(self, id: str) -> Task:
+        """Of any kind, by its own id or AgentEval's."""
+        number = agenteval_number(self.name, id)
+        kind, variation = _parsed(id) if number is None else _agenteval(number)
+        if "noElectricalAction" in self.simplifications.split(",") and any(word in kind for word in ELECTRICAL):
+            raise ValueError(f"sciworld: noElectricalAction leaves {id} ({kind}) without a solution")
+        places = _variations(VARIATIONS[kind]) if kind in self.kinds else {}
+        split = next((split for split, variations in places.items() if variation in variations), UNLISTED)
+        return Task(self.name, split, f"{kind}/{variation}", kind)
+
     def reset(self, task: Task) -> str:
-        kind, variation = _parsed(task)
+        kind, variation = _parsed(task.id)
         if self._simulator is None or not self._simulator.is_usable:
             self._simulator = borrow_simulator(self.heap_mb)
         description = self._simulator.load(kind, variation, self.simplifications)
@@ -175,7 +200,7 @@ class SciWorld(Environment):
         if self._ending is not None:
             return None
         assert self._task is not None
-        gold = gold_path(*_parsed(self._task), self.simplifications, self.heap_mb)
+        gold = gold_path(*_parsed(self._task.id), self.simplifications, self.heap_mb)
         if gold.moves > self.max_moves or len(gold.actions) > self.max_turns:
             return None
         return _next(gold.actions, self._taken)
@@ -223,14 +248,25 @@ def _next(gold: Sequence[str], taken: Sequence[Taken]) -> str | None:
     return gold[position] if not is_asked and position < len(gold) else None
 
 
-def _parsed(task: Task) -> tuple[str, int]:
+def _parsed(id: str) -> tuple[str, int]:
     """The kind of a task and its variation."""
-    kind, _, variation = task.id.partition("/")
+    kind, _, variation = id.partition("/")
     if kind not in VARIATIONS:
-        raise ValueError(f"sciworld has no task {task.id!r}: expected <kind>/<variation>; {nearest(kind, VARIATIONS)}")
-    if not (variation.isascii() and variation.isdecimal() and int(variation) < VARIATIONS[kind]):
-        raise ValueError(f"sciworld has no task {task.id!r}: the variations of {kind} go from 0 to {VARIATIONS[kind] - 1}")
+        expected = "expected <kind>/<variation> or sciworld_<number>"
+        raise ValueError(f"sciworld has no task {id[:100]!r}: {expected}; {nearest(kind[:100], VARIATIONS)}")
+    if not (variation.isascii() and variation.isdecimal() and len(variation) < 10 and int(variation) < VARIATIONS[kind]):
+        raise ValueError(f"sciworld has no task {id[:100]!r}: the variations of {kind} go from 0 to {VARIATIONS[kind] - 1}")
     return kind, int(variation)
+
+
+def _agenteval(number: int) -> tuple[str, int]:
+    """The kind and the variation of AgentGym's task of that number."""
+    variation = number
+    for kind in AGENTEVAL_KINDS:
+        if variation < VARIATIONS[kind]:
+            return kind, variation
+        variation -= VARIATIONS[kind]
+    raise ValueError(f"sciworld has no task 'sciworld_{number}'; AgentEval's go from sciworld_0 to sciworld_{number - variation - 1}")
 
 
 @cache
