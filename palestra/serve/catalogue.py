@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from palestra.envs import make_env
+from palestra.envs import Environment, make_env
 from palestra.registry import nearest
 from palestra.serve.handle import EnvPool, InlinePool
 from palestra.serve.wire import EnvAbout, TaskPage, WireError
@@ -34,12 +35,33 @@ def pool_of(served: Served) -> EnvPool:
     return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
 
 
+class Known(dict[tuple[str, str], Task]):
+    """An environment's tasks by split and id. A task that stands in no list, such as a BabyAI level with a seed, is asked for."""
+
+    def __init__(self, env: Environment, listed: Iterable[Task]) -> None:
+        super().__init__({(task.split, task.id): task for task in listed})
+        self._env = env
+
+    def __missing__(self, key: tuple[str, str]) -> Task:
+        try:
+            task = self.find(key[1])
+        except ValueError:
+            raise KeyError(key) from None
+        if (task.split, task.id) != key:
+            raise KeyError(key)
+        return task
+
+    def find(self, id: str) -> Task:
+        """By its id alone, in whatever split; `ValueError` where there is none."""
+        return self._env.task(id)
+
+
 class Catalogue:
     """All that can be asked about the environments without playing them. Raises ValueError where one cannot be served."""
 
     def __init__(self, served: list[Served]) -> None:
         self.about: dict[str, EnvAbout] = {}
-        self.tasks: dict[str, dict[tuple[str, str], Task]] = {}
+        self.tasks: dict[str, Known] = {}
         self.pools: dict[str, EnvPool] = {}
         self._splits: dict[str, dict[str, list[Task]]] = {}
         for one in served:
@@ -56,7 +78,7 @@ class Catalogue:
         finally:
             env.close()
         self.about[env.name], self._splits[env.name], self.pools[env.name] = about, splits, pool_of(served)
-        self.tasks[env.name] = {(task.split, task.id): task for tasks in splits.values() for task in tasks}
+        self.tasks[env.name] = Known(env, (task for tasks in splits.values() for task in tasks))
 
     def describe(self, env: str) -> EnvAbout:
         if env not in self.about:
@@ -70,6 +92,13 @@ class Catalogue:
         tasks = splits[split]
         end = offset + min(limit, PAGE_TASKS)
         return TaskPage(tasks[offset:end], len(tasks), end if end < len(tasks) else None)
+
+    def task(self, env: str, id: str) -> Task:
+        known = self.tasks[self.describe(env).name]
+        try:
+            return known.find(id)
+        except ValueError as error:
+            raise WireError("not_found", str(error)) from None
 
     def samples(self) -> dict[str, float]:
         """How the worker processes are doing, for the server's metrics."""

@@ -10,7 +10,7 @@ import msgspec
 
 from palestra.serve import wire
 from palestra.serve.wire import STATUS
-from palestra.types import Step
+from palestra.types import Step, Task
 
 
 class Route(NamedTuple):
@@ -31,6 +31,7 @@ ROUTES = (
     Route("GET", "/v1/envs", "envs", "The environments, and the seats that are free", wire.EnvList),
     Route("GET", "/v1/envs/{env}", "env", "All about an environment", wire.EnvAbout),
     Route("GET", "/v1/envs/{env}/tasks", "tasks", "The tasks of a split, in pages", wire.TaskPage, query=("split", "offset", "limit")),
+    Route("GET", "/v1/envs/{env}/task", "task", "The task with an id, whatever its split", Task, query=("id",)),
     Route("POST", "/v1/sessions", "open", "Open a session", wire.Opened, call=wire.Open),
     _of_session(wire.Reset, "reset", wire.Observed, "Begin a task"),
     _of_session(wire.Act, "step", Step, "Act"),
@@ -72,8 +73,9 @@ def _operation(route: Route, schema_of: dict[str, Any], components: dict[str, An
     in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path]
     for name in route.query:
-        kind = "string" if name == "split" else "integer"
-        parameters.append({"name": name, "in": "query", "required": name == "split", "schema": {"type": kind}})
+        is_text = name in ("split", "id")
+        schema = {"type": "string" if is_text else "integer"}
+        parameters.append({"name": name, "in": "query", "required": is_text, "schema": schema})
     good: dict[str, Any] = {"description": route.summary}
     if route.result is not None:
         good["content"] = {"application/json": {"schema": schema_of[str(route.result)]}}

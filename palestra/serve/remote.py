@@ -158,6 +158,16 @@ class RemoteEnvironment(Environment):
             offset = page.next
         return found
 
+    def task(self, id: str) -> Task:
+        path = f"/v1/envs/{quote(self.name, safe='')}/task?id={quote(id, safe='')}"
+        try:
+            found: Task = self._http.ask("GET", path, Task, patience_s=PATIENCE_S)
+        except WireError as error:
+            if error.code != "not_found":
+                raise
+            raise ValueError(error.message) from None
+        return found
+
     def vocabulary(self) -> list[str] | None:
         return self._about.vocabulary
 

@@ -109,7 +109,7 @@ class Server:
         """Nobody gets in whom the guard does not know."""
         special = {
             "batch": self._batch, "stream": self._stream, "envs": self._envs, "env": self._env, "tasks": self._tasks,
-            "health": self._health, "metrics": self._metrics, "openapi": self._openapi,
+            "task": self._task, "health": self._health, "metrics": self._metrics, "openapi": self._openapi,
         }  # fmt: skip
 
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -184,6 +184,11 @@ class Server:
             raise WireError("bad_request", "split: is required and not set")
         env, split = request.match_info["env"], request.query["split"]
         return json_response(self.catalogue.page(env, split, int(numbers["offset"]), int(numbers["limit"])))
+
+    async def _task(self, request: web.Request, caller: str) -> web.Response:
+        if "id" not in request.query:
+            raise WireError("bad_request", "id: is required and not set")
+        return json_response(self.catalogue.task(request.match_info["env"], request.query["id"]))
 
     async def _health(self, request: web.Request, caller: str) -> web.Response:
         accepts = self.sessions.accepts_new

@@ -241,10 +241,10 @@ class Sessions:
         session.last_change, session.last_result = call, None
 
     def _task(self, env: str, name: TaskName) -> Task:
-        task = self.tasks[env].get((name.split, name.id))
-        if task is None:
-            raise WireError("bad_request", f"{env} has no task {name.id[:100]!r} in the split {name.split[:100]!r}")
-        return task
+        try:
+            return self.tasks[env][name.split, name.id]
+        except KeyError:
+            raise WireError("bad_request", f"{env} has no task {name.id[:100]!r} in the split {name.split[:100]!r}") from None
 
     async def _let_go(self, session: Session) -> None:
         """Close its environment, once: one that broke was closed then."""

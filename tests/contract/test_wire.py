@@ -111,8 +111,12 @@ def test_what_the_server_has(tally):
         offset = page["next"]
     assert [len(page) for page in pages] == [25, 25, 10]
     assert len({task["id"] for page in pages for task in page}) == page["total"] == 60
-    for path in ("/v1/envs/no", "/v1/envs/no/tasks?split=train", "/v1/envs/echo/tasks?split=no"):
+    assert tally.ask("GET", "/v1/envs/echo/task?id=test-7") == (200, {"env": "echo", "split": "test", "id": "test-7", "category": "blue"})
+    for path in ("/v1/envs/no", "/v1/envs/no/tasks?split=train", "/v1/envs/echo/tasks?split=no", "/v1/envs/no/task?id=test-7"):
         assert tally.ask("GET", path)[0] == 404
+    status, answer = tally.ask("GET", "/v1/envs/echo/task?id=test-70")
+    assert (status, answer["error"]["message"]) == (404, "echo has no task 'test-70'; ids look like 'train-0', 'test-0'")
+    assert tally.ask("GET", "/v1/envs/echo/task")[0] == 400
     for query in ("", "?split=train&offset=-1", "?split=train&limit=0", "?split=train&limit=x"):
         assert tally.ask("GET", f"/v1/envs/echo/tasks{query}")[0] == 400
 

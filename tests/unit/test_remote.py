@@ -3,17 +3,20 @@
 import asyncio
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
 from palestra.cli import main
 from palestra.config import ConfigError, build
 from palestra.envs import envs
+from palestra.envs.babyai import BabyAI
 from palestra.envs.check import check_environment
 from palestra.envs.guess import Guess
 from palestra.serve.client import RemoteHandle, Servers
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.remote import remote_kind
+from palestra.serve.wire import WireError
 from tests import helpers
 from tests.served import running
 
@@ -36,6 +39,23 @@ def test_it_is_what_the_server_has(guess):
     remote, here = kind(), Guess()
     assert (remote.instructions, remote.max_turns, remote.vocabulary()) == (here.instructions, here.max_turns, here.vocabulary())
     assert all(list(remote.tasks(split)) == list(here.tasks(split)) for split in here.splits)
+
+
+def test_a_task_is_found_by_any_of_its_names_and_played_although_it_stands_in_no_split():
+    here = BabyAI(["GoToObj", "GoToSeqS5R2"])
+    with running("babyai") as server:
+        remote = envs[server.url("babyai")]()
+        for id in ("babyai_7", "GoToSeqS5R2-0", "babyai_40", "GoToObj-5000"):
+            found = remote.task(id)
+            assert (found, found.category) == (BabyAI().task(id), BabyAI().task(id).category)
+            assert remote.reset(found) == here.reset(found)
+        assert (found.split, remote.task("babyai_7").id) == ("unlisted", "GoToSeqS5R2-0")
+        for id in ("babyai_x", "no/such task?id=1&split=train", ""):
+            with pytest.raises(ValueError, match="babyai has no task .*expected <level>-<seed>"):
+                remote.task(id)
+        for strange in (replace(found, split="train"), replace(found, id="GoToObj-x")):
+            with pytest.raises(WireError, match="babyai has no task"):
+                remote.reset(strange)
 
 
 def test_it_can_be_played_by_hand(guess, capsys, monkeypatch):
