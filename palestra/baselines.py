@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -18,17 +19,25 @@ from palestra.loop import Loop
 from palestra.model import byte_tokenizer
 from palestra.rollout import Arena, shared_persona
 from palestra.run import Run
+from palestra.task_ids import tasks_in
 from palestra.types import Sampling
 
 UNBOUNDED = 1 << 30
 
 
 def evaluate_config(
-    config: Config, *, agent: str | None, own_horizon: bool, display: Display | None = None, run: Run | None = None
+    config: Config,
+    *,
+    agent: str | None,
+    own_horizon: bool,
+    ids: Path | None = None,
+    display: Display | None = None,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `own_horizon`: the horizon that is configured counts; else the environment's own does. `run`: keeps the episodes and the result.
+    `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a file that names the tasks,
+    whatever their splits. `keep`: a new run folder for the episodes and the result.
     """
     display = display or Display()
     envs = make_envs(config)
@@ -37,7 +46,13 @@ def evaluate_config(
         known = place.horizon.full if own_horizon else envs[place.label].max_turns
         full = config.eval.horizon or known
         horizons[place.label] = [min(known, full), full]
-    tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(config.eval.split), config.eval.tasks)]
+    if ids is None:
+        split, most = config.eval.split, config.eval.tasks
+        tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(split), most)]
+    else:
+        tasks = tasks_in(ids, envs)
+        horizons = {label: own for label, own in horizons.items() if any(task.env == label for task in tasks)}
+    run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with the tasks was found
     step = _step_of(config) if agent is None else 0
     with playing(config, agent) as (arena, loop):
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
@@ -53,6 +68,8 @@ def evaluate_config(
             )
         )
     result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
+    if ids is not None:
+        result |= {"split": "ids", "ids": str(ids), "splits": dict(Counter(task.split for task in tasks))}
     result |= summarise(played, k=config.eval.k, horizons=horizons)
     if run is not None:
         run.keep_eval(result, played)

@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--agent", choices=["expert", "random"], help="a baseline instead of a model")
     evaluate.add_argument("--env", help="the environment (default: the run's)")
     evaluate.add_argument("--split", help="default: the run's, else test")
+    evaluate.add_argument(
+        "--ids", type=Path, metavar="FILE",
+        help="the tasks to play, in place of a split and a limit (also a recipe's own): an id a line, or AgentGym's JSON of item_id",
+    )  # fmt: skip
     evaluate.add_argument("--k", type=_positive, help="episodes per task")
     evaluate.add_argument("--limit", type=_positive, metavar="N", help="tasks at the most")
     evaluate.add_argument("--horizon", type=_positive, help="turns (default: the run's longest, else the environment's)")
@@ -261,7 +265,6 @@ def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.baselines import evaluate_config
     from palestra.display import Counting
-    from palestra.run import Run
 
     if known.run_or_recipe is None and known.model is None and known.agent is None:
         fail("eval: expected a run folder, a recipe, --model or --agent (see: palestra eval --help)")
@@ -269,23 +272,34 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         fail("eval: --model and --agent exclude each other")
     if known.run_or_recipe is None and known.env is None and "env.name" not in settings:
         fail("eval: --env is needed with --model and --agent, or a run or recipe whose environment it is")
+    if known.ids is not None:
+        _refuse_beside_ids(known, settings)
     config, folder = _eval_config(known, settings)
-    run = Run.create(known.keep, config) if known.keep else None
     own_horizon = known.run_or_recipe is not None and known.env is None
     with closing(Counting()) as display:
-        result = evaluate_config(config, agent=known.agent, own_horizon=own_horizon, display=display, run=run)
+        result = evaluate_config(config, agent=known.agent, own_horizon=own_horizon, ids=known.ids, display=display, keep=known.keep)
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
     names = "+".join(place.label for place in config.playgrounds)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(as_json(result) + "\n")
     if known.json:
-        print_json(result | {"file": str(out)} | ({"episodes": str(run.folder)} if run else {}))
+        print_json(result | {"file": str(out)} | ({"episodes": str(known.keep)} if known.keep else {}))
     else:
         print_result(result)
+        if known.ids is not None:
+            print(f"{known.ids}: {', '.join(f'{count} {split}' for split, count in result['splits'].items())}")
         print(f"result file: {out}")
-        if run is not None:
-            print(f"episodes: {run.folder} (palestra view {run.folder})")
+        if known.keep is not None:
+            print(f"episodes: {known.keep} (palestra view {known.keep})")
+
+
+def _refuse_beside_ids(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """What would choose tasks, and would not count."""
+    given = {"--split": known.split, "--limit": known.limit} | {f"--{name}": settings.get(name) for name in ("eval.split", "eval.tasks")}
+    for flag, value in given.items():
+        if value is not None:
+            fail(f"eval: {flag} has no effect with --ids, which names the tasks; leave one of them out")
 
 
 def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[Config, Path]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from palestra.registry import nearest
+
 LONGEST_NUMBER = 9
 """In digits."""
 
@@ -11,3 +15,10 @@ def agenteval_number(env: str, id: str) -> int | None:
     kind, _, number = id.rpartition("_")
     is_number = number.isascii() and number.isdecimal() and len(number) <= LONGEST_NUMBER and number == str(int(number))
     return int(number) if kind == env and is_number else None
+
+
+def no_such_task(env: str, id: str, *, shape: str, example: str, name: str, names: Iterable[str]) -> ValueError:
+    """The error for an id whose first part `name` is none of `names`: what ids look like, and the name that may have been meant."""
+    hint = nearest(name[:100], names)
+    meant = f"; {hint}" if hint.startswith("did you mean") else ""
+    return ValueError(f"{env} has no task {id[:100]!r}: expected {shape} or {env}_<number>, such as {example} or {env}_12{meant}")

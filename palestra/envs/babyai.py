@@ -9,7 +9,7 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from palestra.envs import babyai_agentgym as agentgym
 from palestra.envs import babyai_text as text
-from palestra.envs.agenteval import agenteval_number
+from palestra.envs.agenteval import agenteval_number, no_such_task
 from palestra.envs.babyai_agentgym import AgentGymView
 from palestra.envs.babyai_expert import BOT_FAILURES, Expert
 from palestra.envs.babyai_levels import AGENTEVAL_LEVELS, LEVELS, LONG_LEVELS, make_world
@@ -251,7 +251,7 @@ def _parsed(id: str) -> tuple[str, int]:
     """The level and the seed of a task."""
     level, _, seed = id.rpartition("-")
     if level not in LEVELS or not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED):
-        raise ValueError(f"babyai has no task {id[:100]!r}: expected <level>-<seed> or babyai_<number>; {nearest(level[:100], LEVELS)}")
+        raise no_such_task("babyai", id, shape="<level>-<seed>", example="GoToObj-3", name=level, names=LEVELS)
     return level, int(seed)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from palestra.envs.agenteval import agenteval_number
+from palestra.envs.agenteval import agenteval_number, no_such_task
 from palestra.envs.base import UNLISTED, Environment
 from palestra.envs.sciworld_examples import worked_examples
 from palestra.envs.sciworld_gold import gold_path
@@ -252,8 +252,7 @@ def _parsed(id: str) -> tuple[str, int]:
     """The kind of a task and its variation."""
     kind, _, variation = id.partition("/")
     if kind not in VARIATIONS:
-        expected = "expected <kind>/<variation> or sciworld_<number>"
-        raise ValueError(f"sciworld has no task {id[:100]!r}: {expected}; {nearest(kind[:100], VARIATIONS)}")
+        raise no_such_task("sciworld", id, shape="<kind>/<variation>", example="boil/3", name=kind, names=VARIATIONS)
     if not (variation.isascii() and variation.isdecimal() and len(variation) < 10 and int(variation) < VARIATIONS[kind]):
         raise ValueError(f"sciworld has no task {id[:100]!r}: the variations of {kind} go from 0 to {VARIATIONS[kind] - 1}")
     return kind, int(variation)

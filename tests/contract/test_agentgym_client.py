@@ -55,6 +55,14 @@ def test_an_episode_in_every_dialect(name):
         assert env.reset(task).endswith("say blue")  # a session of its own again
 
 
+def test_a_task_of_any_number_is_found():
+    env = AgentGym(env="textcraft", train=3, test=2)
+    splits = {"textcraft_2": "train", "textcraft_3": "test", "textcraft_5": "unlisted"}
+    assert {id: env.task(id).split for id in splits} == splits
+    with pytest.raises(ValueError, match="agentgym has no task 'babyai_1': expected textcraft_<number>"):
+        env.task("babyai_1")
+
+
 def task_word(task):
     return WORDS[int(task.id.rpartition("_")[2]) % 3]
 

@@ -312,6 +312,50 @@ def test_bad_options_name_the_nearest_good_one(options, hint):
         BabyAI(**options)
 
 
+AGENTGYMS = (
+    *("GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObjS6", "GoToLocalS8N7", "GoToObjMazeS7", "GoToImpUnlock"),
+    *("GoToSeqS5R2", "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoorLoc", "OpenRedBlueDoorsDebug"),
+    *("OpenDoorsOrderN4Debug", "Pickup", "UnblockPickup", "PickupLoc", "PickupDistDebug", "PickupAbove", "PutNextLocalS6N4"),
+    *("PutNextS7N4Carrying", "Unlock", "UnlockLocalDist", "KeyInBox", "UnlockPickupDist", "BlockedUnlockPickup", "UnlockToUnlock"),
+    *("ActionObjDoor", "FindObjS7", "KeyCorridorS6R3", "OneRoomS20", "MoveTwoAcrossS8N9", "SynthS5R2", "SynthLoc", "SynthSeq"),
+    *("MiniBossLevel", "BossLevel", "BossLevelNoUnlock"),
+)
+"""AgentGym's table of levels: n is BabyAI-...-v0 of level n % 40, reset with the seed n // 40."""
+
+
+@pytest.mark.parametrize("place", range(40))
+def test_agentevals_tasks_are_the_worlds_of_its_server(place):
+    # Up to minigrid 2.3.1, which AgentGym's server runs with, BabyAI-GoToObjS6-v0 was registered with room_size = 4. It raises now.
+    level = {"GoToObjS6": "GoToObjS4"}.get(AGENTGYMS[place], AGENTGYMS[place])
+    theirs, env = gymnasium.make(f"BabyAI-{level}-v0").unwrapped, BabyAI()
+    compared = 0
+    for number in range(place, 160, 40):
+        found = env.task(f"babyai_{number}")
+        assert (found.split, found.category) == ("train", LEVELS[level])
+        if number // 40 in REDRAWN.get(level, ()):
+            continue
+        env.reset(found)
+        theirs.reset(seed=number // 40)
+        assert (env._world.mission, env._world.pprint_grid()) == (theirs.mission, theirs.pprint_grid())
+        compared += 1
+    assert compared == (1 if level == "OpenDoorsOrderN4Debug" else 4)
+
+
+def test_agentevals_numbers_by_hand():
+    env = BabyAI(["GoToObjS4"], train_seeds=2)
+    assert [env.task(f"babyai_{number}").id for number in (0, 3, 39, 40, 83)] == [
+        *("GoToRedBallGrey-0", "GoToObjS4-0", "BossLevelNoUnlock-0", "GoToRedBallGrey-1", "GoToObjS4-2")
+    ]
+    # Its splits are a level's first two seeds, and a million and on.
+    splits = {"babyai_0": "unlisted", "babyai_43": "train", "babyai_83": "unlisted", f"GoToObjS4-{FIRST_TEST_SEED}": "test"}
+    assert {id: env.task(id).split for id in splits} == splits
+    for id in ("babyai_x", "babyai_-1", "babyai_07", "babyai_" + "9" * 5000, "textcraft_1", "GoToObj-" + "9" * 5000):
+        with pytest.raises(ValueError, match="expected <level>-<seed> or babyai_<number>, such as GoToObj-3 or babyai_12"):
+            env.task(id)
+    with pytest.raises(ValueError, match="did you mean 'GoToObj'"):
+        env.task("GotoObj-3")
+
+
 def test_bad_tasks_and_splits_are_errors():
     env = BabyAI()
     for id in ("GoToObjj-3", "GoToObj", "GoToObj-x", "GoToObj--1", ""):

@@ -103,6 +103,35 @@ def test_splits_are_the_simulators_own(env):
     simulator.give_back()
 
 
+def test_agentevals_numbers_are_the_variations_of_the_package_without_three_topics(env):
+    """As AgentGym's server lists them, with the package's own table of tasks and its simulator's counts."""
+    from scienceworld import ScienceWorldEnv
+
+    package = ScienceWorldEnv("")
+    left_out = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
+    kinds = [kind for topic, kind in package.tasks.items() if topic not in left_out]
+    theirs = [f"{kind}/{variation}" for kind in kinds for variation in range(package.get_max_variations(kind))]
+    package.close()
+    assert len(theirs) == 4639
+    assert [env.task(f"sciworld_{number}").id for number in range(4639)] == theirs
+    with pytest.raises(ValueError, match="AgentEval's go from sciworld_0 to sciworld_4638"):
+        env.task("sciworld_4639")
+
+
+def test_a_task_is_found_whatever_its_split():
+    env = SciWorld(kinds=["boil", "melt"])
+    # 30 variations of boil: 14 train, 7 dev, 9 test. melt/3 is AgentEval's 33; find-plant is not among the kinds.
+    splits = {"boil/13": "train", "boil/14": "dev", "sciworld_21": "test", "sciworld_33": "train", "find-plant/7": "unlisted"}
+    assert {id: env.task(id).split for id in splits} == splits
+    assert env.task("sciworld_33").id == "melt/3"
+    for id in ("sciworld_-1", "textcraft_1", "boyl/1", ""):
+        with pytest.raises(ValueError, match="expected <kind>/<variation> or sciworld_<number>, such as boil/3 or sciworld_12"):
+            env.task(id)
+    bare = SciWorld(kinds=["boil"], simplifications="noElectricalAction")
+    with pytest.raises(ValueError, match=r"noElectricalAction leaves power-component/2 \(power-component\) without a solution"):
+        bare.task("power-component/2")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
