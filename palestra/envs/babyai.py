@@ -12,7 +12,7 @@ from palestra.envs import babyai_text as text
 from palestra.envs.agenteval import agenteval_number, no_such_task
 from palestra.envs.babyai_agentgym import AgentGymView
 from palestra.envs.babyai_expert import BOT_FAILURES, Expert
-from palestra.envs.babyai_levels import AGENTEVAL_LEVELS, LEVELS, LONG_LEVELS, make_world
+from palestra.envs.babyai_levels import LEVELS, LONG_LEVELS, make_world
 from palestra.envs.babyai_view import WAIT, View, grid_cells
 from palestra.envs.base import UNLISTED, Environment
 from palestra.registry import nearest
@@ -87,10 +87,7 @@ class BabyAI(Environment):
     def task(self, id: str) -> Task:
         """Of any level and seed, by its own id or AgentEval's."""
         number = agenteval_number(self.name, id)
-        if number is None:
-            level, seed = _parsed(id)
-        else:
-            level, seed = AGENTEVAL_LEVELS[number % len(AGENTEVAL_LEVELS)], number // len(AGENTEVAL_LEVELS)
+        level, seed = _parsed(id if number is None else agentgym.task_id(number))
         split = next((split for split, seeds in self.seeds.items() if level in self.levels and seed in seeds), UNLISTED)
         return self._task(split, level, seed)
 

@@ -65,20 +65,6 @@ other seeds was 91 (BossLevel).
 EXPERT_FAILS: frozenset[str] = frozenset()
 """Levels that the expert is known not to solve. None: minigrid's bot alone fails on KeyInBox and PutNext...Carrying."""
 
-AGENTEVAL_LEVELS = (
-    *("GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObjS4", "GoToLocalS8N7", "GoToObjMazeS7", "GoToImpUnlock"),
-    *("GoToSeqS5R2", "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoorLoc", "OpenRedBlueDoorsDebug"),
-    *("OpenDoorsOrderN4Debug", "Pickup", "UnblockPickup", "PickupLoc", "PickupDistDebug", "PickupAbove", "PutNextLocalS6N4"),
-    *("PutNextS7N4Carrying", "Unlock", "UnlockLocalDist", "KeyInBox", "UnlockPickupDist", "BlockedUnlockPickup", "UnlockToUnlock"),
-    *("ActionObjDoor", "FindObjS7", "KeyCorridorS6R3", "OneRoomS20", "MoveTwoAcrossS8N9", "SynthS5R2", "SynthLoc", "SynthSeq"),
-    *("MiniBossLevel", "BossLevel", "BossLevelNoUnlock"),
-)
-"""AgentGym's 40 levels in its order: its task n is level n % 40 with seed n // 40.
-
-Its fourth is BabyAI-GoToObjS6-v0 of a minigrid before 2.5, whose room has size 4 for all its name: minigrid withdrew it for that.
-Now that world is GoToObjS4.
-"""
-
 _VERSION_1 = frozenset({"GoToObjS6"})
 """Levels whose v0 was withdrawn and raises."""
 
