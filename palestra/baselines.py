@@ -19,6 +19,7 @@ from palestra.loop import Loop
 from palestra.model import byte_tokenizer
 from palestra.rollout import Arena, shared_persona
 from palestra.run import Run
+from palestra.serve.forks import contained
 from palestra.task_ids import tasks_in
 from palestra.types import Sampling
 
@@ -46,12 +47,13 @@ def evaluate_config(
         known = place.horizon.full if own_horizon else envs[place.label].max_turns
         full = config.eval.horizon or known
         horizons[place.label] = [min(known, full), full]
-    if ids is None:
-        split, most = config.eval.split, config.eval.tasks
-        tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(split), most)]
-    else:
-        tasks = tasks_in(ids, envs)
-        horizons = {label: own for label, own in horizons.items() if any(task.env == label for task in tasks)}
+    with contained():
+        if ids is None:
+            split, most = config.eval.split, config.eval.tasks
+            tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(split), most)]
+        else:
+            tasks = tasks_in(ids, envs)
+            horizons = {label: own for label, own in horizons.items() if any(task.env == label for task in tasks)}
     run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with the tasks was found
     step = _step_of(config) if agent is None else 0
     with playing(config, agent) as (arena, loop):

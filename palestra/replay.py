@@ -25,6 +25,7 @@ from palestra.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.rollout import Arena, Episode, Place, Play, play_on, play_once
 from palestra.run import Run, encode_trajectory, read_trajectories, trajectory_ids
 from palestra.seeds import derive_seed
+from palestra.serve.forks import contained
 from palestra.serve.handle import EnvFault, EnvHandle, opened
 from palestra.types import Segment, Stop, Task, Trajectory, Turn
 
@@ -133,7 +134,8 @@ def check_stored(run: Run, recorded: Trajectory) -> Check:
     with asyncio.Runner() as loop:
         result = loop.run(check(places[recorded.task.env], recorded))
     for env in envs.values():
-        env.close()
+        with contained():
+            env.close()
     return result
 
 

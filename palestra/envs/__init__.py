@@ -5,6 +5,7 @@ from typing import Any
 
 from palestra.envs.base import Environment, content_id
 from palestra.registry import Registry, UnknownName, nearest
+from palestra.serve.forks import contained
 
 
 class Environments(Registry[type[Environment]]):
@@ -50,7 +51,8 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
             hint = nearest(option, accepted) if accepted else "it has none"
             raise ValueError(f"options.{option} = {value!r}: {name} has no such option; {hint}")
     try:
-        return kind(**options)
+        with contained():
+            return kind(**options)
     except Exception as error:  # whatever a constructor raises is about its options or its set-up
         raise ValueError(f"options = {options!r}: {error}") from error
 

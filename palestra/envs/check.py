@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
+from palestra.serve.forks import contained
 from palestra.serve.handle import checked
 from palestra.types import Step, Task
 
@@ -76,7 +77,8 @@ def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks
 
 def _tried(promise: str, attempt: Callable[[], str]) -> Check:
     try:
-        return Check(promise, True, attempt())
+        with contained():
+            return Check(promise, True, attempt())
     except Exception as error:  # noqa: BLE001  an exception is a finding here
         detail = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
         return Check(promise, False, detail)

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from palestra.envs.base import Environment
+from palestra.serve.forks import FORKED, Forked, contained
 from palestra.types import Step, Stop, Task
 
 T = TypeVar("T")
@@ -104,7 +105,7 @@ class InlinePool:
     def throw_away(self, env: Environment) -> None:
         """That closing a broken environment fails too is no news."""
         try:
-            with _alarm(self.deadline_s):
+            with contained(refusing=True), _alarm(self.deadline_s):
                 env.close()
         except (Exception, _Overdue) as error:  # noqa: BLE001  whatever it raises, it is not used again
             log.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
@@ -142,14 +143,16 @@ class InlineHandle:
         began = time.monotonic()
         self._is_broken = True  # until it has answered
         try:
-            with _alarm(self._pool.deadline_s):
+            with contained(refusing=True) as inside, _alarm(self._pool.deadline_s):
                 if self._env is None:
                     self._env = self._pool.make()
                 answer = call(self._env)
             self._is_broken = False
             return answer
         except _Overdue:
-            raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s") from None
+            raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s" + (f"; {FORKED}" if inside.has_forked else "")) from None
+        except Forked as error:
+            raise EnvFault(str(error)) from error
         except Exception as error:
             raise EnvFault(f"{type(error).__name__}: {error}") from error
         finally:
