@@ -31,6 +31,7 @@ from palestra.model_folder import check_model, find_model, load_pretrained, toke
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
 from palestra.serve.counted import CountedPool
+from palestra.serve.forks import contained
 from palestra.serve.handle import EnvPool, InlinePool
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
@@ -66,7 +67,8 @@ class Parts:
 
     def tasks(self, label: str, split: str) -> list[Task]:
         """All tasks of a split, by the name that the run has for the environment."""
-        tasks = [replace(task, env=label) for task in self.envs[label].tasks(split)]
+        with contained(refusing=label in self._inline):
+            tasks = [replace(task, env=label) for task in self.envs[label].tasks(split)]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
         return tasks
@@ -76,8 +78,13 @@ class Parts:
             for place in self.arena.places.values():
                 self.loop.run(place.pool.close())
             self.loop.close()
-        for env in self.envs.values():
-            env.close()
+        for label, env in self.envs.items():
+            with contained(refusing=label in self._inline):
+                env.close()
+
+    @property
+    def _inline(self) -> set[str]:
+        return {place.label for place in self.config.playgrounds if place.env.is_inline}
 
 
 def check_run(config: Config) -> None:
@@ -190,6 +197,7 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
         deadline_s=settings.deadline_s,
         boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
         memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
+        max_processes=settings.max_processes or WorkerSettings().max_processes,
     )
     return Workers(settings.name, settings.options, limits)
 
@@ -247,10 +255,12 @@ def make_tokenizer(settings: NewModel, envs: dict[str, Environment]) -> PreTrain
     if settings.tokenizer == "bytes":
         return byte_tokenizer()
     if settings.tokenizer == "pieces":
-        return piece_tokenizer(_all_texts(envs), settings.pieces or PIECES)
+        with contained():
+            return piece_tokenizer(_all_texts(envs), settings.pieces or PIECES)
     words: dict[str, None] = {}
     for label, env in envs.items():
-        own = env.vocabulary()
+        with contained():
+            own = env.vocabulary()
         if own is None:
             raise ConfigError(f"model.tokenizer = 'words': {label} does not list its words; use 'pieces' or 'bytes'")
         words |= dict.fromkeys(own)

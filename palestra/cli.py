@@ -136,6 +136,9 @@ def _add_serve(actions: Any) -> None:
     serve.add_argument("--processes", type=_positive, default=1, metavar="N", help="behind the one address")
     serve.add_argument("--isolation", choices=["inline", "process"], default="process", help="where environments run")
     serve.add_argument("--memory-mb", type=_positive, default=4096, metavar="MB", help="a worker process that holds more is replaced")
+    serve.add_argument(
+        "--max-processes", type=_positive, default=128, metavar="N", help="a worker that has more, itself included, is killed"
+    )
     serve.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     serve.set_defaults(run=cli_env.serve, takes_settings=True)
 

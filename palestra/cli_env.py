@@ -125,7 +125,7 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     for flag in ("lease", "deadline", "drain"):
         if vars(known)[flag] < (0 if flag == "drain" else 0.1):
             fail(f"--{flag} {vars(known)[flag]:g}: expected some seconds")
-    served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb) for name in options]
+    served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb, known.max_processes) for name in options]
     for one in served:
         _made(one.name, one.options).close()
     try:

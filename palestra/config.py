@@ -37,6 +37,7 @@ from palestra.lora import LoraSettings
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
+from palestra.serve.forks import contained
 from palestra.settings import UNSET, Settings, chosen_from
 from palestra.track import TrackSettings
 
@@ -112,7 +113,8 @@ class EnvSettings(Settings):
     """Environments in one worker process; what the environment says itself where not set."""
     memory_mb: PositiveInt | None = None
     """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
-
+    max_processes: PositiveInt | None = None
+    """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
     urls: tuple[str, ...] = ()
     """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
 
@@ -126,18 +128,20 @@ class EnvSettings(Settings):
         return self.isolation == "inline" and not self.is_remote
 
     def make(self) -> Environment:
-        return make_env(self.name, self.options)
+        with contained(refusing=self.is_inline):
+            return make_env(self.name, self.options)
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> EnvSettings:
-        for name in ("per_worker", "memory_mb"):
+        for name in ("per_worker", "memory_mb", "max_processes"):
             if self.isolation == "inline" and getattr(self, name) is not None:
                 raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
         return self
 
     @model_validator(mode="after")
     def _makeable(self) -> EnvSettings:
-        self.make().close()
+        with contained(refusing=self.is_inline):
+            self.make().close()
         if self.urls and not self.is_remote:
             raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
         for url in self.urls:

@@ -8,6 +8,7 @@ from typing import Any
 
 from palestra.envs import Environment, make_env
 from palestra.registry import nearest
+from palestra.serve.forks import contained
 from palestra.serve.handle import EnvPool, InlinePool
 from palestra.serve.wire import EnvAbout, TaskPage, WireError
 from palestra.serve.workers import Workers, WorkerSettings
@@ -26,12 +27,15 @@ class Served:
     deadline_s: float = 60.0
     memory_mb: int = WorkerSettings().memory_mb
     """Of a worker process."""
+    max_processes: int = WorkerSettings().max_processes
+    """Of a worker and all that its environments have started."""
 
 
 def pool_of(served: Served) -> EnvPool:
     """All that the server knows of where environments run."""
     if served.isolation == "process":
-        return Workers(served.name, served.options, WorkerSettings(deadline_s=served.deadline_s, memory_mb=served.memory_mb))
+        limits = WorkerSettings(deadline_s=served.deadline_s, memory_mb=served.memory_mb, max_processes=served.max_processes)
+        return Workers(served.name, served.options, limits)
     return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
 
 
@@ -68,7 +72,10 @@ class Catalogue:
             self._add(one)
 
     def _add(self, served: Served) -> None:
-        env = make_env(served.name, served.options)
+        with contained():
+            self._ask(served, make_env(served.name, served.options))
+
+    def _ask(self, served: Served, env: Environment) -> None:
         try:
             if env.name in self.about:
                 raise ValueError(f"{served.name}: two environments are called {env.name!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ import msgspec
 
 from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
 from palestra.serve.handle import EnvFault, EnvTimeout
+from palestra.serve.reaper import VARIABLE
+from palestra.serve.reaping import Reaping
 
 LINGER_S = 5.0
 """How long a worker may take to close its environments when it is asked to leave."""
@@ -47,7 +50,7 @@ class WorkerProcess:
     is judged to be late.
     """
 
-    def __init__(self, boot: Any, *, boot_s: float, on_end: Callable[[WorkerProcess], None]) -> None:
+    def __init__(self, boot: Any, *, boot_s: float, reaping: Reaping, on_end: Callable[[WorkerProcess], None]) -> None:
         self.has_booted = False
         self.ended: str | None = None
         """Why there is no such process any more."""
@@ -68,7 +71,10 @@ class WorkerProcess:
         self._log = _Log()
         self._socket, theirs = socket.socketpair()
         with theirs:
-            self._process = _starter.submit(_start, theirs, self._log.file.fileno()).result()
+            mark = secrets.token_hex(8)
+            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark).result()
+        self._reaping = reaping
+        reaping.watch(self.pid, mark)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
         self.call(0, "boot", boot, boot_s).add_done_callback(lambda answer: answer.exception())  # the calls after it end with it
@@ -228,12 +234,17 @@ class WorkerProcess:
             self.end(self._death())
 
     def _death(self) -> str:
+        if reason := self._reaping.reason(self.pid):
+            return reason
         code = self._process.returncode
         how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
         return f"the worker died {how}{self._log.last_words()}"
 
     def end(self, reason: str, kind: type[EnvFault] = EnvFault) -> None:
-        """Kill it and all that it has started. Calls that were not answered end in a fault that says why."""
+        """Kill it and all that it has started: what we know of now, and the reaper whatever is left.
+
+        Calls that were not answered end in a fault that says why.
+        """
         if self.ended is not None:
             return
         self.ended = reason
@@ -241,6 +252,7 @@ class WorkerProcess:
         self._loop.remove_writer(self._socket)
         self._socket.close()
         self._kill()
+        self._reaping.end(self.pid)
         self._log.file.close()
         calls, self._calls = self._calls, {}
         for pending in calls.values():
@@ -250,7 +262,12 @@ class WorkerProcess:
         self._bury()
 
     def _kill(self) -> None:
-        """All that descend from it, and if it is dead already at least those of its process group."""
+        """All that descend from it, and if it is dead already at least those of its process group.
+
+        The group is halted first: who is halted starts nobody else meanwhile.
+        """
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGSTOP)
         if self._process.returncode is None:
             for pid in _family(self.pid):
                 with suppress(ProcessLookupError, PermissionError):
@@ -263,7 +280,7 @@ class WorkerProcess:
             self._loop.call_later(0.01, self._bury)
 
 
-def _start(connection: socket.socket, log: int) -> subprocess.Popen[bytes]:
+def _start(connection: socket.socket, log: int, mark: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  nothing of it comes from outside
         [sys.executable, "-u", "-X", "faulthandler", "-m", "palestra.serve.worker", str(connection.fileno()), str(os.getpid())],
         stdin=subprocess.DEVNULL,
@@ -271,7 +288,7 @@ def _start(connection: socket.socket, log: int) -> subprocess.Popen[bytes]:
         stderr=log,
         pass_fds=[connection.fileno()],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
     )
 
 

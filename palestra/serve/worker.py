@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -15,11 +14,10 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
+from palestra.serve.forks import contained, die_with_parent
 from palestra.serve.frames import CHUNK, Call, Frames, framed
 from palestra.serve.handle import checked
 from palestra.types import Task
-
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -35,8 +33,7 @@ def main() -> None:
 
 def _die_with(parent: int) -> None:
     """Leave when the process that asks is gone, even in the middle of a call that never ends and never lets go of the interpreter."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent(parent)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
@@ -57,7 +54,8 @@ class _Player:
     def answer(self, call: Call) -> bytes:
         began = time.perf_counter()
         try:
-            result = self._play(call)
+            with contained():  # else a child that is forked in there would answer as well
+                result = self._play(call)
             return framed((call.id, time.perf_counter() - began, None, result))
         except (Exception, SystemExit) as error:  # noqa: BLE001  it goes back to the caller as a fault
             words = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
@@ -91,8 +89,9 @@ class _Player:
         return None
 
     def close(self) -> None:
-        for env in self._instances.values():
-            env.close()
+        with contained():
+            for env in self._instances.values():
+                env.close()
 
 
 def _limit_open_files(count: int) -> None:

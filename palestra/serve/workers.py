@@ -15,6 +15,7 @@ from palestra.envs import envs
 from palestra.serve.frames import Answer
 from palestra.serve.handle import EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
+from palestra.serve.reaping import Reaping
 from palestra.types import Step, Task
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class WorkerSettings:
     """A process that holds more, with its children, gets no new sessions, and ends with its last one."""
     open_files: int = 4096
     """At most so many in one process."""
+    max_processes: int = 128
+    """A worker that has more, itself and all that its environments have started, is killed. A browser has one for each page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Workers:
         self.per_worker = settings.per_worker or envs[name].per_process
         self.calls = self.faults = self.restarts = 0
         self._workers: dict[WorkerProcess, _Worker] = {}
+        self._reaping = Reaping(settings.max_processes)
         self._timer: asyncio.TimerHandle | None = None
         self._tidied = 0.0
         self._making = asyncio.Semaphore(MADE_AT_ONCE)
@@ -146,6 +150,7 @@ class Workers:
             self._timer.cancel()
             self._timer = None
         await asyncio.gather(*(process.leave("the pool was closed") for process in workers))
+        await self._reaping.close()
 
     def stats(self) -> PoolStats:
         for process in self._workers:
@@ -178,10 +183,11 @@ class Workers:
     def _start(self) -> _Worker:
         boot = (self.name, self.options, self.settings.open_files)
         try:
-            worker = _Worker(WorkerProcess(boot, boot_s=self.settings.boot_s, on_end=self._replace))
+            self._reaping.start()
+            process = WorkerProcess(boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace)
         except OSError as error:
             raise EnvFault(f"a worker cannot be started: {error}") from error
-        self._workers[worker.process] = worker
+        worker = self._workers[process] = _Worker(process)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
         return worker

@@ -102,6 +102,7 @@ BAD = [
     ),
     (["--optim.parts", "3", "--launch.workers", "2"], ["optim.parts = 3", "2 workers add up in 2 parts"]),
     (["--env.memory_mb", "500"], ["env.memory_mb", "500", "no effect", "process"]),
+    (["--env.max_processes", "9"], ["env.max_processes", "9", "no effect", "process"]),
     (["--env.per_worker", "0"], ["env.per_worker", "0", "greater than 0"]),
     (["--model.kind", "pretrained"], ["model.path", "required"]),
     (["--model.kind", "pretrained", "--model.path", "no/such"], ["model.path", "no/such", "Hugging Face directory"]),
