@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from palestra.intervals import Interval, clustered, unbounded, wilson
-from palestra.rollout import Arena, Episode, play_all
+from palestra.rollout import Arena, Episode, play_all, stop_if_all_broke
 from palestra.seeds import derive_seed
 from palestra.types import Task, Trajectory
 
@@ -110,12 +110,16 @@ async def evaluate(
     phase: str = "",
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
-    """Play every task k times. The same seed gives the same noise, so that two models can be compared on it."""
+    """Play every task k times. The same seed gives the same noise, so that two models can be compared on it.
+
+    Raises `AllBroke` where nothing could be played: that is no success rate of 0.
+    """
     when = f"{step:06d}{phase and '-' + phase}"
     episodes = [
         Episode(f"eval-{when}-{n:05d}-{member}", task, horizons[task.env], derive_seed(seed, "eval", n, member), step)
         for n, task in enumerate(tasks)
         for member in range(k)
     ]
-    played, _ = await play_all(arena, episodes, on_done=on_done)
+    played, faulted = await play_all(arena, episodes, on_done=on_done)
+    stop_if_all_broke(f"the evaluation ({phase})" if phase else "an evaluation", played, faulted)
     return played

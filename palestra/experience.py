@@ -20,7 +20,7 @@ from palestra.config import Config, ConfigError, Playground
 from palestra.draw import Draw, Stream, TaskDraw, with_dead
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
-from palestra.rollout import Assignment, Collected, collect, shared_persona
+from palestra.rollout import Assignment, Collected, collect, shared_persona, stop_if_all_broke
 from palestra.run import Run, State, read_trajectories
 from palestra.seeds import derive_seed
 from palestra.types import Group, Task, Trajectory
@@ -50,10 +50,6 @@ class Gathered:
         if self.collected is not None:
             return self.collected.tokens
         return sum(t.tokens for group in self.groups for t in group.valid)
-
-
-class AllBroke(RuntimeError):
-    """A step of nothing but faults: the environment is broken."""
 
 
 class Experience(ABC):
@@ -269,6 +265,4 @@ def with_outcome(state: State, collected: Collected, config: Config, draw: Draw)
 
 
 def _stop_if_all_broke(collected: Collected) -> None:
-    if not any(group.valid for group in collected.played):
-        last = collected.groups[-1].trajectories[-1]
-        raise AllBroke(f"every episode of this step ended in a fault; the last one: {last.stop}: {last.fault}")
+    stop_if_all_broke("this step", [t for group in collected.played for t in group.trajectories], collected.faulted)

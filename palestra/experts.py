@@ -7,7 +7,7 @@ import logging
 from palestra.assemble import Parts
 from palestra.draw import Draw
 from palestra.engines.scripted import Scripted, noisy_expert
-from palestra.rollout import Episode, play_all, shared_persona
+from palestra.rollout import Episode, play_all, shared_persona, stop_if_all_broke
 from palestra.seeds import derive_seed
 from palestra.types import Sampling, Trajectory
 
@@ -26,7 +26,10 @@ def expert_episodes(parts: Parts, draw: Draw, count: int, noise: float) -> list[
     episodes = [
         Episode(f"expert-{n:06d}", task, parts.envs[task.env].max_turns, derive_seed(seed, "expert", n)) for n, task in enumerate(wanted)
     ]
-    played, _ = parts.loop.run(play_all(arena, episodes))
+    played, faulted = parts.loop.run(play_all(arena, episodes))
+    for label in {task.env for task in wanted}:
+        own, attempts = ([t for t in those if t.task.env == label] for those in (played, faulted))
+        stop_if_all_broke(f"the expert of {label}", own, attempts)
     solved = [trajectory for trajectory in played if trajectory.success]
     for label in {task.env for task in wanted} - {trajectory.task.env for trajectory in solved}:
         raise RuntimeError(f"the expert of {label} solved none of its tasks; demonstrations need an expert")

@@ -308,3 +308,15 @@ def group_of(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
     """The next of `played`, in the order of `episodes_of`."""
     trajectories = list(itertools.islice(played, assignment.group))
     return Group(assignment.task, trajectories, next(played) if assignment.with_baseline else None)
+
+
+class AllBroke(RuntimeError):
+    """Nothing but faults: the environment is broken."""
+
+
+def stop_if_all_broke(what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()) -> None:
+    """Raise `AllBroke` where every episode of `what` ended in a fault. `faulted`: attempts before the last ones."""
+    if not played or any(not trajectory.stop.is_fault for trajectory in played):
+        return
+    first = next((t for t in (*faulted, *played) if t.fault), played[0])
+    raise AllBroke(f"every episode of {what} ended in a fault; the first one: {first.stop}: {first.fault}")

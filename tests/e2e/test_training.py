@@ -396,7 +396,7 @@ def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
 
 
 def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):
-    with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*the simulator is missing"):
+    with pytest.raises(RuntimeError, match="every episode of the evaluation .raw. ended in a fault.*the simulator is missing"):
         trained(tmp_path / "run", **{"env.name": "tests.helpers:NeverStarts"})
 
 
