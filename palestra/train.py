@@ -12,20 +12,25 @@ from palestra import limits, metrics
 from palestra.ahead import Ahead
 from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, assemble, held_out
+from palestra.config import AgentSettings
 from palestra.display import Display
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import Experience, Gathered, experience_of, horizon_of
 from palestra.guard import BoundBroken, Collapsed, GuardSettings, watch
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
+from palestra.rollout import Collected
 from palestra.run import Run, State
 from palestra.saving import go_back, is_due, resume, save, saved_if_left
 from palestra.streaming import Streaming
 from palestra.track import tracked
-from palestra.types import Group
+from palestra.types import Group, Stop
 from palestra.warm_start import warm_start
 
 log = logging.getLogger(__name__)
+
+MOST_CUT = 0.5
+"""A larger share of a step's episodes that end by `context` or `length` is worth a warning."""
 
 
 def train(run: Run, parts: Parts, experience: Experience, state: State, display: Display) -> State:
@@ -35,6 +40,7 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
     both are done; with `rollout.staleness` those of the next few, and weights are handed over between their turns.
     """
     config, learner, algo = run.config, parts.learner, run.config.algo
+    budgets = _Budgets(config.agent, display)
     is_over = limits.is_over(run, state, learner.parallel.world)
     while not is_over:
         with saved_if_left(run, parts, state, experience):
@@ -63,6 +69,7 @@ def train(run: Run, parts: Parts, experience: Experience, state: State, display:
 
         state = replace(state, updates_skipped=learner.updates_skipped)
         state = _record(run, state, gathered, learnt, stats, display)
+        budgets.look(step, gathered.collected)
 
         is_over = limits.is_over(run, state, learner.parallel.world)
         if is_due(run, step) or is_over:
@@ -113,6 +120,32 @@ def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display
         raise Collapsed(f"{reason}; to go on all the same: --guard.action warn")
     log.warning("%s", reason)
     display.note(reason)
+
+
+class _Budgets:
+    """Says in one line when most episodes of a step end at a token budget, and is silent until that is over and begins again."""
+
+    def __init__(self, settings: AgentSettings, display: Display) -> None:
+        self._settings, self._display = settings, display
+        self._is_told = False
+
+    def look(self, step: int, collected: Collected | None) -> None:
+        valid = [t for group in collected.played for t in group.valid] if collected is not None else []
+        if not valid:
+            return
+        shares = {stop: sum(t.stop is stop for t in valid) / len(valid) for stop in (Stop.CONTEXT, Stop.LENGTH)}
+        cut = sum(shares.values())
+        if cut > MOST_CUT and not self._is_told:
+            agent = self._settings
+            remedies = {
+                Stop.CONTEXT: f"by agent.context_tokens = {agent.context_tokens} (raise it, or shorten what the environment says)",
+                Stop.LENGTH: f"by agent.reply_tokens = {agent.reply_tokens} (raise it, or ask for shorter replies)",
+            }
+            parts = [f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share]
+            told = f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: {', '.join(parts)}"
+            log.warning("%s", told)
+            self._display.note(told)
+        self._is_told = cut > MOST_CUT
 
 
 def _measure_if_due(run: Run, parts: Parts, state: State, display: Display) -> None:
