@@ -139,7 +139,6 @@ def test_only_named_places_can_be_reached():
         ("verde", {"must_include": ["green |OR| verde"]}, True),
         ("", {"must_include": ["red"]}, False),
         ("red", {"must_exclude": ["red"]}, False),
-        ("N/A", {"fuzzy_match": "N/A"}, True),
     ],
 )
 def test_matches(text, required, fits):

@@ -152,14 +152,14 @@ class Web(Environment):
         return step
 
     def _stop(self, action: Action) -> Step:
-        assert self._task is not None
-        ending = self._ended(action.text, self._browsing.observation.url)
-        success = solved(self._hosting.placed(self._task.eval), ending)
+        success = self._is_solved(action.text)
         self._ending = Step("The task is over.", terminated=True, success=success)
         return Step("The task is over.", reward=float(success), terminated=True, success=success, info={"answer": action.text})
 
-    def _ended(self, answer: str, url: str) -> Ending:
-        return Ending(answer, url, self._browsing, self._hosting)
+    def _is_solved(self, answer: str) -> bool:
+        assert self._task is not None
+        ending = Ending(answer, self._browsing.observation.url, self._browsing, self._hosting)
+        return solved(self._hosting.placed(self._task.eval), ending)
 
     def actions(self) -> list[str]:
         """Clicks, choices, scrolling, and to stop without an answer."""

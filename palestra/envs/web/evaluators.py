@@ -1,4 +1,7 @@
-"""Whether a task is solved: WebArena's matches of answers, addresses and pages, and checks of the sites' databases."""
+"""Whether a task on the self-hosted sites is solved: matches of answers, addresses and pages, and checks of the sites' databases.
+
+The kinds of matches are WebArena's, and stricter: `webarena_matching` has its own.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +47,8 @@ def matches(text: str, required: dict[str, Any]) -> bool:
                 fits = all(_includes(text, part, alone=len(wanted) == 1) for part in wanted)
             case "must_exclude":
                 fits = not any(_clean(part) in _clean(text) for part in wanted)
-            case "fuzzy_match":  # WebArena asks a language model; we do not
-                fits = all(_clean(part) in _clean(text) for part in ([wanted] if isinstance(wanted, str) else wanted))
             case _:
-                raise ValueError(f"{kind} is no way to match: expected exact_match, must_include, must_exclude or fuzzy_match")
+                raise ValueError(f"{kind} is no way to match: expected exact_match, must_include or must_exclude")
         if not fits:
             return False
     return True
@@ -68,18 +69,14 @@ def _clean(text: str) -> str:
     return text.lower().strip()
 
 
-def same_page(url: str, reference: str, *, is_part: bool = False) -> bool:
-    """Host and path of one of the references, and what it asks for in the query; more may be asked.
-
-    `is_part`: WebArena's "GOLD in PRED", for which it is enough that the reference is part of the address.
-    """
+def same_page(url: str, reference: str) -> bool:
+    """Host and path of one of the references, and what it asks for in the query; more may be asked."""
     own = urlsplit(url.rstrip("/"))
     asked = parse_qs(own.query)
     for alternative in reference.split(" |OR| "):
         wanted = urlsplit(alternative.strip().rstrip("/"))
         place, other = own.netloc + own.path.rstrip("/"), wanted.netloc + wanted.path.rstrip("/")
-        is_place = other in place if is_part else other == place
-        if is_place and all(any(value in asked.get(key, ()) for value in values) for key, values in parse_qs(wanted.query).items()):
+        if other == place and all(any(value in asked.get(key, ()) for value in values) for key, values in parse_qs(wanted.query).items()):
             return True
     return False
 
@@ -94,7 +91,7 @@ def _answer(evaluation: Evaluation, ending: Ending) -> bool:
 def _url(evaluation: Evaluation, ending: Ending) -> bool:
     if not evaluation.reference_url:
         raise ValueError("url_match needs a reference_url")
-    return same_page(ending.url, evaluation.reference_url, is_part=evaluation.url_note == "GOLD in PRED")
+    return same_page(ending.url, evaluation.reference_url)
 
 
 def _pages(evaluation: Evaluation, ending: Ending) -> bool:

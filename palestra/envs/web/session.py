@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -260,15 +261,22 @@ class Session:
         return None if self._dialog is not None else await self._within(self.tab.evaluate(script))
 
     async def text(self, url: str, locator: str) -> str:
-        """What the script `locator` gives on a page, or all of its text. "last" is the page in front; another is opened beside it."""
+        """What the script `locator` gives on a page, or all of its text."""
+        async with self.page_at(url) as page:
+            return str(await page.evaluate(locator or "document.body ? document.body.innerText : ''") or "")
+
+    @asynccontextmanager
+    async def page_at(self, url: str, load_s: float = 0.0) -> AsyncIterator[Page]:
+        """The page in front for "last"; another is opened beside it, and is no tab."""
         if url == "last":
-            return await _text(self.tab.page, locator)
+            yield self.tab.page
+            return
         assert self._context is not None
         self._watching = False
         page = await self._context.new_page()
         try:
-            await page.goto(url, wait_until="load", timeout=self.look.load_s * 1000)
-            return await _text(page, locator)
+            await page.goto(url, wait_until="load", timeout=(load_s or self.look.load_s) * 1000)
+            yield page
         finally:
             self._watching = True
             await page.close()
@@ -482,10 +490,6 @@ class Session:
         closing.add_done_callback(_quietly)
         await asyncio.wait({closing}, timeout=CLOSE_PAGE_S)
         await self._new_tab()
-
-
-async def _text(page: Page, locator: str) -> str:
-    return str(await page.evaluate(locator or "document.body ? document.body.innerText : ''") or "")
 
 
 def _quietly(task: asyncio.Future[Any]) -> None:

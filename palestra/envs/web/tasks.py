@@ -43,13 +43,13 @@ class Evaluation:
 
     eval_types: list[str]
     reference_answers: dict[str, Any] | None = None
-    """{"exact_match": "..."}, {"must_include": [...]} or {"fuzzy_match": [...]}."""
+    """{"exact_match": "..."} or {"must_include": [...]}; WebArena's own tasks have {"fuzzy_match": [...]} too."""
     longest_answer: int = 0
     """Characters; an answer that lists everything there is is none. 0 for any number."""
     reference_url: str | None = ""
     url_note: str = "EXACT"
-    """"GOLD in PRED", which is WebArena's own, takes any address that the reference is part of."""
-    program_html: list[PageCheck] = field(default_factory=list)
+    """WebArena's own tasks have "GOLD in PRED": any address that the reference is part of."""
+    program_html: Sequence[PageCheck] = field(default_factory=list)
     database: list[DatabaseCheck] = field(default_factory=list)
     changed: dict[str, list[str]] = field(default_factory=dict)
     """By site: the only tables that may differ from the seed. A site that is not named is not looked at."""

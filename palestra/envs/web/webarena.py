@@ -1,38 +1,54 @@
 """The environment `webarena`: WebArena's 812 tasks (arXiv:2307.13854) on sites that the user hosts, from the package `libwebarena`.
 
-Of the package nothing but its list of tasks is read. Its evaluators are ours, save one: answers that it has a language model judge
-(fuzzy_match) must contain each reference here.
+Of the package its list of tasks is read, and the questions that it puts to a language model. Answers and pages are compared as its
+own evaluators compare them (`webarena_matching`).
 """
 
 from __future__ import annotations
 
 import ast
+import asyncio
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
+from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
+import msgspec
+
 from palestra.envs import is_url
-from palestra.envs.web.env import Ending, Web
+from palestra.envs.web.browsing import Browsing
+from palestra.envs.web.env import Web
 from palestra.envs.web.hosting import FixedSites, Hosting
-from palestra.envs.web.session import Beginning
+from palestra.envs.web.session import Beginning, Session
 from palestra.envs.web.tab import Shown
-from palestra.envs.web.tasks import Evaluation, WebTask, read_tasks
+from palestra.envs.web.tasks import Evaluation, WebTask
 from palestra.envs.web.templates import Template
+from palestra.envs.web.webarena_judge import judge_at
+from palestra.envs.web.webarena_matching import solved
+from palestra.envs.web.webarena_tasks import WebArenaCheck, WebArenaEvaluation, WebArenaTask, webarena_tasks
 from palestra.registry import nearest
+
+log = logging.getLogger(__name__)
+
+Reset = Literal["all", "pages", "none"]
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 HELD_OUT = 5
 """One of so many templates is held out, where tasks are split."""
 RESET_S = 600.0
 ASK_S = 30.0
+LOAD_S = 30.0
+REST_S = 3.0
+"""For a page that is opened to be checked, as in WebArena: what it shows may come after it has loaded."""
 CALL = re.compile(r"func:(\w+)\((.*)\)", re.DOTALL)
 MEMBER_ROLE = """(() => {
   const names = Array.from(document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel"), cell => cell.outerText);
@@ -53,6 +69,9 @@ class WebArena(Web):
         urls: Mapping[str, str],
         auth: str = "",
         reset_url: str = "",
+        reset: Reset = "all",
+        judge_url: str = "",
+        judge_model: str = "gpt-4-1106-preview",
         shop_admin: str = "admin:admin1234",
         sites: Sequence[str] | None = None,
         shown: Shown = "viewport",
@@ -61,25 +80,34 @@ class WebArena(Web):
     ) -> None:
         """`urls`: where each site is, such as {"shopping": "http://10.0.0.1:7770"}; tasks on others are left out.
 
-        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: is sent {"task": ..., "sites": [...]} before a
-        task that changes something, and answers when the sites are as they were. `shop_admin`: user and password for the shop's own
-        interface, which some evaluations ask.
+        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: is sent {"task": ..., "sites": [...]} before
+        a task, and answers when the sites are as they were. `reset`: before "all" tasks, before those whose evaluation reads "pages",
+        which are the ones that change something, or before "none". `judge_url`: an OpenAI-compatible API with the model `judge_model`,
+        which judges answers that no rule can compare. `shop_admin`: user and password for the shop's own interface, which some
+        evaluations ask.
         """
         for site, url in urls.items():
             if site not in SITES:
                 raise ValueError(f"urls: there is no site {site!r}; {nearest(site, SITES)}")
             if not is_url(url):
                 raise ValueError(f"urls.{site} = {url!r}: expected an address such as http://10.0.0.1:7770")
-        if reset_url and not is_url(reset_url):
-            raise ValueError(f"reset_url = {reset_url!r}: expected an address such as http://10.0.0.1:7565/reset")
+        for option, url, example in (("reset_url", reset_url, "7565/reset"), ("judge_url", judge_url, "8000/v1")):
+            if url and not is_url(url):
+                raise ValueError(f"{option} = {url!r}: expected an address such as http://10.0.0.1:{example}")
+        if reset not in get_args(Reset):
+            raise ValueError(f"reset = {reset!r}: {nearest(reset, get_args(Reset))}")
+        if reset == "pages" and not reset_url:
+            raise ValueError("reset = 'pages': reset_url must say who resets the sites")
         if auth and not Path(auth).is_dir():
             raise ValueError(f"auth = {auth!r}: there is no such folder; WebArena's auto_login.py writes it")
         self._urls = dict(urls)
         self._auth, self._reset_url, self._shop_admin = auth, reset_url, shop_admin
+        self._reset: Reset = reset
+        self._judge = judge_at(judge_url, judge_model)
         super().__init__(sites=sites, shown=shown, max_chars=max_chars, max_turns=max_turns)
 
     def _hosted(self) -> Hosting:
-        return _UserSites(self._urls, self._auth, self._reset_url)
+        return _UserSites(self._urls, self._auth, self._reset_url, self._reset)
 
     def _known(self, split: str) -> dict[str, WebTask]:
         return {id: task for id, task in webarena_tasks().items() if {*task.sites} <= {*self._urls} and _is_in(task, split)}
@@ -87,30 +115,56 @@ class WebArena(Web):
     def _template(self, task: WebTask) -> Template | None:
         return None
 
-    def _ended(self, answer: str, url: str) -> Ending:
-        return _WebArenaEnding(answer, url, self._browsing, self._hosting, Shop(self._urls.get("shopping", ""), self._shop_admin))
+    def _is_solved(self, answer: str) -> bool:
+        assert isinstance(self._task, WebArenaTask)
+        ending = WebArenaEnding(
+            answer, self._browsing.observation.url, self._browsing, Shop(self._urls.get("shopping", ""), self._shop_admin)
+        )
+        evaluation = self._hosting.placed(self._task.eval)
+        assert isinstance(evaluation, WebArenaEvaluation)
+        return solved(evaluation, ending, self._judge, self._task.intent)
 
 
 class _UserSites(FixedSites):
     """Logged in by WebArena's own files of cookies, and reset by whatever the user has for it."""
 
-    def __init__(self, urls: Mapping[str, str], auth: str, reset_url: str) -> None:
+    def __init__(self, urls: Mapping[str, str], auth: str, reset_url: str, reset: Reset) -> None:
         super().__init__(urls)
-        self._auth, self._reset_url = auth, reset_url
+        self._auth, self._reset_url, self._reset = auth, reset_url, reset
 
     def begin(self, task: WebTask) -> Beginning:
-        if self._reset_url and task.require_reset:
-            asked = json.dumps({"task": task.task_id, "sites": task.sites}).encode()
-            with urlopen(Request(self._reset_url, asked, {"Content-Type": "application/json"}), timeout=RESET_S):  # noqa: S310
-                pass
+        assert isinstance(task, WebArenaTask)
+        # Not by the task's own `require_reset`, which is false in all 812.
+        if self._reset == "all" or (self._reset == "pages" and task.eval.reads_pages):
+            self._ask_for_reset(task)
         file = Path(self._auth) / Path(task.storage_state).name if self._auth and task.storage_state else None
         if file is not None and not file.is_file():
             raise ValueError(f"auth: there is no {file.name} in it; WebArena's auto_login.py writes it")
         return replace(super().begin(task), storage_state=str(file or ""))
 
+    def _ask_for_reset(self, task: WebTask) -> None:
+        if not self._reset_url:
+            _tell_once_that_nobody_resets()
+            return
+        asked = json.dumps({"task": task.task_id, "sites": task.sites}).encode()
+        try:
+            with urlopen(Request(self._reset_url, asked, {"Content-Type": "application/json"}), timeout=RESET_S):  # noqa: S310
+                pass
+        except HTTPError as error:
+            raise RuntimeError(f"reset_url: {self._reset_url} answered {error.code} {error.reason}; the sites are not reset") from None
+        except OSError as error:
+            raise RuntimeError(f"reset_url: {self._reset_url} did not answer ({error}); the sites are not reset") from None
+
     def placed(self, evaluation: Evaluation) -> Evaluation:
-        """An address is where it should be when the reference is part of it: so WebArena counts."""
-        return replace(super().placed(evaluation), url_note="GOLD in PRED")
+        """With the sites' addresses wherever the task names a site, also in what a page must show."""
+        return msgspec.json.decode(self._placed(msgspec.json.encode(evaluation).decode()), type=WebArenaEvaluation)
+
+
+@cache
+def _tell_once_that_nobody_resets() -> None:
+    log.warning(
+        "webarena: reset_url is not set, so that each task finds the sites as the one before left them; reset = 'none' accepts that"
+    )
 
 
 class Shop:
@@ -143,29 +197,32 @@ class Shop:
             return json.loads(answer.read())
 
 
-class _WebArenaEnding(Ending):
-    """Some evaluations of WebArena call functions by name."""
+class WebArenaEnding:
+    """How an episode ended, and what its evaluation looks at."""
 
-    def __init__(self, answer: str, url: str, browsing: Any, hosting: Hosting, shop: Shop) -> None:
-        super().__init__(answer, url, browsing, hosting)
-        self._shop = shop
+    def __init__(self, answer: str, url: str, browsing: Browsing, shop: Shop) -> None:
+        self.answer, self.url = answer, url
+        self._browsing, self._shop = browsing, shop
 
-    def text(self, url: str, locator: str) -> str:
-        if url.startswith("func:"):
-            url = self._page(*read_call(url))
-        if not locator.startswith("func:"):
-            return super().text(url, locator or "document.documentElement.outerHTML")
-        name, arguments = read_call(locator)
+    def element(self, check: WebArenaCheck) -> str:
+        """An empty text where the page is not the one that it should be. Some checks call functions by name."""
+        url = self._page(*read_call(check.url)) if check.url.startswith("func:") else check.url
+        if not check.locator.startswith("func:"):
+            return self._seen(url, check.locator, check.prep_actions)
+        name, arguments = read_call(check.locator)
         match name:
             case "gitlab_get_project_memeber_role":
-                return super().text(url, MEMBER_ROLE % json.dumps(f"@{arguments[-1]}"))
+                return self._seen(url, MEMBER_ROLE % json.dumps(f"@{arguments[-1]}"))
             case "shopping_get_sku_latest_review_author":
                 review = self._shop.latest_review(arguments[0])
                 return str(review["nickname"]) if review else ""
             case "shopping_get_sku_latest_review_rating":
                 review = self._shop.latest_review(arguments[0])
                 return str(review["ratings"][0]["percent"]) if review else ""
-        raise ValueError(f"WebArena's {locator!r} is not known here")
+        raise ValueError(f"WebArena's {check.locator!r} is not known here")
+
+    def _seen(self, url: str, locator: str, prep_actions: Sequence[str] = ()) -> str:
+        return str(self._browsing.run(element_text(self._browsing.session, url, locator, prep_actions)))
 
     def _page(self, name: str, arguments: Sequence[str]) -> str:
         match name:
@@ -174,6 +231,25 @@ class _WebArenaEnding(Ending):
             case "reddit_get_post_url":
                 return post_url(arguments[0].replace("__last_url__", self.url))
         raise ValueError(f"WebArena's {name!r} is not known here")
+
+
+async def element_text(session: Session, url: str, locator: str, prep_actions: Sequence[str] = ()) -> str:
+    """What a locator gives on a page, after the actions that prepare it; all of its HTML where there is none."""
+    from playwright.async_api import Error
+
+    async with session.page_at(url, LOAD_S) as page:
+        if url != "last":
+            await asyncio.sleep(REST_S)
+        if not locator.strip():
+            return await page.content()
+        with suppress(Error):  # WebArena goes on without them, too
+            for action in prep_actions:
+                await page.evaluate(f"() => {action}")
+        try:
+            return str(await page.evaluate(f"() => {locator}"))
+        except Error:
+            _ = session.tab  # raises where the browser is gone, which is a fault and no wrong page
+            return ""
 
 
 def read_call(text: str) -> tuple[str, list[str]]:
@@ -197,14 +273,3 @@ def _is_in(task: WebTask, split: str) -> bool:
         return True
     number = int(hashlib.sha256(str(task.intent_template_id).encode()).hexdigest(), 16)
     return (number % HELD_OUT == 0) == (split == "held-out")
-
-
-@cache
-def webarena_tasks() -> Mapping[str, WebTask]:
-    """All 812, by number. The package is not imported: it would ask for keys and addresses of its own."""
-    spec = find_spec("webarena")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    files = [file for folder in folders if (file := Path(folder) / "test.raw.json").is_file()]
-    if not files:
-        raise RuntimeError("needs libwebarena's tasks; pip install --no-deps libwebarena")
-    return {str(task.task_id): task for task in read_tasks(files[0])}
