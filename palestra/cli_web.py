@@ -59,7 +59,7 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
         if set(wanted) <= set(running["sites"]) and is_current:
             return running
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
-    for program, user in [(SITES[name].program, name) for name in wanted if SITES[name].program]:
+    for program, user in [(program, name) for name in wanted for program in SITES[name].programs]:
         need_program(program, user, _tell)
     if "CHROMIUM" not in os.environ and not any(Path(path).exists() for path in CHROMIUMS):
         need_program(Path(CHROMIUMS[0]).name, "the environment web", _tell)

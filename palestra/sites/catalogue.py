@@ -18,8 +18,8 @@ class Site:
     """Its folder here, with `requirements.txt`; `python -m <module>.seed` fills `$SITE_BASE`."""
     serve: tuple[str, ...]
     """The arguments of `python -m` that serve it."""
-    program: str = ""
-    """What it needs that pip does not bring."""
+    programs: tuple[str, ...] = ()
+    """What it needs that pip does not bring, by the names of Debian's packages and of the programs in them."""
 
     @property
     def host(self) -> str:
@@ -40,7 +40,9 @@ SITES = {
         _django("shop", "a shop and its dashboard (django-oscar)"),
         _django("forum", "a forum of kitchen gardeners (django-spirit)"),
         _django("cms", "a museum's website and its editors (wagtail)"),
-        Site("code", "a code host with tickets, wiki and forum (fossil)", "code_host", ("code_host.serve",), program="fossil"),
+        Site(
+            "code", "a code host with tickets, wiki and forum (fossil)", "code_host", ("code_host.serve",), programs=("fossil", "faketime")
+        ),
         Site("map", "a map of the world's towns", "map", ("map.serve",)),
     ]
 }

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 3600.0
 VISITOR = "visitor"
 UP_FILE = "up.json"
+SEED_FILE = "seed"
+"""Beside an instance's databases."""
 
 
 @dataclass
@@ -103,9 +105,11 @@ class Supervisor:
     opened: dict[str, float] = field(default_factory=dict)
     """When each instance was made."""
 
-    def make_instance(self, name: str, sites: list[str]) -> None:
+    def make_instance(self, name: str, sites: list[str], seed: str = "") -> None:
+        """`seed`: what the sites' chance hangs on."""
         folder = self.instances / name
         folder.mkdir(mode=0o700)
+        (folder / SEED_FILE).write_text(seed)
         for site in sites:
             shutil.copyfile(self.sites[site].base / BASE_FILE, folder / f"{site}.sqlite3")
         self.opened[name] = time.monotonic()
@@ -131,7 +135,7 @@ class Supervisor:
         if unknown:
             return web.json_response({"error": f"not up: {', '.join(unknown)}; there are: {', '.join(self.sites)}"}, status=404)
         name = secrets.token_hex(8)
-        self.make_instance(name, wanted)
+        self.make_instance(name, wanted, str(asked_for.get("seed", "")))
         files = {site: str(self.instances / name / f"{site}.sqlite3") for site in wanted}
         return web.json_response({"id": name, "files": files, "base": {site: str(self.sites[site].base / BASE_FILE) for site in wanted}})
 

@@ -50,7 +50,7 @@ class OwnSites:
 
     def begin(self, task: WebTask) -> Beginning:
         self.end()
-        instance = self._instance = self._found().open(task.sites)
+        instance = self._instance = self._found().open(task.sites, seed=str(task.task_id))
         hosts = tuple(site["host"] for name, site in instance.sites.sites.items() if name in task.sites)
         cookies = [cookie for site, user in task.users.items() for cookie in instance.login(site, user)]
         return Beginning(task.start_url, hosts, headers=(("X-Instance", instance.id),), cookies=tuple(cookies))

@@ -50,9 +50,12 @@ class Sites:
             raise SitesDown("the sites are not up: run `palestra web up`") from None
         return cls(up["control"], up["token"], up["sites"])
 
-    def open(self, sites: Sequence[str] = ()) -> Instance:
-        """A fresh copy of these sites (default: all), byte-equal to the seed."""
-        made = self.ask("POST", "/instances", {"sites": list(sites)})
+    def open(self, sites: Sequence[str] = (), *, seed: str = "") -> Instance:
+        """A fresh copy of these sites (default: all), byte-equal to what they were seeded with.
+
+        `seed`: what they draw by chance hangs on it, such as the ids of new tickets.
+        """
+        made = self.ask("POST", "/instances", {"sites": list(sites), "seed": seed})
         return Instance(self, made["id"], made["files"], made["base"])
 
     def close(self, instance: str) -> None:

@@ -1,38 +1,52 @@
 """A bridge from WSGI to `fossil http`: one short process for each request, on the file of an instance."""
 
-import os
-import secrets
+import hashlib
 import sqlite3
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from . import fossil
+
 DAYS = 30
 """How long a session that `login` made is good for."""
-SECONDS = 60
-"""Fossil answers within 20 ms; what takes longer is stuck."""
-OPTIONS = ("--nojail", "--nossl", "--nocompress", "--nodelay", "--ipaddr", "127.0.0.1")
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade"}
 
 
-def application(file: Path, environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], Any]) -> Iterable[bytes]:
-    done = subprocess.run(  # noqa: S603
-        ["fossil", "http", str(file), *OPTIONS],  # noqa: S607
-        input=request(environ),
-        env={"HOME": tempfile.gettempdir(), "FOSSIL_HOME": tempfile.gettempdir(), "PATH": os.environ["PATH"]},
-        capture_output=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    status, headers, body = reply(done.stdout)
-    if not status:
-        body = f"fossil ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}".encode()
-        status, headers = "500 Internal Server Error", [("Content-Type", "text/plain; charset=utf-8")]
-    start_response(status, [*headers, ("Content-Length", str(len(body)))])
-    return [body]
+class Application:
+    """The code host, as WSGI has it."""
+
+    def __init__(self, base: Path) -> None:
+        """`base`: the folder of what was seeded. The copy of fossil is made anew, as the machine's may have changed."""
+        self._program, self._library = fossil.install(base), fossil.faketime()
+        fossil.check(self._program, self._library, base / "base.sqlite3")
+
+    def __call__(self, file: Path, environ: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], Any]) -> Iterable[bytes]:
+        moment, seed = present(file)
+        done = fossil.answer(self._program, self._library, file, request(environ), moment=moment, seed=seed)
+        status, headers, body = reply(done.stdout)
+        if not status:
+            body = f"fossil ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}".encode()
+            status, headers = "500 Internal Server Error", [("Content-Type", "text/plain; charset=utf-8")]
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
+
+def present(file: Path) -> tuple[datetime, str]:
+    """The instance's time, and what its random numbers are drawn from. Both move on with what is written
+    and with nothing else: looking at a page twice shows the same."""
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=fossil.SECONDS)) as base:
+        (written,) = base.execute("SELECT count(*) FROM rcvfrom").fetchone()
+    return fossil.NOW + timedelta(minutes=written), f"{seed_of(file)}/{written}"
+
+
+def seed_of(file: Path) -> str:
+    """What the episode's chance hangs on: a file beside the instance's databases."""
+    seed = file.with_name("seed")
+    return seed.read_text() if seed.is_file() else ""
 
 
 def request(environ: dict[str, Any]) -> bytes:
@@ -62,13 +76,14 @@ def reply(output: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
 
 def login(file: Path, user: str) -> dict[str, str]:
     """The cookies of a new session, without the form: as fossil's login.c makes them."""
-    token = secrets.token_hex(25).upper()
+    token = hashlib.sha256(f"{seed_of(file)}/{user}".encode()).hexdigest()[:50].upper()
     base = sqlite3.connect(file)
     try:
         with base:
             (project,) = base.execute("SELECT value FROM config WHERE name = 'project-code'").fetchone()
             changed = base.execute(
-                "UPDATE user SET cookie = ?, cexpire = julianday('now') + ? WHERE login = ? AND length(pw) > 1", (token, DAYS, user)
+                "UPDATE user SET cookie = ?, cexpire = julianday(?) + ? WHERE login = ? AND length(pw) > 1",
+                (token, f"{fossil.NOW:%Y-%m-%d %H:%M:%S}", DAYS, user),
             ).rowcount
     finally:
         base.close()

@@ -10,6 +10,7 @@ import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from . import fossil
 from .artifacts import Records
 from .content import FORUM, REMARKS, SEEN, TICKETS, WIKI, WISHES
 from .source import BRANCH, Commit, commits
@@ -168,4 +169,6 @@ def _settle(repository: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    seed(Path(os.environ["SITE_BASE"], "base.sqlite3"))
+    base_file = Path(os.environ["SITE_BASE"], "base.sqlite3")
+    seed(base_file)
+    fossil.check(fossil.install(base_file.parent), fossil.faketime(), base_file)

@@ -1,0 +1,61 @@
+"""An episode of a task shows what every other episode of it shows, where the same is done."""
+
+import random
+
+import pytest
+
+from palestra.envs.web.env import Web
+from palestra.types import Task
+
+WRITTEN = ("code-new-ticket", "code-remark", "code-forum-thread", "code-wiki-edit", "forum-reply", "cms-publish-draft", "map-save-place")
+"""Templates whose solutions write something that is shown afterwards."""
+
+
+@pytest.fixture(scope="module")
+def env(sites):
+    env = Web()
+    yield env
+    env.close()
+
+
+def solution(env, task):
+    """All that is seen, up to the page that shows what was written."""
+    seen = [env.reset(task)]
+    while (action := env.expert()) is not None and not action.startswith("stop"):
+        seen.append(env.step(action).observation)
+    seen.append(env.step("scroll [down]").observation)
+    return seen
+
+
+def walk(env, task, chance):
+    seen = [env.reset(task)]
+    for _ in range(12):
+        seen.append(env.step(chance.choice([action for action in env.actions() if not action.startswith("stop")])).observation)
+    return seen
+
+
+def task_of(env, template):
+    return next(task for split in env.splits for task in env.tasks(split) if task.category == template)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("template", WRITTEN)
+def test_what_is_written_looks_the_same_in_every_episode(env, template):
+    task = task_of(env, template)
+    assert solution(env, task) == solution(env, task)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_walk_through_the_code_host_looks_the_same_in_every_episode(env, seed):
+    """Also over pages with captchas and suggested passwords."""
+    task = task_of(env, "code-new-ticket")
+    assert walk(env, task, random.Random(seed)) == walk(env, task, random.Random(seed))
+
+
+def test_another_task_has_other_ids(env):
+    one, other = (
+        solution(env, Task("web", "train", id))[-2].split("URL: ")[1].split()[0] for id in ("code-new-ticket/0", "code-new-ticket/1")
+    )
+    assert "/tktview/" in one
+    assert one != other
