@@ -74,6 +74,26 @@ def find_chromium() -> Path:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How an episode's context is set up."""
+
+    url: str
+    """Several, each in a tab of its own, are joined by " |AND| "."""
+    sites: tuple[str, ...]
+    """Hosts, with a port where it is not 80, that may be gone to."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent with every request."""
+    cookies: tuple[Any, ...] = ()
+    """As Playwright takes them."""
+    storage_state: str = ""
+    """A file of Playwright's with cookies and local storage, or nothing."""
+    script: str = ""
+    """A function in JavaScript that is called in the first page when it has loaded."""
+    every_page: str = ""
+    """JavaScript that runs in every page before its own."""
+
+
 class Browser:
     """A Chromium that is started when it is first needed, and again after a crash."""
 

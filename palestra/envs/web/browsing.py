@@ -7,8 +7,8 @@ import weakref
 from typing import Any
 
 from palestra.envs.web.actions import Action
-from palestra.envs.web.browser import Browser, Reach, shared_browser
-from palestra.envs.web.session import Beginning, Observation, Session
+from palestra.envs.web.browser import Beginning, Browser, Reach, shared_browser
+from palestra.envs.web.session import Observation, Session
 from palestra.envs.web.tab import Look
 
 OPEN_S = 60.0

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from palestra.envs.web.browser import Reach
-from palestra.envs.web.session import Beginning
+from palestra.envs.web import scripts
+from palestra.envs.web.browser import Beginning, Reach
 from palestra.envs.web.sites import Instance, Sites
 from palestra.envs.web.tasks import Evaluation, WebTask
+from palestra.sites.catalogue import SITES
+from palestra.sites.code_host.fossil import NOW
+
+PRESENT = scripts.PRESENT % (json.dumps(SITES["code"].host), NOW.timestamp() * 1000)
+"""The code host's pages write the browser's time into their messages."""
 
 
 class Hosting(Protocol):
@@ -53,7 +59,8 @@ class OwnSites:
         instance = self._instance = self._found().open(task.sites, seed=str(task.task_id))
         hosts = tuple(site["host"] for name, site in instance.sites.sites.items() if name in task.sites)
         cookies = [cookie for site, user in task.users.items() for cookie in instance.login(site, user)]
-        return Beginning(task.start_url, hosts, headers=(("X-Instance", instance.id),), cookies=tuple(cookies))
+        headers = (("X-Instance", instance.id),)
+        return Beginning(task.start_url, hosts, headers=headers, cookies=tuple(cookies), every_page=PRESENT)
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
         return evaluation

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal, get_args
 
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import ActionError, parse, usage
-from palestra.envs.web.browser import Reach
+from palestra.envs.web.browser import Beginning, Reach
 from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.files import serve_folder
 from palestra.envs.web.miniwob_experts import SOLUTIONS
 from palestra.envs.web.miniwob_tasks import CATEGORIES, FEW_WORDS, OWN_WORDS, TASKS
-from palestra.envs.web.session import Beginning, Observation
+from palestra.envs.web.session import Observation
 from palestra.envs.web.solutions import Expert
 from palestra.envs.web.tab import Look
 from palestra.registry import nearest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from palestra.envs.web.actions import Action, ActionError
-from palestra.envs.web.browser import Browser, BrowserGone
+from palestra.envs.web.browser import Beginning, Browser, BrowserGone
 from palestra.envs.web.tab import Look, Tab
 from palestra.envs.web.tree import Element, numbered, written
 
@@ -46,24 +46,6 @@ class Observation:
     """What was out of order: cut, loading, failed, hung, blocked, download, popups, dialog."""
     probed: Any = None
     """What `Look.probe` gave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """How an episode's context is set up."""
-
-    url: str
-    """Several, each in a tab of its own, are joined by " |AND| "."""
-    sites: tuple[str, ...]
-    """Hosts, with a port where it is not 80, that may be gone to."""
-    headers: tuple[tuple[str, str], ...] = ()
-    """Sent with every request."""
-    cookies: tuple[Any, ...] = ()
-    """As Playwright takes them."""
-    storage_state: str = ""
-    """A file of Playwright's with cookies and local storage, or nothing."""
-    script: str = ""
-    """A function in JavaScript that is called in the first page when it has loaded."""
 
 
 class _Hung(Exception):
@@ -115,6 +97,8 @@ class Session:
             reduced_motion="reduce",
             service_workers="block",
         )
+        if self._beginning.every_page:
+            await self._context.add_init_script(self._beginning.every_page)
         self._context.on("dialog", self._on_dialog)
         self._context.on("page", self._on_page)
         if self._beginning.cookies:

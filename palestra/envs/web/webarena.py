@@ -25,10 +25,11 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from palestra.envs import is_url
+from palestra.envs.web.browser import Beginning
 from palestra.envs.web.browsing import Browsing
 from palestra.envs.web.env import Web
 from palestra.envs.web.hosting import FixedSites, Hosting
-from palestra.envs.web.session import Beginning, Session
+from palestra.envs.web.session import Session
 from palestra.envs.web.tab import Shown
 from palestra.envs.web.tasks import Evaluation, WebTask
 from palestra.envs.web.templates import Template

@@ -13,11 +13,12 @@ _APART = r"\s;@#$%&?!*()\[\]{}<>\"`«“\u2018„»”\u2019"
 """Characters that are tokens, or separate them, wherever they stand."""
 _BEFORE = re.compile(rf"(?:^|[{_APART}]|(?<!-)(?:--)+|\.\.|'').\Z", re.DOTALL)
 _END = rf"(?:$|[{_APART}]|''|[:,](?!\d)|--|\.\.)"
-_AFTER = re.compile(rf"(?:'(?:s|m|d|ll|re|ve)?|n't)?'?(?:{_END}|'(?!re|ve|ll|[mtsdn])\w\b)")
+_AFTER = re.compile(rf"(?:'[smd]|(?:'(?:ll|re|ve)|n't|)'?)(?:{_END}|'(?!re|ve|ll|[mtsdn])\w\b)")
 """Such as 5's, and a quote that ends."""
 _LAST = re.compile(r"[\])}>\"'»”\u2019 ]*")
 """What may stand between the last period of a sentence and its end."""
 
+_PERIOD = re.compile(r"('(?:s|m|d|ll|re|ve)?|n't|)\.(?!\.)")
 _CLOSING = re.compile(r"[\"')\]}]+(?:\s|--|$)")
 _BLANK = re.compile(r"[ \t\n\r\x0b\x0c]")
 _SIGNS = "?!)\";}]*:@'({["
@@ -57,9 +58,10 @@ def _has_later_break(rest: str) -> bool:
 
 def _ends_sentence(before: str, after: str) -> bool:
     """Whether a period follows that is a token: the last one of a sentence."""
-    if not after.startswith("."):
+    period = _PERIOD.match(after)
+    if period is None:
         return False
-    after = after[1:]
+    before, after = before + period[1], after[period.end() :]
     rest = after.lstrip()
     if not rest:
         return True
@@ -70,7 +72,7 @@ def _ends_sentence(before: str, after: str) -> bool:
         return not gap.strip(" ") and not closing[0].startswith(('"', "''"))
     # Punkt looks at what stands without a blank around the period, and at the next word or sign.
     *others, number = _WORD.findall(_BLANK.split(before)[-1] + ".")
-    if number != before[-1] + "." or any(other[-1] in ".?!" and other.strip(".") for other in others):
+    if number not in (f"{digit}." for digit in "0123456789") or any(other[-1] in ".?!" and other.strip(".") for other in others):
         return True
     # To Punkt, "5. floor" is an ordinal number: all text is in lower case here.
     first, *more = _WORD.findall(rest.split()[0] if gap else rest[0])

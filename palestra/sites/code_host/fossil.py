@@ -3,7 +3,7 @@
 Fossil asks the machine for both: tickets, suggested passwords and captchas are drawn from SQLite's random
 numbers, and whatever is written carries the time, also in its hash and its address. The clock is set by
 libfaketime. SQLite seeds its random numbers with a file whose name stands in the program: a copy of the
-program has another name of the same length there, of a file in the folder that it runs in.
+program names a file in the folder that it runs in.
 """
 
 import hashlib
@@ -21,7 +21,8 @@ SECONDS = 60
 """Fossil answers within 20 ms; what takes longer is stuck."""
 OPTIONS = ("--nojail", "--nossl", "--nocompress", "--nodelay", "--ipaddr", "127.0.0.1")
 MACHINES = b"/dev/urandom\0"
-OWN = b"./randomness\0"
+OWN = b".dev/urandom\0"
+"""One letter differs: a linker lets other words of the program, such as "dom", be the end of this one."""
 RANDOM_BYTES = 256
 """The most that a version of SQLite reads."""
 
@@ -59,7 +60,8 @@ def answer(
 ) -> subprocess.CompletedProcess[bytes]:
     """One HTTP request. The same on the same repository gives the same bytes, where moment and seed are the same."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "randomness").write_bytes(hashlib.shake_256(seed.encode()).digest(RANDOM_BYTES))
+        Path(folder, ".dev").mkdir()
+        Path(folder, ".dev", "urandom").write_bytes(hashlib.shake_256(seed.encode()).digest(RANDOM_BYTES))
         home = tempfile.gettempdir()
         return subprocess.run(  # noqa: S603
             [program, "http", repository.absolute(), *OPTIONS],
