@@ -53,6 +53,18 @@ def test_a_walk_through_the_code_host_looks_the_same_in_every_episode(env, seed)
     assert walk(env, task, random.Random(seed)) == walk(env, task, random.Random(seed))
 
 
+def test_links_of_the_site_map_are_where_they_are_seen(env):
+    for _ in range(4):
+        env.reset(task_of(env, "code-new-ticket"))
+        menu = env.step(f"click [{line_of(env, 'link', 'Site Map').id}]").observation
+        assert "Pikchr Sandbox" in menu
+        assert "pikchrshow" in env.step(f"click [{line_of(env, 'link', 'Pikchr Sandbox').id}]").observation
+
+
+def line_of(env, role, name):
+    return next(line for line in env._browsing.observation.elements if (line.role, line.name) == (role, name))
+
+
 def test_the_present_stands_still_in_the_browser_too(env):
     env.reset(task_of(env, "code-new-ticket"))
     script = "[String(new Date()), new Date().toISOString(), new Date(0).getTime(), Date().slice(0, 15), new Date() instanceof Date]"

@@ -243,6 +243,7 @@ def test_episodes_of_one_seed_show_the_same_pages(host, tmp_path):
     pages = str(one.seen)
     assert all(words in pages for words in ("2026-06-15 10:0", "It rained.", "Suggestion"))
     assert f"{datetime.now():%Y-%m-%d}" not in pages
+    assert "<div id='hbdrop' data-anim-ms='0'>" in captchas[0].decode()  # a menu that does not slide
 
 
 @REAL

@@ -1,6 +1,7 @@
 """A bridge from WSGI to `fossil http`: one short process for each request, on the file of an instance."""
 
 import hashlib
+import re
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -13,6 +14,8 @@ from . import fossil
 
 DAYS = 30
 """How long a session that `login` made is good for."""
+MENU = re.compile(rb"<div id=(['\"])hbdrop\1")
+"""The site map that slides down: where a click hits hangs on when it comes. Fossil has a setting for it."""
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade"}
 
 
@@ -31,6 +34,7 @@ class Application:
         if not status:
             body = f"fossil ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}".encode()
             status, headers = "500 Internal Server Error", [("Content-Type", "text/plain; charset=utf-8")]
+        body = MENU.sub(rb"\g<0> data-anim-ms=\g<1>0\g<1>", body)
         start_response(status, [*headers, ("Content-Length", str(len(body)))])
         return [body]
 
