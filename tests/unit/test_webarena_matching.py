@@ -31,6 +31,7 @@ ANSWERS = [
     ("They sold '5' of them", {"must_include": ["5"]}, True),
     ("5th", {"must_include": ["5"]}, False),
     ("5's", {"must_include": ["5"]}, True),
+    ("There are 5's. That is all", {"must_include": ["5"]}, True),
     ("I counted 5. They are all there", {"must_include": ["5"]}, False),  # an ordinal number to NLTK
     ("I counted $5. They are all there", {"must_include": ["5"]}, True),
     ("I counted 5! They are all there", {"must_include": ["5"]}, True),
