@@ -24,7 +24,7 @@ def load_evaluators(ask):
 
     `ask`: called in place of the language model, with the package's messages.
     """
-    for name in ("webarena", "nltk", "beartype", "playwright", "requests"):
+    for name in ("nltk", "beartype", "playwright", "requests"):
         pytest.importorskip(name)
     from nltk.tokenize import word_tokenize
 
@@ -32,7 +32,8 @@ def load_evaluators(ask):
         word_tokenize("one. two.")
     except LookupError:
         pytest.skip("needs NLTK's punkt_tab")
-    with _only_here("webarena."):
+    with _only_here("webarena"):
+        pytest.importorskip("webarena")
         for name, content in STAND_INS.items():
             module = sys.modules[f"webarena.{name}"] = ModuleType(f"webarena.{name}")
             module.__dict__.update(content, __path__=[])
@@ -44,12 +45,18 @@ def load_evaluators(ask):
 
 
 @contextlib.contextmanager
-def _only_here(prefix):
-    before = {name: sys.modules.pop(name) for name in [*sys.modules] if name.startswith(prefix)}
-    yield
-    for name in [name for name in sys.modules if name.startswith(prefix)]:
-        del sys.modules[name]
-    sys.modules.update(before)
+def _only_here(package):
+    """Nobody else is to find the package as it is made up here."""
+
+    def taken():
+        return {name: sys.modules.pop(name) for name in [*sys.modules] if name.split(".")[0] == package}
+
+    before = taken()
+    try:
+        yield
+    finally:
+        taken()
+        sys.modules.update(before)
 
 
 class Page:
