@@ -111,7 +111,7 @@ def test_a_tracker_cannot_harm_a_run(tmp_path, caplog, kind):
     assert time.monotonic() - began < 30
     assert records(run) == records(plain)
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(run).items())
-    messages = [record.message for record in caplog.records if record.name.startswith("palestra")]
+    messages = [record.message for record in caplog.records if record.name.startswith("palestra.track")]
     assert len(messages) == 1, messages
     assert f"tracker test-{kind.__name__} is left out from here on" in messages[0]
     assert ("end", True) in Recorder.told[kind.__name__]  # the other one has all of it
