@@ -193,9 +193,13 @@ class Browser:
         if self._chromium is not None and not self._chromium.is_connected():
             raise BrowserGone("the browser ended during the episode") from error
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
         """May be called twice."""
-        if self._loop.is_closed():
+        if self.is_closed:
             return
         with contextlib.suppress(Exception):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(3 * CLOSE_S)
@@ -216,8 +220,8 @@ _browsers: dict[Reach, Browser] = {}
 
 
 def shared_browser(reach: Reach) -> Browser:
-    """The browser of this process that reaches just these sites."""
-    if reach not in _browsers:
+    """The browser of this process that reaches just these sites, or a new one where it was closed."""
+    if reach not in _browsers or _browsers[reach].is_closed:
         if not _browsers:
             atexit.register(close_browsers)
         _browsers[reach] = Browser(reach)
