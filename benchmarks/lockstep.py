@@ -12,7 +12,7 @@ from palestra.agents.agent import Persona
 from palestra.agents.render import Renderer
 from palestra.assemble import make_persona
 from palestra.config import Config
-from palestra.envs import Environment
+from palestra.envs import Environment, make_env
 from palestra.types import Step, Task
 
 Reply = tuple[list[int], list[float]]
@@ -68,7 +68,7 @@ class Rollout:
     def __init__(self, config: Config, renderer: Renderer, generate: Callable[[Any, list[list[int]]], list[Reply]]) -> None:
         assert config.env is not None
         self.config, self.generate = config, generate
-        self.envs = [config.env.make() for _ in range(config.rollout.tasks * config.rollout.group)]
+        self.envs = [make_env(config.env.name, config.env.options) for _ in range(config.rollout.tasks * config.rollout.group)]
         self.tasks = {task.id: task for task in self.envs[0].tasks("train")}
         self.persona = make_persona(config, self.envs[0], renderer)
         self.watch = Stopwatch()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +19,30 @@ from palestra import track
 from palestra.agents.agent import Persona
 from palestra.agents.formats import formats
 from palestra.agents.render import Renderer
-from palestra.config import Config, ConfigError, EnvSettings, NewModel, PretrainedModel
+from palestra.config import Config, ConfigError, EnvSettings, Playground
 from palestra.engines.base import Engine
 from palestra.engines.native import Native
 from palestra.engines.vllm import VLLMSettings
 from palestra.engines.vllm_server import VLLMServerSettings
-from palestra.envs import Environment
+from palestra.envs import Environment, make_env
 from palestra.learn.learner import Learner
 from palestra.learn.parallel import Parallel
 from palestra.loop import Loop
 from palestra.lora import LoraSettings, add_adapter, has_peft
 from palestra.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
 from palestra.model_folder import check_model, find_model, load_pretrained, tokenizer_folder
+from palestra.model_settings import NewModel, PretrainedModel
+from palestra.registry import UnknownName, nearest
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
 from palestra.serve.counted import CountedPool
-from palestra.serve.forks import contained
-from palestra.serve.handle import EnvPool, InlinePool
+from palestra.serve.forks import Forked, contained
+from palestra.serve.handle import EnvPool, InlinePool, Overdue, alarm
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from palestra.world import current
+
+log = logging.getLogger(__name__)
 
 PIECES = 2048
 """Of words, in a tokenizer that is learnt on the spot."""
@@ -67,7 +74,8 @@ class Parts:
 
     def tasks(self, label: str, split: str) -> list[Task]:
         """All tasks of a split, by the name that the run has for the environment."""
-        with contained(refusing=label in self._inline):
+        (place,) = [place for place in self.config.playgrounds if place.label == label]
+        with asked(place, f"tasks({split!r})"):
             tasks = [replace(task, env=label) for task in self.envs[label].tasks(split)]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
@@ -78,32 +86,41 @@ class Parts:
             for place in self.arena.places.values():
                 self.loop.run(place.pool.close())
             self.loop.close()
-        for label, env in self.envs.items():
-            with contained(refusing=label in self._inline):
-                env.close()
+        for place in self.config.playgrounds:
+            try:
+                with asked(place, "close()"):
+                    self.envs[place.label].close()
+            except ConfigError as error:  # nothing more is asked of it
+                log.warning("%s", error)
 
-    @property
-    def _inline(self) -> set[str]:
-        return {place.label for place in self.config.playgrounds if place.env.is_inline}
 
-
-def check_run(config: Config) -> None:
-    """All that can be found wrong with a training run before a model is loaded."""
-    _check_devices(config)
-    if config.dtype == "float64" and device_of(config).type != "cpu":
-        raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
+def check_run(config: Config) -> dict[str, Environment]:
+    """All that can be found wrong with a run before a model is loaded. Returns the environments, for `assemble`."""
+    check_here(config)
+    try:
+        formats[config.agent.format]
+    except UnknownName as error:
+        raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
+    if reason := track.objection(config.track):
+        raise ConfigError(reason)
     envs = make_envs(config)
     for label, env in envs.items():
         if config.agent.example and not env.example:
             raise ConfigError(f"agent.example = true: {label} has no worked example")
     if isinstance(config.model, NewModel):
-        make_tokenizer(config.model, envs)
-    elif isinstance(config.model, PretrainedModel):
+        make_tokenizer(config, envs)
+    return envs
+
+
+def check_here(config: Config) -> None:
+    """What can be found wrong without making an environment, or importing anything that the configuration names."""
+    _check_devices(config)
+    if config.dtype == "float64" and device_of(config).type != "cpu":
+        raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
+    if isinstance(config.model, PretrainedModel):
         check_model(config.model.path)
     if config.lora is not None and not has_peft():
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
-    if reason := track.objection(config.track):
-        raise ConfigError(reason)
 
 
 def _check_devices(config: Config) -> None:
@@ -125,11 +142,14 @@ def fetch_model(config: Config) -> None:
         find_model(config.model.path)
 
 
-def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None) -> Parts:
-    """`env_urls`: where environments are played that were given servers for the time of the run, by their labels."""
+def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None) -> Parts:
+    """`env_urls`: where environments are played that were given servers for the time of the run, by their labels.
+
+    `envs`: those that `check_run` made already.
+    """
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # workers on this host, as their launcher says
     torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
-    envs = make_envs(config)
+    envs = make_envs(config) if envs is None else envs
     model, tokenizer = make_model(config, envs)
     places = make_places(config, envs, tokenizer, env_urls)
     renderer = shared_persona(places).renderer
@@ -157,7 +177,42 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
 
 
 def make_envs(config: Config) -> dict[str, Environment]:
-    return {place.label: place.env.make() for place in config.playgrounds}
+    """One environment of each kind, to be asked for tasks and words. What is wrong with one is a line that names it."""
+    return {place.label: _make_env(config, place) for place in config.playgrounds}
+
+
+def _make_env(config: Config, place: Playground) -> Environment:
+    table = "env" if config.env is not None else f"mixture.{place.label}"
+    with asked(place, "its constructor"):
+        try:
+            env = make_env(place.env.name, place.env.options)
+        except ValueError as error:
+            raise ConfigError(f"{table}.{error}") from error
+    with asked(place, "max_turns"):
+        most, splits = env.max_turns, env.splits
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ConfigError(f"{place.label}: max_turns is {most!r:.100}, expected a number of turns from 1 on")
+    if not isinstance(splits, tuple) or not all(isinstance(split, str) for split in splits):
+        raise ConfigError(f"{place.label}: splits is {splits!r:.100}, expected a tuple of names")
+    if config.eval.split not in splits:
+        raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, splits)}")
+    return env
+
+
+@contextmanager
+def asked(place: Playground, what: str) -> Iterator[None]:
+    """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
+    try:
+        with contained(refusing=place.env.is_inline), alarm(place.env.deadline_s):
+            yield
+    except Overdue:
+        raise ConfigError(f"{place.label}: {what} gave no answer within {place.env.deadline_s:g} s (deadline_s)") from None
+    except (ConfigError, UnknownName):
+        raise
+    except Forked as error:
+        raise ConfigError(f"{place.label}: {what}: {error}") from error
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise ConfigError(f"{place.label}: {what} raised {type(error).__name__}: {error}") from error
 
 
 def make_places(
@@ -191,7 +246,7 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
 
         return RemotePool(urls, settings.deadline_s)
     if settings.isolation == "inline":
-        return InlinePool(settings.make, settings.deadline_s)
+        return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s)
     limits = WorkerSettings(
         per_worker=settings.per_worker,
         deadline_s=settings.deadline_s,
@@ -220,7 +275,7 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
         return model, tokenizer
     if not isinstance(config.model, NewModel):
         raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
-    tokenizer = make_tokenizer(config.model, envs)
+    tokenizer = make_tokenizer(config, envs)
     model = new_model(
         vocabulary=len(tokenizer),
         width=config.model.width,
@@ -247,29 +302,32 @@ def read_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
     """The tokenizer that the run will have, without its model."""
     if isinstance(config.model, PretrainedModel):
         return load_tokenizer(tokenizer_folder(config.model.path))
-    assert isinstance(config.model, NewModel)
-    return make_tokenizer(config.model, envs)
+    return make_tokenizer(config, envs)
 
 
-def make_tokenizer(settings: NewModel, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    """That of a new model, from the words or texts of the environments."""
+    settings = config.model
+    assert isinstance(settings, NewModel)
     if settings.tokenizer == "bytes":
         return byte_tokenizer()
     if settings.tokenizer == "pieces":
-        with contained():
-            return piece_tokenizer(_all_texts(envs), settings.pieces or PIECES)
+        return piece_tokenizer(_all_texts(config, envs), settings.pieces or PIECES)
     words: dict[str, None] = {}
-    for label, env in envs.items():
-        with contained():
-            own = env.vocabulary()
-        if own is None:
-            raise ConfigError(f"model.tokenizer = 'words': {label} does not list its words; use 'pieces' or 'bytes'")
-        words |= dict.fromkeys(own)
+    for place in config.playgrounds:
+        with asked(place, "vocabulary()"):
+            own = envs[place.label].vocabulary()
+            if own is None:
+                raise ConfigError(f"model.tokenizer = 'words': {place.label} does not list its words; use 'pieces' or 'bytes'")
+            words |= dict.fromkeys(own)
     return word_tokenizer(list(words))
 
 
-def _all_texts(envs: dict[str, Environment]) -> Iterator[str]:
-    for label, env in envs.items():
-        own = env.texts()
-        if own is None:
-            raise ConfigError(f"model.tokenizer = 'pieces': {label} has no texts to learn them from; use 'bytes'")
-        yield from own
+def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
+    for place in config.playgrounds:
+        with asked(place, "texts()"):
+            own = envs[place.label].texts()
+            if own is None:
+                raise ConfigError(f"model.tokenizer = 'pieces': {place.label} has no texts to learn them from; use 'bytes'")
+            texts = list(own)
+        yield from texts

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from palestra.assemble import assemble, held_out, make_envs, make_places
-from palestra.config import Config, PretrainedModel
+from palestra.config import Config
 from palestra.display import Display
 from palestra.engines.scripted import Scripted, expert, uniform
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
 from palestra.loop import Loop
 from palestra.model import byte_tokenizer
+from palestra.model_settings import PretrainedModel
 from palestra.rollout import Arena, shared_persona
 from palestra.run import Run
 from palestra.serve.forks import contained

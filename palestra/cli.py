@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from palestra.config import Config
 
 
+IMPORT_NOTHING = ("view", "report", "explain", "plan", "model")
+"""Commands that import nothing from the folder they are run in: it may be a run folder that somebody sent."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Bad input exits 2 with one line."""
 
@@ -28,10 +32,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
     parser = _parser()
     plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
     known = parser.parse_args(plain)
+    if known.command not in IMPORT_NOTHING:
+        sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
     if settings and not known.takes_settings:
         fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
     try:
@@ -215,7 +220,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if (known.recipe is None) == (known.resume is None):
         fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
     from palestra import config as configs
-    from palestra.assemble import check_run, fetch_model
+    from palestra.assemble import check_here, check_run, fetch_model
     from palestra.config import ConfigError
     from palestra.experience import check_data
     from palestra.launch import launch
@@ -228,18 +233,19 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         run = Run.open(known.resume, settings) if not known.dry_run else None
         config = run.config if run else configs.load(known.resume / "config.toml", settings)
     else:
-        config = configs.load(known.recipe, settings)
+        config = configs.load(known.recipe, settings, imports=not known.dry_run)
         run = None
-    check_run(config)
-    check_data(config)
     if known.dry_run:
+        check_here(config)
         print(configs.dump(config), end="")
         return
+    envs = check_run(config)
+    check_data(config)
     fetch_model(config)
     if run is None:
         folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         run = Run.create(folder, config)
-    launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json))
+    launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json), envs)
 
 
 def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -326,16 +332,16 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
         settings |= {"model": known.model, "lora": None}
     elsewhere = Path("runs") / "eval"
     if known.run_or_recipe is None:
-        return configs.build({}, settings), elsewhere
+        return configs.build({}, settings, imports=True), elsewhere
     if known.run_or_recipe.suffix == ".toml":
-        return configs.load(known.run_or_recipe, settings), elsewhere
+        return configs.load(known.run_or_recipe, settings, imports=True), elsewhere
     recipe = known.run_or_recipe / "config.toml"
     if not recipe.is_file():
         raise ConfigError(f"{known.run_or_recipe}: there is no run in this folder (no config.toml)")
     if known.model is not None or known.agent is not None:  # nothing that the run has learnt: it has no place among its evaluations
-        return configs.load(recipe, settings), elsewhere
+        return configs.load(recipe, settings, imports=True), elsewhere
     settings |= {"model": str(_checkpoint_of(known.run_or_recipe)), "lora": None}
-    return configs.load(recipe, settings), known.run_or_recipe / "eval"
+    return configs.load(recipe, settings, imports=True), known.run_or_recipe / "eval"
 
 
 def _checkpoint_of(run: Path) -> Path:
@@ -405,8 +411,9 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     logging.getLogger("palestra").addHandler(logging.NullHandler())  # what matters is in the findings
     quickstart = Path("recipes/quickstart.toml")
     recipe = known.recipe or (quickstart if quickstart.is_file() else None)
-    config = configs.load(recipe, settings) if recipe else configs.build({}, settings)
-    check_run(config)
+    config = configs.load(recipe, settings, imports=True) if recipe else configs.build({}, settings, imports=True)
+    for env in check_run(config).values():
+        env.close()
     check_data(config)
     findings = []
     for finding in examine(config, folder=Path("runs"), fit=known.fit):

@@ -33,6 +33,7 @@ def _plan(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         if (value := vars(known)[flag]) is not None and value <= 0:
             fail(f"--{flag} {value:g}: expected a positive number")
     config = configs.load(known.recipe, settings)
+    config.refuse_unresolved("plan")
     work = work_of(config, reply=known.reply, episode=known.episode, env_s=known.env_seconds)
     found = best(job_of(config, work, gpu=known.gpu, gpus=known.gpus, link=known.link))
     if known.json:

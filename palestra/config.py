@@ -28,17 +28,17 @@ from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
 from palestra.engines import engines
 from palestra.engines.native import NativeSettings
-from palestra.envs import Environment, envs, is_url, make_env
+from palestra.envs import check_name, is_url, label_of
 from palestra.guard import GuardSettings
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
+from palestra.model_settings import NewModel, PretrainedModel, models
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
-from palestra.serve.forks import contained
-from palestra.settings import UNSET, Settings, chosen_from
+from palestra.settings import UNSET, Settings, Unresolved, chosen_from
 from palestra.track import TrackSettings
 
 log = logging.getLogger(__name__)
@@ -52,49 +52,17 @@ LEARNING_RATES = {"new": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
 DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": "textcraft"}
 
 
+LARGEST = 1_000_000
+"""Bytes of a recipe."""
+
+
 class ConfigError(ValueError):
     """One line: the field, the value, and what would be valid."""
 
 
-class NewModel(Settings):
-    """A small model with random weights, made on the spot."""
-
-    kind: Literal["new"] = "new"
-    width: PositiveInt = 128
-    layers: PositiveInt = 3
-    heads: PositiveInt = 4
-    tokenizer: Literal["words", "pieces", "bytes"] = "words"
-    """One token per word of the environment's own vocabulary, per piece of a word as learnt from its texts, or per byte."""
-    pieces: int | None = Field(default=None, ge=512)
-    """How many, with tokenizer = "pieces"; 2,048 where not set."""
-
-    @model_validator(mode="after")
-    def _divisible(self) -> NewModel:
-        if self.width % (2 * self.heads):
-            raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
-        return self
-
-    @model_validator(mode="after")
-    def _no_idle_pieces(self) -> NewModel:
-        if self.pieces is not None and self.tokenizer != "pieces":
-            raise ValueError(f"pieces = {self.pieces}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'pieces'?")
-        return self
-
-
-class PretrainedModel(Settings):
-    """A model that has learnt something already. `model = "path"` says the same in short."""
-
-    kind: Literal["pretrained"] = "pretrained"
-    path: str
-    """A Hugging Face directory, a name on the hub such as "Qwen/Qwen2.5-1.5B-Instruct", a GGUF file, or an adapter's directory."""
-
-
-models: Registry[type[Settings]] = Registry("models", {"new": "palestra.config:NewModel", "pretrained": "palestra.config:PretrainedModel"})
-
-
 def _known_format(name: str) -> str:
     try:
-        formats[name]
+        formats.check_name(name)
     except UnknownName as error:
         raise ValueError(str(error)) from error
     return name
@@ -127,10 +95,6 @@ class EnvSettings(Settings):
         """Whether it runs in the training process, between the engine's steps."""
         return self.isolation == "inline" and not self.is_remote
 
-    def make(self) -> Environment:
-        with contained(refusing=self.is_inline):
-            return make_env(self.name, self.options)
-
     @model_validator(mode="after")
     def _no_idle_settings(self) -> EnvSettings:
         for name in ("per_worker", "memory_mb", "max_processes"):
@@ -139,14 +103,16 @@ class EnvSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _makeable(self) -> EnvSettings:
-        with contained(refusing=self.is_inline):
-            self.make().close()
+    def _is_named_rightly(self) -> EnvSettings:
+        try:
+            check_name(self.name)
+        except UnknownName as error:
+            raise ValueError(f"name = {self.name!r}: {error}") from error
         if self.urls and not self.is_remote:
             raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
         for url in self.urls:
-            if not is_url(url) or envs[url].name != envs[self.name].name:
-                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {envs[self.name].name} like {self.name!r}, got {url!r}")
+            if not is_url(url) or label_of(url) != label_of(self.name):
+                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {label_of(self.name)} like {self.name!r}, got {url!r}")
         if self.is_remote and self.isolation != "inline":
             raise ValueError(f"isolation = {self.isolation!r}: has no effect, the environment's server decides where it runs")
         return self
@@ -156,7 +122,7 @@ class Member(EnvSettings):
     """One environment of a mixture."""
 
     label: str = Field(default="", pattern=r"^[\w.-]*$")
-    """What the run calls it; the environment's own name where not set."""
+    """What the run calls it. Default: its registered name, the last part of a URL, or a class's name in small letters."""
     weight: PositiveFloat = 1.0
     """Its share of the tasks, beside the weights of the others."""
     horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] | None = None
@@ -168,7 +134,7 @@ class Member(EnvSettings):
 
     @property
     def title(self) -> str:
-        return self.label or envs[self.name].name
+        return self.label or label_of(self.name)
 
 
 class Playground(NamedTuple):
@@ -255,6 +221,8 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
+        if self.unresolved:
+            return self  # what fits together is judged where the classes may be imported
         if self.env is not None and self.mixture:
             raise ValueError("env and mixture: there is either one environment or a mixture of them")
         labels = [place.label for place in self.playgrounds]
@@ -274,6 +242,30 @@ class Config(Settings):
             reach = self.save.every * (self.save.keep - 1)
             self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, carry=self.rollout.carry)
         return self
+
+    @property
+    def unresolved(self) -> str:
+        """The first table whose class is named "module:Class" and was not imported; empty where there is none."""
+        tables: dict[str, Settings | None] = {
+            "algo.name": self.algo,
+            "engine.name": self.engine,
+            "horizon.kind": self.horizon,
+            "model.kind": self.model,
+        }
+        for member in self.mixture:
+            tables[f"mixture.{member.title}.horizon.kind"] = member.horizon
+        for setting, table in tables.items():
+            if isinstance(table, Unresolved):
+                return f"{setting} = {getattr(table, setting.rpartition('.')[2])!r}"
+        return ""
+
+    def refuse_unresolved(self, command: str) -> None:
+        """Where a command needs a class that it must not import."""
+        if self.unresolved:
+            raise ConfigError(
+                f"{self.unresolved}: {command} imports nothing that a configuration names; "
+                "install the class as a plugin (an entry point), or train, which imports it"
+            )
 
     def _check_age(self) -> None:
         """Whether the algorithm can learn from what older weights have played."""
@@ -303,9 +295,6 @@ class Config(Settings):
         if self.algo.compares_within_groups and place.group < 2:
             table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
             raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
-        splits = envs[place.env.name].splits
-        if self.eval.split not in splits:
-            raise ValueError(f"eval.split = {self.eval.split!r}: {place.env.name} has no such split; {nearest(self.eval.split, splits)}")
 
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
@@ -358,7 +347,7 @@ class Config(Settings):
     def playgrounds(self) -> tuple[Playground, ...]:
         """The environments of the run: one, or those of the mixture."""
         if self.env is not None:
-            return (Playground(envs[self.env.name].name, self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+            return (Playground(label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
         return tuple(
             Playground(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
         )
@@ -371,21 +360,25 @@ class Config(Settings):
         return self.eval.horizon or place.horizon.full
 
 
-def load(path: Path, overrides: dict[str, Any] | None = None) -> Config:
-    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values."""
-    return build(_read(path), overrides)
+def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
+    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values. `imports`: as for `build`."""
+    return build(_read(path), overrides, imports=imports)
 
 
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """What the recipe says, and what it does not say from its `base`."""
     try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > LARGEST):
+            raise ConfigError(f"{path}: expected a TOML file of at most {LARGEST:,} bytes")
         tree = tomllib.loads(path.read_text())
     except FileNotFoundError:
         siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, siblings)}" if siblings else ""
         raise ConfigError(f"{path}: no such recipe{hint}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -410,8 +403,11 @@ def _chooses_anew(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     return key is not None and key in new and new[key] != old.get(key, DEFAULTS[table])
 
 
-def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:
-    """A configuration from nested tables and dotted overrides."""
+def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
+    """A configuration from nested tables and dotted overrides.
+
+    `imports`: import the classes that are named "module:Class". Without it, reading a configuration runs nothing: it may be anybody's.
+    """
     overrides = dict(overrides or {})
     if isinstance(tree.get("model"), str):
         tree = tree | {"model": _named(tree["model"])}
@@ -426,7 +422,7 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None) -> Conf
     for dotted, value in overrides.items():
         tree = _set(tree, dotted.split("."), value, dotted)
     try:
-        config = Config.model_validate(tree)
+        config = Config.model_validate(tree, context={"imports": imports})
     except ValidationError as error:
         raise ConfigError(_explain(error, tree)) from None
     for choice, settings in dropped.items():
@@ -486,7 +482,8 @@ def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
     for name in place:
         node = node[int(name)] if name.isdecimal() else node[name]
         if name in registries:
-            kind = registries[name][node.get(CHOICES[name], DEFAULTS[name])]
+            chosen = node.get(CHOICES[name], DEFAULTS[name])
+            kind = Unresolved if registries[name].is_external(chosen) else registries[name][chosen]
         elif not name.isdecimal():
             annotation = kind.model_fields[name].annotation
             options = (*get_args(annotation), annotation)

@@ -7,6 +7,7 @@ from palestra.config import Config, Playground
 
 def explain(config: Config) -> str:
     """What a training step of this run does."""
+    config.refuse_unresolved("explain")
     rollout, optim = config.rollout, config.optim
     redraws = f"; groups without a signal are replaced, in up to {rollout.redraws} rounds" if rollout.redraws else ""
     after = {"constant": "constant", "linear": f"down to {optim.final:g} of it", "cosine": f"by a cosine to {optim.final:g} of it"}

@@ -182,4 +182,5 @@ horizons: Registry[type[Horizon]] = Registry(
         "linear": "palestra.horizon:Linear",
         "adaptive": "palestra.horizon:Adaptive",
     },
+    base="palestra.horizon:Horizon",
 )

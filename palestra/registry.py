@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -31,8 +31,10 @@ class UnknownName(KeyError):
 class Registry(Generic[T]):
     """A name for each choice: built in (imported when asked for), registered, or a plugin's entry point `palestra.<kind>`."""
 
-    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, *, base: str = "") -> None:
+        """`base`: "module:Class" that everything must be a subclass of, imported when it is needed."""
         self.kind = kind
+        self._base = base
         self._builtin = dict(builtin or {})
         """name -> "module:attribute"."""
         self._items: dict[str, T] = {}
@@ -53,11 +55,19 @@ class Registry(Generic[T]):
         return self.kind[:-1]
 
     def _imported(self, name: str, path: str) -> T:
-        module, _, attribute = path.partition(":")
         try:
-            return cast(T, getattr(import_module(module), attribute))
-        except (ImportError, AttributeError) as error:
+            return cast(T, _attribute(path))
+        except (ImportError, AttributeError, ValueError) as error:
             raise UnknownName(f"the {self._singular} {name!r} cannot be imported: {error}") from error
+
+    def _fits(self, name: str, item: T) -> T:
+        """The item, where it is a class of the right kind. It is called only after this."""
+        if not self._base:
+            return item
+        base = _attribute(self._base)
+        if not isinstance(item, type) or not issubclass(item, base):
+            raise UnknownName(f"the {self._singular} {name!r} is no subclass of {self._base.replace(':', '.')}")
+        return item
 
     def names(self) -> list[str]:
         """All names, plugins' included, without importing anything."""
@@ -67,15 +77,30 @@ class Registry(Generic[T]):
     def __contains__(self, name: str) -> bool:
         return name in self.names()
 
+    def is_external(self, name: str) -> bool:
+        """Whether the name is a "module:Class", which imports whatever it names."""
+        return ":" in name and name not in self._items and name not in self._builtin
+
+    def check_name(self, name: str) -> None:
+        """Raise UnknownName where the name cannot mean anything. Nothing is imported."""
+        if not self.is_external(name) and name not in self:
+            raise UnknownName(f"no {self._singular} is called {name!r}; {nearest(name, self.names())}")
+
     def __getitem__(self, name: str) -> T:
+        """Imports what is asked for: `palestra` itself, an installed plugin, or whatever a "module:Class" names."""
         if name in self._items:
             return self._items[name]
         if name in self._builtin:
             self._items[name] = self._imported(name, self._builtin[name])
             return self._items[name]
-        if ":" in name:  # "module:attribute" names anything that can be imported, without a registration
-            return self._imported(name, name)
+        if self.is_external(name):
+            return self._fits(name, self._imported(name, name))
         for point in entry_points(group=f"palestra.{self.kind}", name=name):
-            self._items[name] = point.load()
+            self._items[name] = self._fits(name, point.load())
             return self._items[name]
         raise UnknownName(f"no {self._singular} is called {name!r}; {nearest(name, self.names())}")
+
+
+def _attribute(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(import_module(module), attribute)

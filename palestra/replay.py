@@ -241,7 +241,7 @@ def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Tr
         settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
     temperature = _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
     version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
-    parts = assemble(configs.load(run.folder / "config.toml", settings))
+    parts = assemble(configs.load(run.folder / "config.toml", settings, imports=True))
     try:
         parts.loop.run(parts.engine.load(version=version))
         arena = parts.arena.with_(sampling=replace(parts.arena.sampling, temperature=temperature))

@@ -15,6 +15,7 @@ import msgspec
 from palestra import config as configs
 from palestra.carry import Begun
 from palestra.config import Config, ConfigError
+from palestra.explain import explain
 from palestra.files import replace_file, writing
 from palestra.group_queue import GroupQueue
 from palestra.guard import Memory
@@ -22,7 +23,7 @@ from palestra.horizon import Progress
 from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
 from palestra.metrics import of_eval
-from palestra.run_folder import read_metrics
+from palestra.run_folder import OBJECTIVE, read_metrics
 from palestra.seeds import derive_seed
 from palestra.types import Trajectory
 
@@ -92,18 +93,21 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
+        """To go on with it, or to play in it: classes that its configuration names are imported."""
         if not (folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
         fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype", "lora")]
         if fixed:
             raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
-        after = configs.load(folder / "config.toml", overrides)
+        after = configs.load(folder / "config.toml", overrides, imports=True)
         if overrides:
-            _refuse_changes(configs.load(folder / "config.toml"), after)
+            _refuse_changes(configs.load(folder / "config.toml", imports=True), after)
         return cls(folder, after)
 
     def write_config(self) -> None:
+        """And the objective in words, so that nobody who reads the folder has to import an algorithm that it names."""
         replace_file(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
+        replace_file(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
 
     @property
     def checkpoints(self) -> Path:

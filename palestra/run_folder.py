@@ -18,6 +18,9 @@ T = TypeVar("T")
 Signature = tuple[int, int, int] | None
 """Changes when a file does; None where there is no file."""
 
+OBJECTIVE = "objective.txt"
+"""What `palestra explain` says of the run, written when it begins."""
+
 LOG_LINES = 200
 LOG_BYTES = 200_000
 
@@ -79,6 +82,10 @@ class RunFolder:
     def config(self) -> tuple[str, dict[str, Any], list[Damage]]:
         """As text, as nested tables (empty where it is no TOML), and what is wrong with it."""
         return self._read(self.path / "config.toml", read_config)
+
+    def objective(self) -> str:
+        """In words, as it was when the run began; empty in runs of older versions."""
+        return read_tail(self.path / OBJECTIVE)
 
     def metrics(self) -> tuple[list[dict[str, Any]], list[Damage]]:
         return self._read(self.path / "metrics.jsonl", read_metrics)

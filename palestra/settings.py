@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_serializer,
+    model_validator,
+)
 
 from palestra.registry import Registry, UnknownName
 
@@ -36,19 +45,30 @@ class Settings(BaseModel):
         return {**handler(self), **unset}
 
 
-def chosen_from(registry: Registry[Any], key: str, default: str) -> BeforeValidator:
-    """Validates a table by the class that its `key` names in `registry`, so that plugins' settings are as typed as ours."""
+class Unresolved(Settings):
+    """A table whose class is named "module:Class", as it was read: importing that class would run whatever the name says."""
 
-    def resolve(value: Any) -> Any:
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def chosen_from(registry: Registry[Any], key: str, default: str) -> WrapValidator:
+    """Validates a table by the class that its `key` names in `registry`, so that plugins' settings are as typed as ours.
+
+    A "module:Class" is imported only with `context={"imports": True}`; else the table stays `Unresolved`.
+    """
+
+    def resolve(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if isinstance(value, Settings):
-            return value
+            return value if isinstance(value, Unresolved) else handler(value)
         if not isinstance(value, dict):
             raise ValueError(f"expected a table; its {key!r} is one of: {', '.join(registry.names())}")
         name = str(value.get(key, default))
+        if registry.is_external(name) and not (info.context or {}).get("imports"):
+            return Unresolved(**value)
         try:
             settings_class = registry[name]
         except UnknownName as error:
             raise ValueError(f"{key} = {name!r}: {error}") from error
-        return settings_class.model_validate(value)
+        return handler(settings_class.model_validate(value, context=info.context))
 
-    return BeforeValidator(resolve)
+    return WrapValidator(resolve)

@@ -85,12 +85,13 @@ trackers: Registry[type[Tracker]] = Registry(
         "wandb": "palestra.trackers:WeightsAndBiases",
         "mlflow": "palestra.trackers:MLflow",
     },
+    base="palestra.track:Tracker",
 )
 
 
 def _known(name: str) -> str:
     try:
-        trackers[name]
+        trackers.check_name(name)
     except UnknownName as error:
         raise ValueError(str(error)) from error
     return name
@@ -108,7 +109,10 @@ class TrackSettings(Settings):
 def objection(settings: TrackSettings) -> str:
     """Why a run with these trackers should not begin; empty where it may."""
     for name in settings.names:
-        tracker = trackers[name]
+        try:
+            tracker = trackers[name]
+        except UnknownName as error:
+            return f"track.names: {error}"
         if tracker.package and find_spec(tracker.package) is None:
             return f"track.names: {name!r} needs the package {tracker.package}; pip install 'palestra[track]'"
         if reason := tracker.objection():

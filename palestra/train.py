@@ -14,6 +14,7 @@ from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, assemble, held_out
 from palestra.config import AgentSettings
 from palestra.display import Display
+from palestra.envs import Environment
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import Experience, Gathered, experience_of, horizon_of
 from palestra.guard import BoundBroken, Collapsed, GuardSettings, watch
@@ -220,10 +221,12 @@ def _train_guarded(run: Run, parts: Parts, state: State, display: Display) -> St
             state = go_back(run, parts, broken, display)
 
 
-def run_training(run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
+def run_training(
+    run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None
+) -> dict[str, Any]:
     """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
     display.phase("setting up")
-    parts = assemble(run.config, env_urls)
+    parts = assemble(run.config, env_urls, envs)
     try:
         state = resume(run, parts, display)
         is_first = parts.learner.parallel.world.is_first

@@ -144,4 +144,5 @@ formats: Registry[type[Format]] = Registry(
         "tags": "palestra.agents.formats:Tags",
         "block": "palestra.agents.formats:Block",
     },
+    base="palestra.agents.formats:Format",
 )

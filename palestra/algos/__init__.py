@@ -27,4 +27,5 @@ algos: Registry[type[Algorithm]] = Registry(
         "dpo": "palestra.algos.dpo:DPO",
         "evol": "palestra.algos.evol:AgentEvol",
     },
+    base="palestra.algos.base:Algorithm",
 )

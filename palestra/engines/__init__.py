@@ -11,4 +11,5 @@ engines: Registry[Any] = Registry(
         "vllm": "palestra.engines.vllm:VLLMSettings",
         "vllm-server": "palestra.engines.vllm_server:VLLMServerSettings",
     },
+    base="palestra.settings:Settings",
 )

@@ -2,6 +2,7 @@
 
 import inspect
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from palestra.envs.base import Environment, content_id
 from palestra.registry import Registry, UnknownName, nearest
@@ -32,11 +33,32 @@ envs = Environments(
         "miniwob": "palestra.envs.web.miniwob:MiniWob",
         "guess": "palestra.envs.guess:Guess",
     },
+    base="palestra.envs.base:Environment",
 )
 
 
 def is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
+
+
+def label_of(name: str) -> str:
+    """What a run calls an environment: its registered name, the last part of a URL, or a class's name in small letters.
+
+    It is read off the name alone: nothing is imported, and no server is asked.
+    """
+    if is_url(name):
+        return unquote(urlsplit(name).path.strip("/"))
+    return name.rpartition(":")[2].lower() if envs.is_external(name) else name
+
+
+def check_name(name: str) -> None:
+    """Raise UnknownName where a name cannot mean an environment, without importing it or asking a server."""
+    if not is_url(name):
+        envs.check_name(name)
+        return
+    from palestra.serve.remote import split_url
+
+    split_url(name)
 
 
 def make_env(name: str, options: dict[str, Any]) -> Environment:
@@ -54,7 +76,7 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
         with contained():
             return kind(**options)
     except Exception as error:  # whatever a constructor raises is about its options or its set-up
-        raise ValueError(f"options = {options!r}: {error}") from error
+        raise ValueError(f"options = {options!r}: {name}: {' '.join(str(error).split())}") from error
 
 
-__all__ = ["Environment", "content_id", "envs", "is_url", "make_env"]
+__all__ = ["Environment", "check_name", "content_id", "envs", "is_url", "label_of", "make_env"]

@@ -11,7 +11,8 @@ from typing import IO
 
 import msgspec
 
-from palestra.config import Config, ConfigError
+from palestra.config import Config, ConfigError, Playground
+from palestra.envs import envs
 from palestra.serve.catalogue import Served
 from palestra.serve.run import ServerSettings
 
@@ -22,7 +23,7 @@ CAPACITY = 1024
 def served(config: Config) -> list[Served]:
     """The environments of a run that are not on a server already."""
     places = [place for place in config.playgrounds if not place.env.is_remote]
-    names = [place.env.make().name for place in places]
+    names = [_name_on_server(place) for place in places]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
@@ -39,7 +40,12 @@ def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[st
     if not addresses:
         return {}
     places = [place for place in config.playgrounds if not place.env.is_remote]
-    return {place.label: [f"{address}/{place.env.make().name}" for address in addresses] for place in places}
+    return {place.label: [f"{address}/{_name_on_server(place)}" for address in addresses] for place in places}
+
+
+def _name_on_server(place: Playground) -> str:
+    """A server calls an environment by its class's name."""
+    return envs[place.env.name].name
 
 
 class EnvServer:

@@ -20,6 +20,7 @@ from palestra.printing import is_users_to_mend, print_json, print_result
 
 if TYPE_CHECKING:
     from palestra.display import Display
+    from palestra.envs import Environment
     from palestra.run import Run
 
 log = logging.getLogger(__name__)
@@ -85,18 +86,25 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
         raise
 
 
-def train_here(run: Run, *, as_json: bool) -> None:
-    """A whole run in this process."""
+def train_here(run: Run, *, as_json: bool, envs: dict[str, Environment]) -> None:
+    """A whole run in this process, in environments that were made already."""
     run.interrupts.last_words = lambda: f"stopped; {how_to_go_on(run)}"
     with run.interrupts.installed():
         try:
-            _train(run, as_json=as_json)
+            _train(run, as_json=as_json, envs=envs)
         except Interrupted as interrupted:
             say_stopped(run, str(interrupted))
             raise
 
 
-def _train(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Sequence[str]] | None = None) -> None:
+def _train(
+    run: Run,
+    *,
+    as_json: bool,
+    rank: int = 0,
+    env_urls: Mapping[str, Sequence[str]] | None = None,
+    envs: dict[str, Environment] | None = None,
+) -> None:
     """With what a person sees of it, where it is the first worker."""
     from palestra.display import Display
     from palestra.log import log_to
@@ -110,7 +118,7 @@ def _train(run: Run, *, as_json: bool, rank: int = 0, env_urls: Mapping[str, Seq
     display = _display_of(run, as_json=as_json)
     try:
         display.note(f"run folder: {run.folder}")
-        result = run_training(run, display, env_urls=env_urls)
+        result = run_training(run, display, env_urls=env_urls, envs=envs)
         curve = plot_run(run)
     except Exception:
         if world.current().size == 1:  # else the launcher may go on, and says what is to be said

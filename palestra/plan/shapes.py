@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palestra.config import Config, ConfigError, NewModel, PretrainedModel
+from palestra.config import Config, ConfigError
+from palestra.model_settings import NewModel, PretrainedModel
 
 NEW_VOCABULARY = 2048
 """Taken for a model that is made on the spot: its tokenizer is not there yet."""

@@ -105,9 +105,9 @@ class InlinePool:
     def throw_away(self, env: Environment) -> None:
         """That closing a broken environment fails too is no news."""
         try:
-            with contained(refusing=True), _alarm(self.deadline_s):
+            with contained(refusing=True), alarm(self.deadline_s):
                 env.close()
-        except (Exception, _Overdue) as error:  # noqa: BLE001  whatever it raises, it is not used again
+        except (Exception, Overdue) as error:  # noqa: BLE001  whatever it raises, it is not used again
             log.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
 
 
@@ -143,13 +143,13 @@ class InlineHandle:
         began = time.monotonic()
         self._is_broken = True  # until it has answered
         try:
-            with contained(refusing=True) as inside, _alarm(self._pool.deadline_s):
+            with contained(refusing=True) as inside, alarm(self._pool.deadline_s):
                 if self._env is None:
                     self._env = self._pool.make()
                 answer = call(self._env)
             self._is_broken = False
             return answer
-        except _Overdue:
+        except Overdue:
             raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s" + (f"; {FORKED}" if inside.has_forked else "")) from None
         except Forked as error:
             raise EnvFault(str(error)) from error
@@ -163,22 +163,22 @@ RING_AGAIN_S = 1.0
 """An exception that rises while Python calls a finalizer is dropped, and libraries that talk to other processes have such as take long."""
 
 
-class _Overdue(BaseException):
+class Overdue(BaseException):
     """Not an Exception, so that an environment's `except Exception` does not swallow it."""
 
 
 @contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Iterator[None]:
     """Interrupts Python code that overruns. Off the main thread there are no signals: it is then judged when it returns."""
     if threading.current_thread() is not threading.main_thread():
         began = time.monotonic()
         yield
         if time.monotonic() - began > seconds:
-            raise _Overdue
+            raise Overdue
         return
 
     def ring(*_: object) -> None:
-        raise _Overdue
+        raise Overdue
 
     began = time.monotonic()
     before = signal.signal(signal.SIGALRM, ring)

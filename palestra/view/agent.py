@@ -109,7 +109,7 @@ def _load(run: Path) -> Parts:
     if folder is None:
         raise CannotReply(f"{run}: the run has no checkpoint yet")
     settings = {"model.kind": "pretrained", "model.path": str(folder), "lora": None, "engine.name": "native", "engine.slots": 1}
-    parts = assemble(configs.load(run / "config.toml", settings))
+    parts = assemble(configs.load(run / "config.toml", settings, imports=True))
     parts.loop.run(parts.engine.load(version=int(checkpoint.read_state(folder)["step"])))
     return parts
 

@@ -116,6 +116,9 @@ class Answers:
         text, tree, _ = run.folder.config()
         if not tree:
             return {"lines": [], "why": "config.toml cannot be read"}
+        written = run.folder.objective()
+        if written:
+            return {"lines": written.splitlines()}
         with self._explaining:  # one process at a time
             if text not in self._objectives:
                 self._objectives[text] = _explained(run.folder.path / "config.toml")
@@ -187,7 +190,7 @@ _decoder = msgspec.json.Decoder(_Learnt)
 
 
 def _explained(config: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "palestra.cli", "explain", str(config)]
+    command = [sys.executable, "-P", "-m", "palestra.cli", "explain", str(config)]  # -P: nothing is imported from where we stand
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=EXPLAIN_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:

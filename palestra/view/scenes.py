@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from palestra.envs import envs
-from palestra.registry import UnknownName
+from palestra.envs import envs, label_of
 from palestra.retrace import Check, CheckedTurn, retrace
 from palestra.run_folder import RunFolder, environments
 from palestra.serve.handle import EnvFault
@@ -104,16 +103,20 @@ def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
         if own.name not in envs or own.name in NOT_PLAYED:
             if label in (own.label, own.name) or not own.label:
                 raise NoScenes(f"only environments that are installed here under a name are played again, not {own.name[:100]!r}")
-        elif label == (own.label or _class_name(own.name)):
+        elif label == (own.label or label_of(own.name)):
+            if _names_something_outside(own.options):
+                raise NoScenes("environments whose options name files or addresses are not played again")
             return own.name, own.options
     raise NoScenes(f"the run has no environment called {label[:100]!r}")
 
 
-def _class_name(name: str) -> str:
-    try:
-        return envs[name].name
-    except UnknownName as error:
-        raise NoScenes(str(error)) from error
+def _names_something_outside(option: Any) -> bool:
+    """Whether an option, or anything in it, may be a path or a URL: the run folder may be anybody's."""
+    if isinstance(option, dict):
+        return any(map(_names_something_outside, option.values()))
+    if isinstance(option, list):
+        return any(map(_names_something_outside, option))
+    return isinstance(option, str) and ("/" in option or "\\" in option)
 
 
 async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:

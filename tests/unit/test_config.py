@@ -8,8 +8,9 @@ import torch
 
 from palestra import config as configs
 from palestra.cli import main
-from palestra.config import Config, ConfigError, PretrainedModel, build, dump, load
+from palestra.config import Config, ConfigError, build, dump, load
 from palestra.learn.schedule import Optim
+from palestra.model_settings import PretrainedModel
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")

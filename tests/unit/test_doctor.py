@@ -25,6 +25,7 @@ from palestra.doctor.surroundings import check_answers, check_contract, check_di
 from palestra.doctor.tokens import check_mask, check_replies, check_template
 from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
 from palestra.engines.native import NativeSettings
+from palestra.envs import make_env
 from palestra.learn.checkpoint import export
 from palestra.learn.logprobs import predict
 from palestra.learn.schedule import Optim
@@ -297,7 +298,7 @@ def test_broken_environments(env, isolation, deadline_s, said):
     (place,) = build(
         ECHO | {"env": {"name": env, "isolation": isolation, "deadline_s": deadline_s}, "engine": {"deterministic": isolation == "inline"}}
     ).playgrounds
-    finding = check_answers("it", place.env.make(), make_pool(place.env), deadline_s=deadline_s, episodes=4)
+    finding = check_answers("it", make_env(place.env.name, place.env.options), make_pool(place.env), deadline_s=deadline_s, episodes=4)
     assert not finding.ok
     assert said in finding.detail
 

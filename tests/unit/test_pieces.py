@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from palestra.agents.render import Renderer
 from palestra.assemble import make_tokenizer
-from palestra.config import ConfigError, NewModel, build
+from palestra.config import ConfigError, build
 from palestra.envs import make_env
 from palestra.envs.search import env as search_env
 from palestra.envs.search.env import Search
@@ -54,13 +54,15 @@ def test_search_learns_them_from_the_train_world_alone(monkeypatch, tiny):
     assert set(asked) == {"train"}
     assert any(text.startswith("<information>\n[1] ") for text in texts)
     assert {text.partition(":")[0] for text in texts if ":" in text} >= {"Question", "search", "answer"}
-    tokenizer = make_tokenizer(NewModel(tokenizer="pieces", pieces=600), {"search": Search(style="compact")})
+    tokenizer = make_tokenizer(
+        build({"model": {"tokenizer": "pieces", "pieces": 600}, "env": {"name": "search"}}), {"search": Search(style="compact")}
+    )
     assert len(tokenizer) == 600
 
 
 def test_where_there_are_no_texts_to_learn_from():
     with pytest.raises(ConfigError, match="model.tokenizer = 'pieces': textcraft has no texts"):
-        make_tokenizer(NewModel(tokenizer="pieces"), {"textcraft": make_env("textcraft", {})})
+        make_tokenizer(build({"model": {"tokenizer": "pieces"}}), {"textcraft": make_env("textcraft", {})})
     with pytest.raises(ConfigError, match="model.pieces = 600: has no effect with tokenizer = 'words'"):
         build({"model": {"pieces": 600}})
     with pytest.raises(ConfigError, match="model.pieces"):

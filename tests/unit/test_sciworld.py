@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from palestra.assemble import make_tokenizer
-from palestra.config import NewModel
+from palestra.config import build
 from palestra.types import Task
 from tests.helpers import needs_sciworld
 
@@ -303,7 +303,7 @@ def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(
     assert {"open door to kitchen", "You move to the kitchen."} <= set(texts)
     assert sum(text.startswith("Your task is to find") for text in texts) == 4
     assert sum("The task is done." in text for text in texts) == 4
-    tokenizer = make_tokenizer(NewModel(tokenizer="pieces", pieces=600), {"sciworld": env})
+    tokenizer = make_tokenizer(build({"model": {"tokenizer": "pieces", "pieces": 600}, "env": {"name": "sciworld"}}), {"sciworld": env})
     assert len(tokenizer) == 600
     env.close()
 
