@@ -86,10 +86,10 @@ class Parts:
             for place in self.arena.places.values():
                 self.loop.run(place.pool.close())
             self.loop.close()
-        for place in self.config.playgrounds:
+        for played in self.config.playgrounds:
             try:
-                with asked(place, "close()"):
-                    self.envs[place.label].close()
+                with asked(played, "close()"):
+                    self.envs[played.label].close()
             except ConfigError as error:  # nothing more is asked of it
                 log.warning("%s", error)
 
