@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from jinja2 import TemplateError as JinjaError
 
-from palestra.agents.render import Renderer
+from palestra.agents.render import Renderer, TemplateError
 from palestra.types import Message, Role, Segment, Stop, Task, Trajectory, Turn
 
 
@@ -103,7 +102,7 @@ def _at(path: Path, where: str) -> Iterator[None]:
     """Errors say where they are."""
     try:
         yield
-    except (DataError, msgspec.ValidationError, JinjaError) as error:
+    except (DataError, msgspec.ValidationError, TemplateError) as error:
         raise DataError(f"{path}: {where}: {error}") from error
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from palestra.config import ConfigError
-from palestra.model import load_model
+from palestra.gguf_header import check_numbers, read_header
+from palestra.model import LOCAL, load_model, load_tokenizer
+from palestra.model_files import told_in_one_line
 
 DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
 """Kinds of tokenizers that split numbers into digits; as GGUF names them (`tokenizer.ggml.pre`)."""
@@ -22,15 +27,30 @@ def import_gguf(file: Path, out: Path) -> int:
     check_gguf(file)
     if out.exists():
         raise ConfigError(f"{out}: exists already")
+    draft = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        with told_in_one_line(file):
+            parameters = _convert(file, draft)
+        draft.rename(out)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return parameters
+
+
+def _convert(file: Path, out: Path) -> int:
     fields = _fields(file)
-    loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.bfloat16)
-    model = _mended(loaded, fields)
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    with TemporaryDirectory() as alone:  # beside no configuration that a stranger put there
+        link = Path(alone) / "model.gguf"
+        link.symlink_to(file.resolve())
+        loaded = AutoModelForCausalLM.from_pretrained(alone, gguf_file=link.name, dtype=torch.bfloat16, **LOCAL)
+        model = _mended(loaded, fields)
+        tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name, **LOCAL)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     if fields.get("tokenizer.ggml.pre") in DIGIT_BY_DIGIT:
         _split_digits(out / "tokenizer.json")
     load_model(out, device=torch.device("cpu"), dtype=torch.bfloat16)  # proves that it can be read, and that our attention fits it
+    load_tokenizer(out)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -40,6 +60,7 @@ def check_gguf(file: Path) -> None:
         raise ConfigError(f"{file}: expected a GGUF file")
     if find_spec("gguf") is None:
         raise ConfigError(f"{file}: reading GGUF files needs the package gguf; pip install 'palestra[gguf]'")
+    check_numbers(file, *read_header(file))
 
 
 def _is_gguf(file: Path) -> bool:

@@ -5,6 +5,7 @@ The adapter is injected, so the model stays what it was: the same class, the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from palestra.model import whole
+from palestra.model_files import ADAPTER as CONFIG
+from palestra.model_files import ADAPTER_WEIGHTS as WEIGHTS
+from palestra.model_files import MOST_CONFIG, BadModel, read_object, shown, stored_in
 from palestra.settings import Settings
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """What peft puts before every name in its files."""
 NAME = "default"
@@ -116,8 +118,74 @@ def merge_folder(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """`model` with the adapter of a peft directory added into its weights."""
     from peft import PeftModel
 
-    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+    config = adapter_config(folder)
+    merged: PreTrainedModel = PeftModel.from_pretrained(model, str(folder), config=config, local_files_only=True).merge_and_unload()
+    if not all(parameter.isfinite().all() for parameter in merged.parameters()):
+        raise BadModel(f"{folder}: the sums of its weights and the base model's are no finite numbers")
     return merged.requires_grad_(True)
+
+
+UNDERSTOOD = ("lora_alpha", "use_rslora", "use_dora", "fan_in_fan_out", "bias", "lora_bias", "alpha_pattern")
+"""What is taken from an adapter's configuration as it is written there."""
+TOLD_BY_WEIGHTS = ("r", "rank_pattern", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
+"""Names, regular expressions and sizes that its weights tell more safely."""
+WITHOUT_EFFECT = (
+    *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"),
+    *("lora_dropout", "init_lora_weights", "loftq_config", "runtime_config", "megatron_core", "qalora_group_size"),
+    *("eva_config", "corda_config", "lora_ga_config", "ensure_weight_tying"),
+)
+"""What matters only while it is trained, or is for other programs."""
+MOST_RANK = 1 << 16
+
+
+def adapter_config(folder: Path) -> Any:
+    """Of a peft directory, for peft. A setting by which peft would import modules or read other files is refused."""
+    from peft import LoraConfig
+
+    path = folder / CONFIG
+    written = read_object(path, MOST_CONFIG)
+    if written.get("peft_type") not in ("LORA", None):
+        raise BadModel(f"{path}: peft_type = {shown(written['peft_type'])}: only LORA is supported")
+    known = {*UNDERSTOOD, *TOLD_BY_WEIGHTS, *WITHOUT_EFFECT}
+    if others := sorted(name for name, value in written.items() if value and name not in known):
+        raise BadModel(f"{path}: {shown(others[0])} = {shown(written[others[0]])}: is not supported")
+    alphas = written.get("alpha_pattern") or {}
+    if not isinstance(alphas, dict) or not all(re.fullmatch(r"[\w.]+", name) and _is_number(value) for name, value in alphas.items()):
+        raise BadModel(f"{path}: alpha_pattern = {shown(alphas)}: expected numbers by names of modules")
+    flags = {name: written[name] for name in UNDERSTOOD if isinstance(written.get(name), bool)}
+    alpha, bias = written.get("lora_alpha", 8), written.get("bias", "none")
+    if not _is_number(alpha) or bias not in ("none", "all", "lora_only"):
+        raise BadModel(f"{path}: lora_alpha = {shown(alpha)}, bias = {shown(bias)}: expected a number, and none, all or lora_only")
+    ranks = _ranks_in(folder / WEIGHTS)
+    return LoraConfig(
+        r=next(iter(ranks.values())),
+        rank_pattern={f"^{name}": rank for name, rank in ranks.items()} if len(set(ranks.values())) > 1 else {},
+        target_modules=list(ranks),
+        lora_alpha=alpha,
+        alpha_pattern=alphas,
+        bias=bias,
+        task_type="CAUSAL_LM",
+        inference_mode=True,
+        **flags,
+    )
+
+
+def _ranks_in(path: Path) -> dict[str, int]:
+    """The rank of each module's adapter, by the weights."""
+    ranks = {}
+    for name, shape in stored_in([path]).shapes.items():
+        if name.endswith(".lora_A.weight") and len(shape) == 2:
+            module = name.removeprefix(PREFIX).removesuffix(".lora_A.weight")
+            if not re.fullmatch(r"[\w.]+", module) or not 1 <= shape[0] <= MOST_RANK:
+                raise BadModel(f"{path}: {shown(name)}: expected a module's name, and a rank from 1 to {MOST_RANK:,}; came {shape}")
+            ranks[module] = shape[0]
+    if not ranks:
+        raise BadModel(f"{path}: holds no weights of a LoRA adapter")
+    return ranks
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9
 
 
 @torch.no_grad()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
@@ -28,12 +29,17 @@ from transformers import (
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 from transformers.modeling_utils import AttentionInterface
 from transformers.utils import logging as transformers_logging
+
+from palestra.chat_templates import WORD_TEMPLATE, foreign
+from palestra.confined import Overran, Refused, printable
+from palestra.model_files import CONFIG, BadModel, Stored, check_entries, check_folder, told_in_one_line
 
 if TYPE_CHECKING:
     from palestra.batch import Sharing
@@ -42,6 +48,12 @@ log = logging.getLogger(__name__)
 transformers_logging.disable_progress_bar()  # a bar per checkpoint would break the display
 
 ATTENTION = "palestra"
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is fetched, no code of a model's is run, and nobody is asked whether it may be."""
+MOST_PACKED = 16
+"""Parameters in an element of a quantised checkpoint."""
+MOST_BUFFERS = 4 << 30
+"""Bytes of a model's tables, such as masks over all positions."""
 
 
 class Layout(Protocol):
@@ -187,10 +199,46 @@ def logits_of(model: PreTrainedModel, hidden: Tensor) -> Tensor:
 
 
 def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """A Hugging Face directory as a model that uses our attention, proven to compute what the original does."""
-    config = AutoConfig.from_pretrained(path, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, local_files_only=True)
-    return prepare_model(model.to(device, dtype))  # type: ignore[arg-type]
+    """A Hugging Face directory as a model that uses our attention, proven to compute what the original does.
+
+    Only safetensors are read and no code of the directory's own is run; `BadModel` where that is not enough.
+    """
+    stored = check_folder(Path(path))
+    with told_in_one_line(path), _quiet():
+        config = AutoConfig.from_pretrained(path, **LOCAL)
+        _check_size(config, stored)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **LOCAL
+        )
+        model, told = loaded
+        if missing := sorted(told["missing_keys"]):
+            raise BadModel(f"{path}: its files hold no {printable(missing[0])}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
+        return prepare_model(model.to(device, dtype))
+
+
+def _check_size(config: PreTrainedConfig, stored: Stored) -> None:
+    """Refuse a configuration of a larger model than its files hold: the rest would be made up, at any size."""
+    with torch.device("meta"):
+        described = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    parameters = sum(parameter.numel() for parameter in described.parameters())
+    packed = 1 if getattr(config, "quantization_config", None) is None else MOST_PACKED
+    tied = described.get_input_embeddings().weight.numel()
+    if parameters > stored.elements * packed + tied:
+        raise BadModel(f"{CONFIG} describes {parameters:,} parameters, and the files hold {stored.elements:,}")
+    buffers = sum(buffer.nbytes for buffer in described.buffers())
+    if buffers > MOST_BUFFERS:
+        raise BadModel(f"{CONFIG} describes tables of {buffers:,} bytes, expected at most {MOST_BUFFERS:,}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers prints tables of what is wrong with a model; what counts of it is in the error."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
 
 
 def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
@@ -212,6 +260,8 @@ def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
         positions = torch.tensor([[*range(5), *range(7)]], device=model.device)
         hidden = hidden_states(model, ids, positions, layout=PackedLayout([5, 7]))
         found = model.get_output_embeddings()(hidden)
+    if not expected.isfinite().all():
+        raise ValueError(f"{type(model).__name__}: its weights give logits that are no finite numbers")
     tolerance = 0.05 if model.dtype == torch.bfloat16 else 1e-3
     error = ((found - expected).abs().max() / expected.abs().max()).item()
     if not error < tolerance:
@@ -243,7 +293,15 @@ def largest_context(model: PreTrainedModel) -> int:
 
 
 def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+    """Of a directory. It is tried in a process of its own first, where it may hang or crash."""
+    check_entries(Path(path))
+    try:
+        foreign.ask({"tokenizer": str(path)})
+    except (Refused, Overran) as error:
+        raise BadModel(f"{path}: its tokenizer cannot be used: {error}") from error
+    with told_in_one_line(path), _quiet():
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **LOCAL)
+        return tokenizer
 
 
 def new_model(
@@ -276,13 +334,6 @@ def new_model(
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
     return prepare_model(model.to(device, dtype))  # type: ignore[arg-type]
-
-
-WORD_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] }}<end>"
-    "{% else %}{{ message['content'] }}<act>{% endif %}{% endfor %}"
-)
-"""The shortest chat there is: an observation, `<act>`, a reply, `<end>`."""
 
 
 def word_tokenizer(words: list[str]) -> PreTrainedTokenizerBase:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,27 +15,58 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.config import ConfigError
+from palestra.confined import printable
 from palestra.gguf_import import check_gguf, import_gguf
 from palestra.lora import CONFIG as ADAPTER
-from palestra.lora import WEIGHTS, has_peft, merge_folder
+from palestra.lora import WEIGHTS, adapter_config, has_peft, merge_folder
 from palestra.model import load_model, load_tokenizer
+from palestra.model_files import CONFIG, MOST_CONFIG, BadModel, check_folder, read_object, shards_of, told_in_one_line
 
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Of a repository on the hub: weights, configurations, tokenizers, chat templates."""
 NOT_THESE = ("*/*", "consolidated*")
 """The same weights in other formats."""
+MOST_ADAPTERS = 4
+"""On top of each other."""
 
 
 def check_model(path: str) -> None:
     """What can be found wrong with `model.path` without fetching anything."""
-    folder = Path(path)
-    if folder.is_file():
-        check_gguf(folder)
-    elif (folder / ADAPTER).is_file():
-        _check_adapter(folder)
-        check_model(_base_of(folder))
-    elif not _is_directory(folder) and not _is_hub_name(path):
-        raise ConfigError(f"model.path = {path!r}: expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub")
+    for number, place in enumerate(chain_of(path)):
+        folder = Path(place)
+        if _is(Path.is_file, folder):
+            check_gguf(folder)
+        elif _is(Path.is_file, folder / ADAPTER):
+            _check_adapter(folder)
+        elif _is(Path.is_dir, folder) and os.path.lexists(folder / CONFIG):
+            check_folder(folder)
+        elif not _is_hub_name(place):
+            expected = "expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub"
+            raise ConfigError(f"model.path = {_shown(place)}: {expected}" + (f" (the base model of {printable(path)})" if number else ""))
+
+
+def chain_of(path: str) -> list[str]:
+    """A model's path, and those of the base models below it: an adapter's base may have an adapter of its own."""
+    chain = [path]
+    while _is(Path.is_dir, Path(chain[-1])) and os.path.lexists(Path(chain[-1]) / ADAPTER):
+        base = _base_of(Path(chain[-1]))
+        if len(chain) > MOST_ADAPTERS:
+            raise BadModel(f"{printable(path)}: an adapter of an adapter, more than {MOST_ADAPTERS} deep or in a circle")
+        chain.append(base)
+    return chain
+
+
+def _is(question: Callable[[Path], bool], path: Path) -> bool:
+    """A path may be one that no system knows: too long, or with a zero in it."""
+    try:
+        return question(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _shown(path: str) -> str:
+    text = repr(printable(path))
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def find_model(path: str) -> Path:
@@ -53,13 +84,14 @@ def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> t
     if not (folder / ADAPTER).is_file():
         return load_model(folder, device=device, dtype=dtype), load_tokenizer(folder)
     model, _ = load_pretrained(_base_of(folder), device=device, dtype=dtype)
-    return merge_folder(model, folder), load_tokenizer(tokenizer_folder(path))
+    with told_in_one_line(folder):
+        return merge_folder(model, folder), load_tokenizer(tokenizer_folder(path))
 
 
 def tokenizer_folder(path: str) -> Path:
     """Where the tokenizer is: with an adapter, or else with its base model."""
     folder = find_model(path)
-    has_own = (folder / "tokenizer_config.json").is_file() or not (folder / ADAPTER).is_file()
+    has_own = os.path.lexists(folder / "tokenizer_config.json") or not (folder / ADAPTER).is_file()
     return folder if has_own else tokenizer_folder(_base_of(folder))
 
 
@@ -75,15 +107,16 @@ def _check_adapter(folder: Path) -> None:
     if not has_peft():
         raise ConfigError(f"{folder}: adapters need the package peft; pip install 'palestra[lora]'")
     if not (folder / WEIGHTS).is_file():
-        raise ConfigError(f"{folder}: an adapter without {WEIGHTS}; no other format is read")
+        raise ConfigError(f"{folder}: an adapter without {WEIGHTS}; only safetensors are read, pickles are never opened")
+    adapter_config(folder)
 
 
 def _base_of(folder: Path) -> str:
     """The model that an adapter was trained on."""
-    base = json.loads((folder / ADAPTER).read_text()).get("base_model_name_or_path")
-    if not base:
+    base = read_object(folder / ADAPTER, MOST_CONFIG).get("base_model_name_or_path")
+    if not base or not isinstance(base, str):
         raise ConfigError(f"{folder / ADAPTER}: base_model_name_or_path does not say what model the adapter belongs to")
-    return str(base)
+    return base
 
 
 def _fetched(name: str) -> Path:
@@ -107,7 +140,7 @@ def _is_whole(folder: Path) -> bool:
     if (folder / ADAPTER).is_file():
         return (folder / WEIGHTS).is_file()
     index = folder / "model.safetensors.index.json"
-    shards = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    shards = shards_of(index) if index.is_file() else ["model.safetensors"]
     return _is_directory(folder) and all((folder / shard).is_file() for shard in shards)
 
 

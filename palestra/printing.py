@@ -17,7 +17,7 @@ def fail(message: str) -> NoReturn:
 def is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
     mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
-    return type(error).__name__ in [*mendable.split(), "LaunchFailed", "CannotWrite", "Collapsed", "AllBroke", "Forked"]
+    return type(error).__name__ in [*mendable.split(), "LaunchFailed", "CannotWrite", "Collapsed", "AllBroke", "Forked", "BadModel"]
 
 
 def as_json(value: Any) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from palestra.chat_templates import CHATML, OURS, foreign
+from palestra.confined import Overran, Refused, in_one_line
 from palestra.types import Message
 
 if TYPE_CHECKING:
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TemplateChoice = Literal["auto", "model", "chatml"]
-
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 
 REMEMBERED = 4096
 """Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat themselves."""
@@ -100,15 +96,27 @@ class Renderer:
         return list(self._encoded(text))
 
     def _encode_anew(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        try:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a library in Rust, and no Exception
+                raise
+            raise TemplateError(f"the tokenizer cannot encode a text of {len(text)} characters: {in_one_line(error)}") from error
 
     def _text(self, messages: Sequence[Message], *, open_reply: bool = True) -> str:
-        rendered = self.tokenizer.apply_chat_template(
-            [{"role": m.role, "content": m.content} for m in messages],
-            chat_template=self._template,
-            add_generation_prompt=open_reply,
-            tokenize=False,
-        )
+        """By the template: ours right here, a model's own in a process where it may hang."""
+        said = [{"role": m.role, "content": m.content} for m in messages]
+        try:
+            template = self._template or self.tokenizer.get_chat_template()
+            if template in OURS:
+                rendered = self.tokenizer.apply_chat_template(
+                    said, chat_template=template, add_generation_prompt=open_reply, tokenize=False
+                )
+            else:
+                special = self.tokenizer.special_tokens_map
+                rendered = foreign.ask({"render": {"template": template, "messages": said, "open_reply": open_reply, "special": special}})
+        except (Refused, Overran, ValueError) as error:
+            raise TemplateError(in_one_line(error)) from error
         assert isinstance(rendered, str)
         return rendered
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from palestra.config import Config, ConfigError
+from palestra.model_files import CONFIG, MOST_CONFIG, MOST_NUMBER, read_object, shown
 from palestra.model_settings import NewModel, PretrainedModel
 
 NEW_VOCABULARY = 2048
@@ -78,8 +78,8 @@ def shape_of(config: Config) -> Shape:
         return Shape("a model made on the spot", new.layers, new.width, 4 * new.width, new.heads, new.heads, NEW_VOCABULARY, True)
     assert isinstance(config.model, PretrainedModel)
     path = Path(config.model.path)
-    if (path / "config.json").is_file():
-        return _described(path.name, json.loads((path / "config.json").read_text()))
+    if (path / CONFIG).is_file():
+        return _described(path.name, read_object(path / CONFIG, MOST_CONFIG))
     found = known_shape(config.model.path)
     if found is None:
         raise ConfigError(
@@ -89,17 +89,24 @@ def shape_of(config: Config) -> Shape:
 
 
 def _described(name: str, written: dict[str, Any]) -> Shape:
-    written = written.get("text_config", written)
-    try:
-        return Shape(
-            name,
-            layers=written["num_hidden_layers"],
-            width=written["hidden_size"],
-            inner=written["intermediate_size"],
-            heads=written["num_attention_heads"],
-            kv_heads=written.get("num_key_value_heads", written["num_attention_heads"]),
-            vocabulary=written["vocab_size"],
-            is_tied=written.get("tie_word_embeddings", False),
-        )
-    except KeyError as missing:
-        raise ConfigError(f"model.path = {name!r}: its config.json does not say {missing}, which a plan needs") from None
+    inner = written.get("text_config")
+    written = inner if isinstance(inner, dict) else written
+    sizes = ["num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size"]
+    sizes += ["num_key_value_heads"] if written.get("num_key_value_heads") is not None else []
+    for size in sizes:
+        if size not in written:
+            raise ConfigError(f"model.path = {name!r}: its config.json does not say {size!r}, which a plan needs")
+        value = written[size]
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_NUMBER:
+            raise ConfigError(f"model.path = {name!r}: its config.json has {size} = {shown(value)}; expected a positive integer")
+    heads = written["num_attention_heads"]
+    return Shape(
+        name,
+        layers=written["num_hidden_layers"],
+        width=written["hidden_size"],
+        inner=written["intermediate_size"],
+        heads=heads,
+        kv_heads=written.get("num_key_value_heads") or heads,
+        vocabulary=written["vocab_size"],
+        is_tied=bool(written.get("tie_word_embeddings", False)),
+    )

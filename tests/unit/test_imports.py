@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "palestra"
 LAYERS = {
     "types": 0, "addresses": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
     "run_folder": 0, "loop": 0, "files": 0, "interrupts": 0,
+    "confined": 0, "chat_templates": 0, "model_files": 0, "gguf_header": 0,
     "settings": 1, "world": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2, "guard": 2,
     "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,

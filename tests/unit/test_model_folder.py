@@ -6,6 +6,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from huggingface_hub.utils import filter_repo_objects
+from safetensors.torch import save_file
 
 from palestra.config import ConfigError
 from palestra.learn.checkpoint import export
@@ -107,7 +108,9 @@ def test_an_adapter_needs_to_say_what_it_belongs_to(tmp_path):
     config.write_text(json.dumps({"base_model_name_or_path": str(tmp_path / "base")}))
     with pytest.raises(ConfigError, match="an adapter without adapter_model.safetensors"):
         check_model(str(tmp_path / "adapter"))
-    (tmp_path / "adapter" / "adapter_model.safetensors").touch()
+    up, down = torch.ones(16, 4), torch.ones(4, 16)
+    module = "base_model.model.model.layers.0.self_attn.q_proj"
+    save_file({f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up}, tmp_path / "adapter" / "adapter_model.safetensors")
     assert tokenizer_folder(str(tmp_path / "adapter")) == tmp_path / "base"
     config.write_text(json.dumps({"base_model_name_or_path": None}))
     with pytest.raises(ConfigError, match="does not say what model"):
