@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palestra.confined import Confined
+from palestra.confined import Confined, Limits
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -15,5 +15,9 @@ WORD_TEMPLATE = (
 """The shortest chat there is: an observation, `<act>`, a reply, `<end>`."""
 OURS = (CHATML, WORD_TEMPLATE)
 
-foreign = Confined("palestra.agents.tokenizer_child:answer", seconds=20, memory_mb=4096)
+RENDERING: Limits = {"seconds": 5.0, "memory_mb": 512}
+TRYING: Limits = {"seconds": 120.0, "memory_mb": 8192}
+"""A tokenizer: those of sentencepiece are converted first."""
+
+foreign = Confined("palestra.agents.tokenizer_child:answer")
 """For templates and tokenizers that came with a model."""

@@ -17,14 +17,21 @@ import threading
 import time
 from contextlib import suppress
 from importlib import import_module
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 START_S = 120.0
 """For the child's imports: disks may be slow."""
-MOST_ANSWER = 1 << 26
+MOST_ANSWER = 1 << 24
 KEPT_VARIABLES = ("PATH", "HOME", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "HF_HOME", "HF_HUB_CACHE")
 """Of the environment. Tokens are not among them."""
 BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from palestra.confined import serve; serve(*sys.argv[2:])"
+
+
+class Limits(TypedDict):
+    """Of one question."""
+
+    seconds: float
+    memory_mb: int
 
 
 class Refused(Exception):
@@ -41,25 +48,25 @@ class Confined:
     The child starts with the first question, and anew after one that it did not survive.
     """
 
-    def __init__(self, target: str, *, seconds: float, memory_mb: int) -> None:
-        self.target, self.seconds, self.memory_mb = target, seconds, memory_mb
+    def __init__(self, target: str) -> None:
+        self.target = target
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: Any, *, seconds: float, memory_mb: int) -> Any:
         """`Refused` where the function raised, `Overran` where there is no answer."""
         with self._lock:
             if self._child is None or self._owner != os.getpid():
                 self._child = self._begin()
             try:
-                _send(_pipe(self._child.stdin), question)
-                answer = self._receive(self.seconds)
+                _send(_pipe(self._child.stdin), [question, seconds, memory_mb])
+                answer = self._receive(seconds)
             except Overran:
                 self._end()
                 raise
             except OSError as error:
-                raise Overran(self._why_ended()) from error
+                raise Overran(self._why_ended(seconds)) from error
         if "refusal" in answer:
             raise Refused(answer["refusal"])
         return answer["answer"]
@@ -69,10 +76,9 @@ class Confined:
             self._end()
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        settings = [self.target, str(self.memory_mb), str(self.seconds)]
         self._owner = os.getpid()
         self._child = subprocess.Popen(  # noqa: S603  our own program
-            [sys.executable, "-I", "-c", BOOT, json.dumps(sys.path), *settings],
+            [sys.executable, "-I", "-c", BOOT, json.dumps(sys.path), self.target],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -93,7 +99,7 @@ class Confined:
             if left <= 0 or not poll.poll(1000 * left):
                 raise Overran(f"it took more than {seconds:g} s")
             if not (piece := os.read(source, 1 << 20)):
-                raise Overran(self._why_ended())
+                raise Overran(self._why_ended(seconds))
             received += piece
             if len(received) >= 8 and wanted == 8:
                 wanted += struct.unpack("<Q", received[:8])[0]
@@ -101,12 +107,12 @@ class Confined:
                     raise Overran(f"it came to more than {MOST_ANSWER >> 20} MB")
         return json.loads(received[8:])
 
-    def _why_ended(self) -> str:
+    def _why_ended(self, seconds: float) -> str:
         assert self._child is not None
         code = self._child.wait()
         self._child = None
         if code == -signal.SIGALRM:
-            return f"it took more than {self.seconds:g} s"
+            return f"it took more than {seconds:g} s"
         return f"it ended the process that tried it ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
 
     def _end(self) -> None:
@@ -120,7 +126,7 @@ class Confined:
                 _pipe(pipe).close()
 
 
-def serve(target: str, memory_mb: str, seconds: str) -> None:
+def serve(target: str) -> None:
     """In the child: answer until the parent is gone."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b") as nowhere:  # whatever is read or printed by others
@@ -128,11 +134,14 @@ def serve(target: str, memory_mb: str, seconds: str) -> None:
         os.dup2(nowhere.fileno(), 1)
     module, _, name = target.partition(":")
     function = getattr(import_module(module), name)
-    _confine(int(memory_mb))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # to write is an error, not the end
     _send(answers, {"answer": "ready"})
     while head := questions.read(8):
-        question = json.loads(questions.read(struct.unpack("<Q", head)[0]))
-        signal.alarm(int(float(seconds)) + 2)  # by its own clock, too: the parent may be dead
+        question, seconds, memory_mb = json.loads(questions.read(struct.unpack("<Q", head)[0]))
+        _limit_memory(memory_mb)
+        signal.alarm(int(seconds) + 2)  # by its own clock, too: the parent may be dead
         try:
             answer = {"answer": function(question)}
         except MemoryError:
@@ -143,18 +152,16 @@ def serve(target: str, memory_mb: str, seconds: str) -> None:
         signal.alarm(0)
 
 
-def _confine(memory_mb: int) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    with suppress(OSError, ValueError):  # where the system tells: Linux
+def _limit_memory(memory_mb: int) -> None:
+    """To so much more than there is in use, where the system tells that: Linux."""
+    with suppress(OSError, ValueError):
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        limit = used + (memory_mb << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_AS, (used + (memory_mb << 20), resource.RLIM_INFINITY))
 
 
 def _send(pipe: IO[bytes], message: Any) -> None:
-    content = json.dumps(message).encode()
+    content = json.dumps(message, default=str).encode()
     pipe.write(struct.pack("<Q", len(content)) + content)
     pipe.flush()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import redirect_stderr
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from palestra.config import ConfigError
 from palestra.gguf_header import check_numbers, read_header
-from palestra.model import LOCAL, load_model, load_tokenizer
+from palestra.model import LOCAL, check_loading, load_model, load_tokenizer, quiet
 from palestra.model_files import told_in_one_line
 
 DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
@@ -42,9 +44,14 @@ def _convert(file: Path, out: Path) -> int:
     with TemporaryDirectory() as alone:  # beside no configuration that a stranger put there
         link = Path(alone) / "model.gguf"
         link.symlink_to(file.resolve())
-        loaded = AutoModelForCausalLM.from_pretrained(alone, gguf_file=link.name, dtype=torch.bfloat16, **LOCAL)
-        model = _mended(loaded, fields)
-        tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name, **LOCAL)
+        with quiet(), redirect_stderr(StringIO()):  # a bar of its own, which no switch of transformers' turns off
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                alone, gguf_file=link.name, dtype=torch.bfloat16, output_loading_info=True, **LOCAL
+            )
+            tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=link.name, **LOCAL)
+    weights, told = loaded
+    check_loading(file, told)
+    model = _mended(weights, fields)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     if fields.get("tokenizer.ggml.pre") in DIGIT_BY_DIGIT:

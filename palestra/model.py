@@ -37,7 +37,7 @@ from transformers import (
 from transformers.modeling_utils import AttentionInterface
 from transformers.utils import logging as transformers_logging
 
-from palestra.chat_templates import WORD_TEMPLATE, foreign
+from palestra.chat_templates import TRYING, WORD_TEMPLATE, foreign
 from palestra.confined import Overran, Refused, printable
 from palestra.model_files import CONFIG, BadModel, Stored, check_entries, check_folder, told_in_one_line
 
@@ -204,34 +204,42 @@ def load_model(path: Path | str, *, device: torch.device, dtype: torch.dtype) ->
     Only safetensors are read and no code of the directory's own is run; `BadModel` where that is not enough.
     """
     stored = check_folder(Path(path))
-    with told_in_one_line(path), _quiet():
+    with told_in_one_line(path), quiet():
         config = AutoConfig.from_pretrained(path, **LOCAL)
-        _check_size(config, stored)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **LOCAL
-        )
+        _check_size(path, config, stored)
+        others: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(path, config=config, dtype=dtype, **others, **LOCAL)
         model, told = loaded
-        if missing := sorted(told["missing_keys"]):
-            raise BadModel(f"{path}: its files hold no {printable(missing[0])}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
+        check_loading(path, told)
         return prepare_model(model.to(device, dtype))
 
 
-def _check_size(config: PreTrainedConfig, stored: Stored) -> None:
+def check_loading(path: Path | str, told: dict[str, Any]) -> None:
+    """Refuse weights that transformers made up, because they were not there or had other shapes."""
+    for name, stored, expected in sorted(told["mismatched_keys"]):
+        shapes = f"{list(stored)}; {CONFIG} describes {list(expected)}"
+        raise BadModel(f"{printable(str(path))}: its files hold {printable(name)} with the shape {shapes}")
+    if missing := sorted(told["missing_keys"]):
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise BadModel(f"{printable(str(path))}: its files hold no {printable(missing[0])}{more}")
+
+
+def _check_size(path: Path | str, config: PreTrainedConfig, stored: Stored) -> None:
     """Refuse a configuration of a larger model than its files hold: the rest would be made up, at any size."""
     with torch.device("meta"):
         described = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    place = printable(str(Path(path) / CONFIG))
+    tables = sum(buffer.nbytes for buffer in described.buffers())
+    if tables > MOST_BUFFERS:
+        raise BadModel(f"{place}: describes tables of {tables:,} bytes, expected at most {MOST_BUFFERS:,}")
     parameters = sum(parameter.numel() for parameter in described.parameters())
     packed = 1 if getattr(config, "quantization_config", None) is None else MOST_PACKED
-    tied = described.get_input_embeddings().weight.numel()
-    if parameters > stored.elements * packed + tied:
-        raise BadModel(f"{CONFIG} describes {parameters:,} parameters, and the files hold {stored.elements:,}")
-    buffers = sum(buffer.nbytes for buffer in described.buffers())
-    if buffers > MOST_BUFFERS:
-        raise BadModel(f"{CONFIG} describes tables of {buffers:,} bytes, expected at most {MOST_BUFFERS:,}")
+    if parameters > stored.elements * packed:
+        raise BadModel(f"{place}: describes {parameters:,} parameters, and the files hold {stored.elements:,}")
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Transformers prints tables of what is wrong with a model; what counts of it is in the error."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
@@ -296,10 +304,10 @@ def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
     """Of a directory. It is tried in a process of its own first, where it may hang or crash."""
     check_entries(Path(path))
     try:
-        foreign.ask({"tokenizer": str(path)})
+        foreign.ask({"tokenizer": str(path)}, **TRYING)
     except (Refused, Overran) as error:
         raise BadModel(f"{path}: its tokenizer cannot be used: {error}") from error
-    with told_in_one_line(path), _quiet():
+    with told_in_one_line(path), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, **LOCAL)
         return tokenizer
 

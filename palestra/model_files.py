@@ -28,6 +28,7 @@ MOST_FILES = 10_000
 MOST_CONFIG = 4 << 20
 MOST_TEXT = 256 << 20
 """Bytes of any file that is not weights: the largest tokenizers have 35 MB."""
+MOST_INDEX = 24 << 20
 MOST_HEADER = 32 << 20
 """Bytes: the 90,000 tensors of a large mixture of experts take 11 MB."""
 MOST_SHARDS = 4096
@@ -189,7 +190,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def shards_of(index: Path) -> list[str]:
     """The files that an index names, all of them beside it."""
-    weight_map = read_object(index).get("weight_map")
+    weight_map = read_object(index, MOST_INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise BadModel(f"{_name(index)}: expected a weight_map from names to files")
     shards = sorted(set(weight_map.values()))

@@ -82,10 +82,21 @@ def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> t
     """A model and its tokenizer; an adapter is added into the weights of its base model."""
     folder = find_model(path)
     if not (folder / ADAPTER).is_file():
-        return load_model(folder, device=device, dtype=dtype), load_tokenizer(folder)
+        model, tokenizer = load_model(folder, device=device, dtype=dtype), load_tokenizer(folder)
+        _check_vocabulary(path, model, tokenizer)
+        return model, tokenizer
     model, _ = load_pretrained(_base_of(folder), device=device, dtype=dtype)
     with told_in_one_line(folder):
         return merge_folder(model, folder), load_tokenizer(tokenizer_folder(path))
+
+
+def _check_vocabulary(path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer that writes texts in tokens which the model does not know. Added ones, such as an image's, may be unknown."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    added = set(tokenizer.get_added_vocab().values()) - {tokenizer.eos_token_id}
+    highest = max((number for number in tokenizer.get_vocab().values() if number not in added), default=0)
+    if highest >= rows:
+        raise BadModel(f"{printable(path)}: its tokenizer has tokens up to {highest:,}, and the model has {rows:,} embeddings")
 
 
 def tokenizer_folder(path: str) -> Path:

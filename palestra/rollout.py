@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from palestra.agents.agent import Agent, ChatAgent, ContextFull, Persona
+from palestra.agents.render import TemplateError
 from palestra.engines.base import Engine, EngineFailed, Session
 from palestra.seeds import derive_seed
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, opened
@@ -247,8 +248,8 @@ async def _play_here(
     try:
         async with asyncio.TaskGroup() as tasks:
             jobs = [tasks.create_task(one(episode)) for episode in episodes]
-    except* EngineFailed as failures:
-        failed = failures.exceptions[0]  # all episodes have the same engine: one of them says it
+    except* (EngineFailed, TemplateError) as failures:
+        failed = failures.exceptions[0]  # all episodes have the same engine and the same template: one of them says it
     else:
         return [job.result() for job in jobs], faulted
     raise failed

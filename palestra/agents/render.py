@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from palestra.chat_templates import CHATML, OURS, foreign
+from palestra.chat_templates import CHATML, OURS, RENDERING, foreign
 from palestra.confined import Overran, Refused, in_one_line
 from palestra.types import Message
 
@@ -114,7 +114,8 @@ class Renderer:
                 )
             else:
                 special = self.tokenizer.special_tokens_map
-                rendered = foreign.ask({"render": {"template": template, "messages": said, "open_reply": open_reply, "special": special}})
+                question = {"template": template, "messages": said, "open_reply": open_reply, "special": special}
+                rendered = foreign.ask({"render": question}, **RENDERING)
         except (Refused, Overran, ValueError) as error:
             raise TemplateError(in_one_line(error)) from error
         assert isinstance(rendered, str)
@@ -155,7 +156,9 @@ class Renderer:
     def _try_system(self) -> bool:
         try:
             return "s0" in self._text([Message("system", "s0"), Message("user", "o0")])
-        except Exception as error:  # noqa: BLE001  jinja raises what the template tells it to
+        except TemplateError as error:
+            if isinstance(error.__cause__, Overran):  # it would do so again
+                raise
             log.debug("the chat template knows no system role: %s", error)
             return False
 

@@ -14,6 +14,8 @@ sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # seconds and h
 from transformers import AutoTokenizer  # noqa: E402
 from transformers.utils.chat_template_utils import render_jinja_template  # noqa: E402
 
+MOST_RENDERED = 2_000_000
+"""Characters of a chat."""
 RUN = 48
 """How often a character stands in a row: regular expressions that backtrack without end do so over less."""
 TEXTS = (
@@ -35,6 +37,8 @@ def _rendered(template: str, messages: list[dict[str, str]], open_reply: bool, s
     text = rendered[0][0]
     if not isinstance(text, str):
         raise TypeError(f"expected a text, came {type(text).__name__}")
+    if len(text) > MOST_RENDERED:
+        raise ValueError(f"it came to {len(text):,} characters, expected at most {MOST_RENDERED:,}")
     return text
 
 
