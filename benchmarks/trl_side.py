@@ -112,7 +112,8 @@ class Way:
 def fastest(path: Path, config: Config, prompt: int, rest: int) -> tuple[Way, list[Way]]:
     """Try forward and backward passes of padded rows as long as given; the way with the most tokens a second that fits, and all tried."""
     batch = config.rollout.tasks * config.rollout.group // config.optim.minibatches
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").to(DEVICE).train()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False)
+    model = model.to(DEVICE).train()
     add_fused_lm_head(model, temperature=config.rollout.temperature, outputs=("log_probs", "entropy"))
     moments_gib = 8 * sum(p.numel() for p in model.parameters()) / 2**30
     budget_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 * (1 - VLLM_SHARE) - moments_gib - SPARE_GIB

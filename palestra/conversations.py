@@ -109,6 +109,9 @@ def _at(path: Path, where: str) -> Iterator[None]:
 def _tidy(messages: list[Said]) -> list[Said]:
     """Observations in a row as one; refused is what no chat template has a place for."""
     tidy: list[Said] = []
+    row: list[str] = []
+    """Texts of observations in a row; joined once, as there may be millions."""
+    has_user = False
     for number, message in enumerate(messages, 1):
         before = tidy[-1].role if tidy else None
         if message.role == "system" and before:
@@ -116,13 +119,21 @@ def _tidy(messages: list[Said]) -> list[Said]:
         if message.role == before == "assistant":
             raise DataError(f"message {number}: expected an observation between two replies, came two replies in a row")
         if message.role == before:
-            tidy[-1] = Said("user", f"{tidy[-1].text}\n{message.text}")
-        else:
-            answers = any(earlier.role == "user" for earlier in tidy)  # a greeting answers nothing: it is part of the prompt
-            tidy.append(replace(message, learnt=message.learnt and answers))
+            row.append(message.text)
+            continue
+        _end_row(tidy, row)
+        row = [message.text]
+        tidy.append(replace(message, learnt=message.learnt and has_user))  # a greeting answers nothing: it is part of the prompt
+        has_user = has_user or message.role == "user"
+    _end_row(tidy, row)
     if not any(message.role == "assistant" for message in tidy):
         raise DataError(f"expected at least one reply (gpt, assistant), there is none in {len(messages)} messages")
     return tidy
+
+
+def _end_row(tidy: list[Said], row: list[str]) -> None:
+    if len(row) > 1:
+        tidy[-1] = Said("user", "\n".join(row))
 
 
 def _demonstration(name: str, task: Task, messages: list[Said], renderer: Renderer) -> Trajectory:

@@ -13,6 +13,7 @@ import msgspec
 from palestra.agents.render import Renderer
 from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
 from palestra.run import read_trajectories
+from palestra.run_folder import DAMAGE, explain_damage
 from palestra.types import Group, Stop, Task, Trajectory
 
 __all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
@@ -32,7 +33,18 @@ def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
 
     AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings 1, and they count as solved.
     """
-    return [t for path in paths for file in files(Path(path)) for t in _read_file(file, renderer, context_tokens)]
+    fitting: list[Trajectory] = []
+    dropped = 0
+    for file in [file for path in paths for file in files(Path(path))]:
+        found, too_long = _read_file(file, renderer, context_tokens)
+        fitting += found
+        dropped += too_long
+    if dropped and not fitting:
+        named = ", ".join(map(str, paths))
+        raise DataError(
+            f"{named}: none of {dropped} conversations fits into agent.context_tokens = {context_tokens}; expected shorter ones"
+        )
+    return fitting
 
 
 def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
@@ -87,10 +99,14 @@ def files(path: Path) -> list[Path]:
     files = sorted(f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-"))
     if not files:
         raise DataError(f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* are held out unless named)")
+    for file in files:
+        if not file.is_file():  # a pipe would be waited for, and a device has no end
+            raise DataError(f"{file}: expected a regular file")
     return files
 
 
-def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> list[Trajectory]:
+def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[list[Trajectory], int]:
+    """Those that fit, and how many do not."""
     items = _items(path)
     first = next(items, None)
     if first is None:
@@ -107,10 +123,10 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> list[Traj
         raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
     learnable = [trajectory for trajectory in found if _is_learnable(trajectory)]
     fitting = [t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)]
-    if len(fitting) < len(learnable):
-        dropped = len(learnable) - len(fitting)
+    dropped = len(learnable) - len(fitting)
+    if dropped:
         log.warning("%s: dropped %d of %d conversations: longer than %d tokens", path, dropped, len(learnable), context_tokens)
-    return fitting
+    return fitting, dropped
 
 
 def _items(path: Path) -> Iterator[tuple[str, Any]]:
@@ -128,8 +144,8 @@ def _items(path: Path) -> Iterator[tuple[str, Any]]:
 def _decode(content: bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{where}: expected JSON: {ACCEPTED}; {error}") from error
+    except DAMAGE as error:
+        raise DataError(f"{where}: expected JSON: {ACCEPTED}; {explain_damage(error)}") from error
 
 
 def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
@@ -139,8 +155,8 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
         for trajectory in read_trajectories(path):
             _check(trajectory)
             found.append(trajectory)
-    except (msgspec.DecodeError, ValueError) as error:
-        problem = str(error).removeprefix(f"{path}: ")
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        problem = explain_damage(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
     foreign = [_is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer) for trajectory in found]
     if any(foreign):

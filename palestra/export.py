@@ -28,7 +28,10 @@ def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
         raise ConfigError(f"--adapter: {run_folder} trained all weights, it has no adapter")
     checkpoint.read_state(source)
     if config.lora is None or adapter:
-        shutil.copytree(source, out, ignore=lambda _, names: [name for name in names if name.startswith(PRIVATE)])
+        out.mkdir(parents=True)
+        for name in checkpoint.files_of(source):  # and nothing else that lies there, such as a link to somebody's keys
+            if not name.startswith(PRIVATE):
+                shutil.copyfile(source / name, out / name)
         return
     model, tokenizer = load_pretrained(str(source), device=torch.device("cpu"), dtype=getattr(torch, config.dtype))
     checkpoint.export(out, model, tokenizer)

@@ -92,7 +92,7 @@ def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> t
 
 def _check_vocabulary(path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuse a tokenizer that writes texts in tokens which the model does not know. Added ones, such as an image's, may be unknown."""
-    rows = model.get_input_embeddings().weight.shape[0]
+    rows = next(model.get_input_embeddings().parameters()).shape[0]
     added = set(tokenizer.get_added_vocab().values()) - {tokenizer.eos_token_id}
     highest = max((number for number in tokenizer.get_vocab().values() if number not in added), default=0)
     if highest >= rows:

@@ -144,6 +144,8 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
     for name, digest in sorted(digests.items(), key=lambda file: file[0] != STATE):  # by which the others are judged
         path = folder / name
+        if Path(name).name != name or (path.exists() and not path.is_file()):
+            raise BadCheckpoint(f"{folder / STATE}: names {name!r}: expected regular files beside it")
         try:
             found = hashlib.sha256(content.replace(digest.encode(), NO_DIGEST.encode())).hexdigest() if name == STATE else _digest(path)
         except OSError as error:
@@ -151,6 +153,11 @@ def read_state(folder: Path) -> dict[str, Any]:
         if found != digest:
             raise BadCheckpoint(f"{path} is damaged: it is not what was written")
     return state
+
+
+def files_of(folder: Path) -> list[str]:
+    """What the checkpoint consists of, and its state vouches for."""
+    return sorted(msgspec.json.decode((folder / STATE).read_bytes(), type=dict)["files"])
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:

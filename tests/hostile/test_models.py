@@ -1,5 +1,6 @@
 """Models that mean harm: each ends in one line and exit code 2, within bounds, and nothing of it runs."""
 
+import ast
 import json
 import math
 import os
@@ -383,6 +384,20 @@ def test_nobody_is_asked_at_a_terminal(folder, tmp_path):
     assert process.returncode == 2
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / m.MARK).exists()
+
+
+@pytest.mark.short
+def test_trusting_no_code_is_said_everywhere():
+    calls = 0
+    for path in [*ROOT.glob("palestra/**/*.py"), *ROOT.glob("benchmarks/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if not name.endswith((".from_pretrained", ".from_config")) or name.startswith("PeftModel"):  # which runs no code of a folder
+                continue
+            calls += 1
+            said = [ast.unparse(keyword) for keyword in node.keywords]
+            assert {"trust_remote_code=False", "**LOCAL", "**safe"} & set(said), f"{path.name}:{node.lineno}"
+    assert calls >= 9
 
 
 # the other commands

@@ -356,7 +356,8 @@ def test_what_is_too_long_is_dropped_and_counted(tmp_path, by_word, caplog):
     assert [t.task.id for t in read([path], by_word, context_tokens=4)] == ["2"]
     assert caplog.messages == [f"{path}: dropped 2 of 3 conversations: longer than 4 tokens"]
     own = store(tmp_path / "own.jsonl", played(by_word, ("say red", [3, 1])))
-    assert read([own], by_word, context_tokens=6) == []  # right wrong <act> say red <act> red <end>: 8
+    with pytest.raises(DataError, match="none of 1 conversations fits"):
+        read([own], by_word, context_tokens=6)  # right wrong <act> say red <act> red <end>: 8
 
 
 # What is refused

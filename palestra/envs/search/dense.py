@@ -28,8 +28,9 @@ class Encoder:
         from transformers import AutoModel, AutoTokenizer
 
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().to(self._device)
+        safe: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, **safe).eval().to(self._device)
         is_e5 = "e5" in folder.name.lower()
         self.query_prefix, self.passage_prefix = ("query: ", "passage: ") if is_e5 else ("", "")
         self.width = int(self._model.config.hidden_size)
