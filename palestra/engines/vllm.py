@@ -274,6 +274,7 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
             model=folder,
             skip_tokenizer_init=True,
             load_format="dummy",
+            trust_remote_code=False,
             generation_config="vllm",
             dtype=settings.dtype,
             max_model_len=context_tokens,
