@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.addresses import tokens_for
-from palestra.printing import fail
+from palestra.outside import shown
+from palestra.printing import fail, warn
 
 if TYPE_CHECKING:
     from aiohttp.web import Application
@@ -80,9 +81,11 @@ def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _check_runs(paths: list[Path]) -> None:
-    from palestra.run_folder import runs_in
+    from palestra.run_folder import linked_runs, runs_in
 
     for path in paths:
+        for link in linked_runs(path):
+            warn(f"{link}: a link is not followed; name it on the command line to see what it leads to")
         if not path.is_dir():
             fail(f"{path}: there is no such folder")
         if not runs_in(path):
@@ -129,7 +132,7 @@ def _bundle(known: argparse.Namespace) -> None:
     from palestra.view.bundle import BundleError, write_bundle
 
     def written(folder: Path, episodes: int) -> None:
-        print(f"{folder}: {episodes:,} episodes", flush=True)
+        print(f"{shown(str(folder))}: {episodes:,} episodes", flush=True)
 
     try:
         with closing(Answers(known.runs, live=False)) as answers:

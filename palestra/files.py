@@ -31,7 +31,9 @@ def replace_file(path: Path, content: bytes, *, is_lasting: bool = False) -> Non
     with writing(path):
         path.parent.mkdir(exist_ok=True)
         try:
-            draft.write_bytes(content)
+            draft.unlink(missing_ok=True)
+            with draft.open("xb") as file:  # never through a link that somebody has put there
+                file.write(content)
             if is_lasting:
                 sync(draft)
             draft.replace(path)

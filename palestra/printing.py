@@ -6,18 +6,25 @@ import json
 import sys
 from typing import Any, NoReturn
 
+from palestra.outside import shown
 from palestra.tables import with_interval
 
 
 def fail(message: str) -> NoReturn:
-    print(f"palestra: {message}", file=sys.stderr)
+    warn(message)
     raise SystemExit(2)
+
+
+def warn(message: str) -> None:
+    """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
+    print("\n".join(map(shown, f"palestra: {message}".split("\n"))), file=sys.stderr)
 
 
 def is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
     mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
-    return type(error).__name__ in [*mendable.split(), "LaunchFailed", "CannotWrite", "Collapsed", "AllBroke", "Forked", "BadModel"]
+    others = "LaunchFailed CannotWrite Collapsed AllBroke Forked BadModel ReportError Unreadable"
+    return type(error).__name__ in [*mendable.split(), *others.split()]
 
 
 def as_json(value: Any) -> str:

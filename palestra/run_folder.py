@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import tomllib
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+
+from palestra import outside
+from palestra.outside import Unreadable, printable
 
 T = TypeVar("T")
 
@@ -23,46 +27,69 @@ OBJECTIVE = "objective.txt"
 
 LOG_LINES = 200
 LOG_BYTES = 200_000
+MOST_ROWS = 200_000
+"""Of the metrics that are shown: a page with more would not open."""
+METRICS_BYTES = 128_000_000
+MOST_DAMAGED = 100
+"""Damaged rows of the metrics that are named; the others are counted."""
+EVALS_BYTES = 64_000_000
+"""Of all evaluations of a run: one has 2 KB, with a thousand categories 1 MB."""
+LARGEST_STEP = 10**9
 
 Damage = dict[str, Any]
 """`file`, `line` (from 1; None where the whole file is meant) and `why`."""
 
 
+def is_run(path: Path) -> bool:
+    """Whether there is a config.toml, be it one that can be read or not."""
+    return os.path.lexists(path / "config.toml")
+
+
 def runs_in(path: Path) -> list[Path]:
-    """The folder itself where it is a run's, else the runs' folders in it."""
-    return [path] if (path / "config.toml").is_file() else sorted(config.parent for config in path.glob("*/config.toml"))
+    """The folder itself where it is a run's, else the runs' folders in it. Links are not followed but for `path`."""
+    return [path] if is_run(path) else sorted(folder for folder in _entries(path, stat.S_IFDIR) if is_run(folder))
 
 
-def printable(text: str) -> str:
-    """A name may have bytes in it that are no text."""
-    return text.encode(errors="replace").decode()
+def linked_runs(path: Path) -> list[Path]:
+    """Those that `runs_in` leaves out."""
+    return [] if is_run(path) else sorted(folder for folder in _entries(path, stat.S_IFLNK) if is_run(folder))
+
+
+def _entries(path: Path, kind: int) -> Iterator[Path]:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(OSError):  # it was removed meanwhile
+                    if stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:
+                        yield path / entry.name
+    except OSError:
+        return
 
 
 def signature(path: Path) -> Signature:
+    """Of the file itself, also where it is a link."""
     try:
-        stat = path.stat()
+        stat = path.lstat()
     except OSError:
         return None
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON from anywhere can raise."""
-
-
-def explain_damage(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
-
-
-def readable_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
     """What can be read of a file of JSON lines."""
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                with suppress(*DAMAGE):
-                    yield decoder.decode(line)
-    except OSError:
-        return
+    with suppress(FileNotFoundError, Unreadable), outside.open_file(top, name) as file:
+        for line in outside.lines(file):
+            with suppress(Unreadable):
+                yield outside.decode(line, decoder)
+
+
+class Progress(NamedTuple):
+    """What is remembered of the metrics: the rows themselves may be many."""
+
+    rows: int
+    step: int
+    """The last one."""
+    is_over: bool
 
 
 class RunFolder:
@@ -85,22 +112,34 @@ class RunFolder:
 
     def objective(self) -> str:
         """In words, as it was when the run began; empty in runs of older versions."""
-        return read_tail(self.path / OBJECTIVE)
+        return self._read(self.path / OBJECTIVE, read_tail)
 
-    def metrics(self) -> tuple[list[dict[str, Any]], list[Damage]]:
-        return self._read(self.path / "metrics.jsonl", read_metrics)
+    def progress(self) -> Progress:
+        return self._read(self.path / "metrics.jsonl", _progress)
 
     def evals(self) -> tuple[list[dict[str, Any]], list[Damage]]:
         """In the order of their steps."""
-        read = [self._read(path, read_eval) for path in sorted((self.path / "eval").glob("*.json"))]
-        evals = [result for result, _ in read if result is not None]
+        try:
+            names = outside.names(self.path, "eval", ".json")
+        except Unreadable as error:
+            return [], [_whole_file("eval", str(error))]
+        evals, damages, left = [], [], EVALS_BYTES
+        for name in names:
+            path = self.path / "eval" / name
+            left -= size[1] if (size := signature(path)) else 0
+            if left < 0:
+                damages.append(_whole_file("eval", f"expected at most {outside.size_text(EVALS_BYTES)} of evaluations; some are left out"))
+                break
+            result, damage = read_eval(path)
+            evals += [result] if result is not None else []
+            damages += damage
         evals.sort(key=lambda result: step if isinstance(step := result.get("step"), int) else -1)
-        return evals, [damage for _, damages in read for damage in damages]
+        return evals, damages
 
     def summary(self) -> dict[str, Any]:
         """What `runs.json` says of it, but for its id and its group."""
         _, tree, _ = self.config()
-        rows, _ = self.metrics()
+        progress = self.progress()
         return {
             "name": printable(self.path.name),
             "folder": printable(str(self.path)),
@@ -108,14 +147,14 @@ class RunFolder:
             "envs": [env.label or env.name for env in environments(tree)],
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
             "steps": tree.get("steps") if isinstance(tree.get("steps"), int) else None,
-            "done": max((row["step"] for row in rows), default=0),
-            "is_over": is_over(rows),
+            "done": progress.step,
+            "is_over": progress.is_over,
         }
 
     def about(self) -> dict[str, Any]:
         """What `run.json` says of it, but for its id."""
         text, _, config_damage = self.config()
-        rows, metrics_damage = self.metrics()
+        rows, metrics_damage = read_metrics(self.path / "metrics.jsonl", most=MOST_ROWS)
         evals, eval_damage = self.evals()
         return {
             "name": printable(self.path.name),
@@ -124,58 +163,123 @@ class RunFolder:
             "stages": stages(rows),
             "evals": evals,
             "log": read_tail(self.path / "log.txt"),
-            "damaged": config_damage + metrics_damage + eval_damage,
-            "has_learnt": any((self.path / "learnt").glob("*.jsonl")),
+            "damaged": config_damage + metrics_damage + eval_damage + self._misplaced(),
+            "has_learnt": self._has_learnt(),
         }
+
+    def _has_learnt(self) -> bool:
+        with suppress(Unreadable):
+            return bool(outside.names(self.path, "learnt", ".jsonl"))
+        return False
+
+    def _misplaced(self) -> list[Damage]:
+        """What is not a file where one is expected, nor a folder: links above all."""
+        found: dict[str, str | None] = {"log.txt": outside.trouble(self.path, "log.txt")}
+        for folder in ("trajectories", "learnt", "checkpoints"):
+            found[folder] = outside.trouble(self.path, folder, folder=True)
+            if folder == "checkpoints" or found[folder]:
+                continue
+            try:
+                names = [f"{folder}/{name}" for name in outside.names(self.path, folder, ".jsonl")]
+            except Unreadable as error:
+                found[folder] = str(error)
+            else:
+                found |= {name: outside.trouble(self.path, name) for name in names if not _is_plain(self.path / name)}
+        return [_whole_file(printable(name), why) for name, why in found.items() if why][:MOST_DAMAGED]
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
+    """As text, as nested tables, and what is wrong with it."""
     try:
-        text = path.read_bytes().decode(errors="replace")
-    except OSError as error:
-        return "", {}, [_whole_file(path.name, error.strerror or str(error))]
+        text = outside.read_file(path.parent, path.name, outside.CONFIG_BYTES).decode(errors="replace")
+    except FileNotFoundError as error:
+        return "", {}, [_whole_file(path.name, str(error.strerror))]
+    except Unreadable as error:
+        return "", {}, [_whole_file(path.name, str(error))]
     try:
-        return text, tomllib.loads(text), []
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return text, {}, [_whole_file(path.name, f"not TOML: {explain_damage(error)}")]
+        return text, outside.read_toml(text), []
+    except Unreadable as error:
+        return text, {}, [_whole_file(path.name, str(error))]
 
 
-def read_metrics(path: Path) -> tuple[list[dict[str, Any]], list[Damage]]:
+def read_metrics(path: Path, *, most: int | None = None) -> tuple[list[dict[str, Any]], list[Damage]]:
+    """All rows, or the first `most`, and what is wrong with the others."""
+    rows: list[dict[str, Any]] = []
+    damages: list[Damage] = []
+    unnamed = 0
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        for number, row in _metrics_rows(path, most):
+            if isinstance(row, dict):
+                rows.append(row)
+            elif len(damages) < MOST_DAMAGED:
+                damages.append({"file": path.name, "line": number, "why": row})
+            else:
+                unnamed += 1
     except FileNotFoundError:  # a run that has only begun
         return [], []
-    except OSError as error:
-        return [], [_whole_file(path.name, error.strerror or str(error))]
-    rows, damages = [], []
-    for number, line in enumerate(lines, start=1):
-        row = _read_object(line)
-        if isinstance(row, dict) and not isinstance(row.get("step"), int):
-            row = "expected a row with a step"
-        if not isinstance(row, dict):
-            row = row if line.endswith(b"\n") else "the line is incomplete"
-            damages.append({"file": path.name, "line": number, "why": row})
-        else:
-            rows.append(row)
+    except Unreadable as error:
+        damages.append(_whole_file(path.name, str(error)))
+    if unnamed:
+        damages.append(_whole_file(path.name, f"{unnamed:,} more damaged lines"))
     return rows, damages
 
 
+def _progress(path: Path) -> Progress:
+    count, step, over = 0, 0, False
+    with suppress(FileNotFoundError, Unreadable):
+        for _, row in _metrics_rows(path, MOST_ROWS):
+            if isinstance(row, dict):
+                count, step, over = count + 1, max(step, row["step"]), over or is_over([row])
+    return Progress(count, step, over)
+
+
+def _metrics_rows(path: Path, most: int | None) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Each line's number, and its row or what is wrong with it. Raises FileNotFoundError and Unreadable."""
+    size = 0
+    with outside.open_file(path.parent, path.name) as file:
+        for number, line in enumerate(outside.lines(file), start=1):
+            size += len(line)
+            if most is not None and (number > most or size > METRICS_BYTES):
+                raise Unreadable(f"expected at most {most:,} lines and {outside.size_text(METRICS_BYTES)}; the rest is left out")
+            yield number, _metrics_row(line)
+
+
+def _metrics_row(line: bytes) -> dict[str, Any] | str:
+    why = "the line is incomplete"
+    try:
+        row = outside.decode(line, _rows)
+    except Unreadable as error:
+        return str(error) if line.endswith(b"\n") else why
+    step = row.get("step")
+    if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP:
+        return row
+    return "expected a row with a step" if line.endswith(b"\n") else why
+
+
+_rows = msgspec.json.Decoder(dict[str, float | int | bool | str | None])
+"""Numbers and names alone: nested values could take twenty times the memory of their text."""
+
+
 def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
-    name = printable(f"eval/{path.name}")
+    """`path`: in the folder eval/ of a run."""
+    name = f"eval/{path.name}"
     try:
-        result = _read_object(path.read_bytes())
-    except OSError as error:
-        result = error.strerror or str(error)
-    return (None, [_whole_file(name, result)]) if isinstance(result, str) else (result | {"file": name}, [])
+        result = outside.decode(outside.read_file(path.parents[1], name, outside.RESULT_BYTES), _anything)
+        if not isinstance(result, dict):
+            raise Unreadable(f"expected an object, got {type(result).__name__}")
+    except (FileNotFoundError, Unreadable) as error:
+        return None, [_whole_file(printable(name), str(error))]
+    return result | {"file": printable(name)}, []
 
 
-def _read_object(text: bytes) -> dict[str, Any] | str:
-    """What it holds, or what is wrong with it."""
-    try:
-        value = msgspec.json.decode(text)
-    except DAMAGE as error:
-        return explain_damage(error)
-    return value if isinstance(value, dict) else f"expected an object, got {type(value).__name__}"
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _whole_file(file: str, why: str) -> Damage:
@@ -185,10 +289,10 @@ def _whole_file(file: str, why: str) -> Damage:
 def read_tail(path: Path) -> str:
     """The last lines of a log."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - LOG_BYTES, 0))
+        with outside.open_file(path.parent, path.name) as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - LOG_BYTES, 0))
             text = file.read(LOG_BYTES).decode(errors="replace")
-    except OSError:
+    except (OSError, Unreadable):
         return ""
     return "\n".join(text.splitlines()[-LOG_LINES:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -12,11 +13,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 import palestra
-from palestra.run_folder import DAMAGE, RunFolder, explain_damage, group_names, is_over, printable, readable_lines, runs_in
+from palestra import outside
+from palestra.outside import Unreadable, printable
+from palestra.run_folder import RunFolder, group_names, readable_lines, runs_in
 from palestra.types import Trajectory
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
+
+log = logging.getLogger(__name__)
 
 DAMAGED_CHARACTERS = 2000
 EXPLAIN_LIMIT_S = 120
@@ -58,6 +63,8 @@ class Answers:
         self._explaining = threading.Lock()
         self._objectives: dict[str, dict[str, Any]] = {}
         """By the configuration's text."""
+        self._decoding = threading.Lock()
+        """One large thing at a time: decoded, a text takes up to sixteen times its memory."""
         self._look_for_runs()
 
     def _look_for_runs(self) -> None:
@@ -95,11 +102,21 @@ class Answers:
     def runs(self) -> dict[str, Any]:
         known = self._runs
         groups = group_names([(printable(run.folder.path.name), run.folder.config()[1]) for run in known.values()])
-        runs = [{"id": id, **run.folder.summary(), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
+        runs = [{"id": id, **self._summary(run.folder), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
         return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
 
+    def _summary(self, folder: RunFolder) -> dict[str, Any]:
+        """One run that nobody has thought of must not hide the others."""
+        try:
+            return folder.summary()
+        except Exception:
+            log.exception("%s: cannot be summed up", outside.shown(str(folder.path)))
+            name = {"name": printable(folder.path.name), "folder": printable(str(folder.path))}
+            return {**name, "algo": "", "envs": [], "seed": None, "steps": None, "done": 0, "is_over": False}
+
     def run(self, id: str) -> dict[str, Any]:
-        return {"id": id, **self._run(id).folder.about()}
+        with self._decoding:
+            return {"id": id, **self._run(id).folder.about()}
 
     def pulse(self) -> dict[str, Pulse]:
         """Of each run."""
@@ -107,8 +124,8 @@ class Answers:
         return {id: self._pulse(run) for id, run in self._runs.items()}
 
     def _pulse(self, run: ViewedRun) -> Pulse:
-        rows, _ = run.folder.metrics()
-        return Pulse(run.index.total, len(rows), is_over(rows), run.index.generation)
+        progress = run.folder.progress()
+        return Pulse(run.index.total, progress.rows, progress.is_over, run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
         """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
@@ -137,20 +154,24 @@ class Answers:
     def episode(self, id: str, file: str, number: int) -> dict[str, Any]:
         index = self.index(id)
         line = index.line(file, number)
-        trajectory = read_trajectory(line)
-        if isinstance(trajectory, str):
-            return {"damaged": trajectory, "text": line.decode(errors="replace")[:DAMAGED_CHARACTERS]}
-        return {
-            "trajectory": msgspec.json.decode(line),
-            "learnt": read_learnt(index.learnt_path(file), trajectory),
-            "tokens": self._run(id).tokens.of([segment.ids for segment in trajectory.segments]),
-            "group": index.others_of_task(file, number),
-            "scenes": None,
-        }
+        with self._decoding:
+            trajectory = read_trajectory(line)
+            if isinstance(trajectory, str):
+                why = trajectory if line else index.unread.get(file, trajectory)
+                return {"damaged": why, "text": line.decode(errors="replace")[:DAMAGED_CHARACTERS]}
+            return {
+                "trajectory": msgspec.Raw(line.strip()),
+                "learnt": read_learnt(index.folder, file, trajectory),
+                "tokens": self._run(id).tokens.of([segment.ids for segment in trajectory.segments]),
+                "group": index.others_of_task(file, number),
+                "scenes": None,
+            }
 
     def scenes(self, id: str, file: str, number: int) -> dict[str, Any]:
         """The state of the environment before each turn and after the last."""
-        trajectory = read_trajectory(self.index(id).line(file, number))
+        line = self.index(id).line(file, number)
+        with self._decoding:
+            trajectory = read_trajectory(line)
         if isinstance(trajectory, str):
             return {"scenes": None, "why": trajectory}
         return self._scenes.of(self._run(id).folder.path, trajectory)
@@ -162,10 +183,10 @@ def read_trajectory(line: bytes) -> Trajectory | str:
     if isinstance(episode, str):
         return episode
     try:
-        msgspec.json.decode(line)  # also what we know no field for
-        return msgspec.json.decode(line, type=Trajectory)
-    except DAMAGE as error:
-        return explain_damage(error)
+        outside.decode(line, _everything)  # also what we know no field for
+        return outside.decode(line, _trajectory)
+    except Unreadable as error:
+        return str(error)
 
 
 class _Learnt(msgspec.Struct):
@@ -175,11 +196,11 @@ class _Learnt(msgspec.Struct):
     entropy: list[float | None]
 
 
-def read_learnt(path: Path, trajectory: Trajectory) -> dict[str, Any] | None:
+def read_learnt(folder: Path, file: str, trajectory: Trajectory) -> dict[str, Any] | None:
     """What a step made of the episode's chosen tokens; None where it did not learn from it, or the lists do not fit it."""
     if trajectory.is_baseline or trajectory.stop.is_fault:
         return None
-    for learnt in readable_lines(path, _decoder):
+    for learnt in readable_lines(folder, f"learnt/{file}.jsonl", _decoder):
         if learnt.id == trajectory.id:
             values = {"advantage": learnt.advantage, "logp": learnt.logp, "entropy": learnt.entropy}
             return values if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values()) else None
@@ -187,12 +208,14 @@ def read_learnt(path: Path, trajectory: Trajectory) -> dict[str, Any] | None:
 
 
 _decoder = msgspec.json.Decoder(_Learnt)
+_trajectory = msgspec.json.Decoder(Trajectory)
+_everything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _explained(config: Path) -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "palestra.cli", "explain", str(config)]  # -P: nothing is imported from where we stand
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=EXPLAIN_LIMIT_S, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=EXPLAIN_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return {"lines": [], "why": f"no answer within {EXPLAIN_LIMIT_S} s"}
     if done.returncode:

@@ -25,6 +25,9 @@ def write_bundle(answers: Answers, out: Path, *, episodes: int | None, on_run: C
     """`episodes`: of each run only the newest so many of training, and as many of evaluations. `on_run` is told what was written."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
         raise BundleError(f"--bundle {out}: expected a new or empty folder, or an older bundle")
+    for path in (out / "api", out / MARK, *(out / page.name for page in PAGE.iterdir())):
+        if path.is_symlink():
+            raise BundleError(f"--bundle {out}: {path.name} in it is a link, and nothing is written through it")
     shutil.rmtree(out / "api", ignore_errors=True)  # the rest stays: a bundle may be part of a repository
     shutil.copytree(PAGE, out, dirs_exist_ok=True)
     _write(out / MARK, {"format": 1})

@@ -12,11 +12,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
-from palestra.run_folder import DAMAGE, Signature, explain_damage, printable, readable_lines, signature
+from palestra import outside
+from palestra.outside import Unreadable, printable
+from palestra.run_folder import Signature, readable_lines, signature
 from palestra.types import Stop
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,12 @@ WAIT_S = 60.0
 UNPACKED_TEXT_BYTES = 200_000_000
 PART_LINES = 2000
 """So many are read before they are shown."""
+PART_TEXT_BYTES = 64_000_000
+"""A part is closed when its texts have so many: searching unpacks one part at a time."""
+MOST_EPISODES = 1_000_000
+"""Of a run. Each takes some 200 bytes here, and in a bundle two files."""
+MOST_DAMAGED = 1000
+"""Damaged lines of a file: what follows them is not read, as there is no episode in nonsense."""
 SEPARATOR = b"\xff"
 """Between texts: in UTF-8 it cannot occur, so nothing that is searched for reaches over it."""
 
@@ -165,8 +173,11 @@ class Index:
         self._parts: list[Part] = []
         self._read_as: dict[str, tuple[Signature, Signature]] = {}
         """How each file that is in the parts looked when it was read."""
+        self.unread: dict[str, str] = {}
+        """Why a file, or the rest of it, is not read."""
         self._texts: dict[str, int] = {"": 0}
         self._text_bytes = 0
+        self._rows = 0
         self._lock = threading.Lock()
         self._reader: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -198,6 +209,7 @@ class Index:
         if stale:
             with self._lock:
                 self._parts = [part for part in self._parts if part.file not in stale]
+                self._rows = sum(map(len, self._parts))
                 self.generation += 1
             for name in stale:
                 del self._read_as[name]
@@ -208,6 +220,7 @@ class Index:
             for part in self._read(name, found[name][0]):
                 with self._lock:
                     self._parts.append(part)
+                    self._rows += len(part)
             if self._stopped.is_set():
                 return
         self.is_complete = True
@@ -216,8 +229,11 @@ class Index:
         return {name: (signature(self.path(name)), signature(self.learnt_path(name))) for name in self._names()}
 
     def _names(self) -> set[str]:
-        names = (path.stem for path in (self.folder / "trajectories").glob("*.jsonl"))
-        return {name for name in names if name == printable(name)}
+        try:
+            names = outside.names(self.folder, "trajectories", ".jsonl")
+        except Unreadable:  # which the run's own page says
+            return set()
+        return {name.removesuffix(".jsonl") for name in names if name == printable(name)}
 
     def path(self, file: str) -> Path:
         return self.folder / "trajectories" / f"{file}.jsonl"
@@ -228,19 +244,32 @@ class Index:
     def _read(self, name: str, read_as: Signature) -> Iterator[Part]:
         advantages = self._advantages(name)
         part, texts = Part(name, read_as, 0, array("q", [0])), bytearray()
+        self.unread.pop(name, None)
         try:
-            with self.path(name).open("rb") as file:
-                for line in file:
+            with outside.open_file(self.folder, f"trajectories/{name}.jsonl") as file:
+                for line in self._lines(file):
                     self._add(part, texts, line, advantages)
-                    if len(part) == PART_LINES:
+                    if len(part) == PART_LINES or len(texts) > PART_TEXT_BYTES:
                         yield self._close(part, texts)
-                        part, texts = Part(name, read_as, part.first_line + PART_LINES, part.starts[-1:]), bytearray()
+                        part, texts = Part(name, read_as, part.first_line + len(part), part.starts[-1:]), bytearray()
         except FileNotFoundError:  # rewound in this very moment
             return
-        except OSError:
+        except Unreadable as error:
+            self.unread[name] = str(error)
             self._add(part, texts, b"", advantages)
         if len(part):
             yield self._close(part, texts)
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        """Raises Unreadable where there are too many, or too many damaged ones."""
+        damaged = 0
+        for number, line in enumerate(outside.lines(file), start=self._rows):
+            if number >= MOST_EPISODES:
+                raise Unreadable(f"expected at most {MOST_EPISODES:,} episodes; the rest of the file is not read")
+            damaged += not line.startswith(b"{")
+            if damaged > MOST_DAMAGED:
+                raise Unreadable(f"more than {MOST_DAMAGED:,} lines are no JSON objects; the rest of the file is not read")
+            yield line
 
     def _close(self, part: Part, texts: bytearray) -> Part:
         """Texts are packed once there are many: searching takes longer then, and memory a fraction."""
@@ -250,9 +279,9 @@ class Index:
     def _advantages(self, name: str) -> dict[str, float]:
         """The mean advantage of each episode that this file's step learnt from."""
         means: dict[str, float] = {}
-        for learnt in readable_lines(self.learnt_path(name), _learnt):
+        for learnt in readable_lines(self.folder, f"learnt/{name}.jsonl", _learnt):
             values = [value for value in learnt.advantage if value is not None]
-            if values:
+            if values and len(means) < MOST_EPISODES:
                 means[learnt.id] = sum(values) / len(values)
         return means
 
@@ -302,7 +331,7 @@ class Index:
 
     @property
     def total(self) -> int:
-        return sum(map(len, self._snapshot()))
+        return self._rows
 
     def _snapshot(self) -> list[Part]:
         with self._lock:
@@ -346,10 +375,10 @@ class Index:
         if signature(self.path(file)) != part.read_as:
             raise NotThere(f"{file}: the file has changed; ask again")
         try:
-            with self.path(file).open("rb") as source:
+            with outside.open_file(self.folder, f"trajectories/{file}.jsonl") as source:
                 source.seek(part.starts[row])
                 return source.read(part.starts[row + 1] - part.starts[row])
-        except OSError:
+        except (OSError, Unreadable):
             return b""
 
     def _part_of(self, file: str, number: int) -> Part:
@@ -376,9 +405,9 @@ def read_line(line: bytes) -> _Episode | str:
     if not line.endswith(b"\n"):
         return "the line is incomplete" if line else "the file cannot be read"
     try:
-        episode = _episodes.decode(line)
-    except DAMAGE as error:
-        return explain_damage(error)
+        episode = outside.decode(line, _episodes)
+    except Unreadable as error:
+        return str(error)
     if episode.format != FORMAT:
         return f"trajectory format {episode.format}; this version reads format {FORMAT}"
     return episode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from palestra.serve.handle import EnvFault
 from palestra.serve.workers import Seat, Workers, WorkerSettings
 from palestra.types import Step, Task, Trajectory
 
+log = logging.getLogger(__name__)
+
 REPLAY_S = 60.0
 """For all turns of an episode."""
 MOST_TURNS = 1000
@@ -24,8 +27,10 @@ AT_ONCE = 4
 """So many episodes are played at a time."""
 MOST_POOLS = 4
 """So many kinds of environments are kept for the next episode; each holds a few processes."""
-NOT_PLAYED = ("agentgym", "webarena")
-"""Registered, but they would call servers that the run folder names."""
+MOST_TIMEOUTS = 3
+"""So many episodes of a kind may take too long; the others are not tried."""
+NOT_PLAYED = ("agentgym", "webarena", "search")
+"""Registered, but they would call servers, or open files, that the run folder names."""
 
 
 class NoScenes(Exception):
@@ -38,6 +43,7 @@ class Scenes:
     def __init__(self, *, deadline_s: float = REPLAY_S) -> None:
         self.deadline_s = deadline_s
         self._pools: dict[bytes, Workers] = {}
+        self._timeouts: dict[bytes, int] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="scenes", daemon=True)
@@ -56,6 +62,9 @@ class Scenes:
             why = f"the environment broke: {fault}"
         except NoScenes as reason:
             why = str(reason)
+        except Exception as error:  # whatever an environment makes of a stranger's options and actions
+            log.exception("playing an episode again failed")
+            why = f"playing it again failed: {type(error).__name__}"
         return {"scenes": None, "why": why}
 
     def close(self) -> None:
@@ -72,12 +81,18 @@ class Scenes:
         if not recorded.turns and recorded.stop.is_fault:
             raise NoScenes("the environment broke before the episode began")
         name, options = _environment(folder, recorded.task.env)
-        async with self._gate, asyncio.timeout(self.deadline_s):
-            return await _play(await self._pool(name, options), recorded)
-
-    async def _pool(self, name: str, options: dict[str, Any]) -> Workers:
-        """The environments of this kind; those that were not asked for longest make room."""
         key = msgspec.json.encode([name, options], order="deterministic")
+        if self._timeouts.get(key, 0) >= MOST_TIMEOUTS:
+            raise NoScenes(f"{MOST_TIMEOUTS} episodes of this environment took longer than {self.deadline_s:g} s; no more are played again")
+        try:
+            async with self._gate, asyncio.timeout(self.deadline_s):
+                return await _play(await self._pool(name, options, key), recorded)
+        except TimeoutError:
+            self._timeouts[key] = self._timeouts.get(key, 0) + 1
+            raise
+
+    async def _pool(self, name: str, options: dict[str, Any], key: bytes) -> Workers:
+        """The environments of this kind; those that were not asked for longest make room."""
         pool = self._pools.pop(key, None) or Workers(name, options, WorkerSettings(deadline_s=self.deadline_s))
         self._pools[key] = pool
         idle = [old for old, other in self._pools.items() if other is not pool and not other.stats().sessions]

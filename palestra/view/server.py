@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from palestra.run_folder import printable
+from palestra.outside import printable
 from palestra.serve.guard import Guard
 from palestra.serve.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
     "types": 0, "addresses": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
-    "run_folder": 0, "loop": 0, "files": 0, "interrupts": 0,
+    "run_folder": 0, "loop": 0, "files": 0, "outside": 0, "interrupts": 0,
     "confined": 0, "chat_templates": 0, "model_files": 0, "gguf_header": 0,
     "settings": 1, "world": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2, "guard": 2,
@@ -79,6 +79,7 @@ LIGHT = [
     *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
     *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
     *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle", "palestra.view.scenes", "palestra.view.play"),
+    *("palestra.cli_report", "palestra.report.write"),
     *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.envs.search.env"),
     "palestra.envs.search.world",
     pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
