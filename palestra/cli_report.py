@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from palestra.printing import print_json
+from palestra.outside import shown
+from palestra.printing import print_json, warn
 
 
 def add(commands: Any) -> None:
@@ -19,15 +20,18 @@ def add(commands: Any) -> None:
 
 def _report(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.report.write import load_groups, numbers, write_report
+    from palestra.run_folder import linked_runs
 
-    groups = load_groups(known.runs)
+    for link in (link for folder in known.runs for link in linked_runs(folder)):
+        warn(f"{link}: a link is not followed; name it on the command line to report on what it leads to")
+    groups = load_groups(known.runs, on_bad=warn)
     runs = [run for group in groups for run in group.runs]
     out = known.out or (runs[0].folder if len(runs) == 1 else Path()) / "report"
-    page = write_report(groups, out) if known.out or not known.json else None
+    page = write_report(groups, out, is_own=known.out is None and len(runs) == 1) if known.out or not known.json else None
     if known.json:
         print_json(numbers(groups) | ({"report": str(page)} if page else {}))
         return
     for run in runs:
         if run.notes:
             print(f"{run.name}: {len(run.notes)} places could not be read; see the end of the report")
-    print(f"report: {page}")
+    print(f"report: {shown(str(page))}")

@@ -6,6 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+MOST_BANDS = 500
+"""More would be a grey surface, and take minutes."""
+
 if TYPE_CHECKING:
     from palestra.run import Run
 
@@ -63,6 +66,8 @@ def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
 
 def draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
     """A band for each horizon, with its turns written on top where there is room."""
+    if sum(1 for _ in groupby(steps, key=lambda row: row["horizon"])) > MOST_BANDS:
+        return
     length = steps[-1]["step"] - steps[0]["step"] + 1 if steps else 0
     for number, (horizon, members) in enumerate(groupby(steps, key=lambda row: row["horizon"])):
         stretch = [row["step"] for row in members]

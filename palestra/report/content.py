@@ -9,6 +9,7 @@ from typing import Any
 
 from palestra.report.compare import Estimate, RunGroup, difference, differing
 from palestra.report.read import Episode, Record
+from palestra.run_folder import environments
 from palestra.tables import Table, eval_table, reward_with_interval, with_interval
 
 
@@ -88,12 +89,12 @@ def _config_title(group: RunGroup) -> str:
 
 
 def _algo(run: Record) -> str:
-    return str(run.config.get("algo", {}).get("name", "?"))
+    algo = run.config.get("algo")
+    return str(algo.get("name", "?")) if isinstance(algo, dict) else "?"
 
 
 def _envs(run: Record) -> list[str]:
-    members = run.config.get("mixture") or [run.config.get("env", {})]
-    return [str(member.get("label") or member.get("name", "?")) for member in members]
+    return [env.label or env.name or "?" for env in environments(run.config)]
 
 
 def _warnings(groups: list[RunGroup]) -> Iterator[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from palestra.config import ConfigError
+from palestra.files import replace_file
 from palestra.plot import draw_stages, smoothed
 from palestra.report.compare import Estimate, RunGroup, over_runs
-from palestra.report.read import Record
+from palestra.report.read import Record, ReportError
 
 
 class Curve(NamedTuple):
@@ -41,7 +42,7 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     try:
         import matplotlib
     except ImportError:
-        raise ConfigError("report: pictures need the package matplotlib; pip install 'palestra[plot]'") from None
+        raise ReportError("report: pictures need the package matplotlib; pip install 'palestra[plot]'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -53,15 +54,23 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
             if curve.is_share:
                 axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
             drawn[f"{curve.file}.png"] = curve.title
-            figure.savefig(out / f"{curve.file}.png", dpi=110)
-            pyplot.close(figure)
+            _save(figure, out / f"{curve.file}.png")
     if any(run.seconds for group in groups for run in group.runs):
         figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
         _draw_seconds(axes, groups)
         drawn["time.png"] = "seconds of a training step, by phase"
-        figure.savefig(out / "time.png", dpi=110)
-        pyplot.close(figure)
+        _save(figure, out / "time.png")
     return drawn
+
+
+def _save(figure: Any, path: Path) -> None:
+    """The folder may be in a run folder that somebody else made: nothing is written through a link in it."""
+    from matplotlib import pyplot
+
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    pyplot.close(figure)
+    replace_file(path, picture.getvalue())
 
 
 def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:

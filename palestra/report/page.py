@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
+from palestra.files import replace_file
 from palestra.report.content import Block, Code, Pictures, Section, told
 from palestra.tables import Table, markdown_text
 
@@ -40,7 +41,7 @@ def write_html(path: Path, title: str, sections: list[Section], pictures: Path) 
     page = (
         f'<!doctype html>\n<html lang="en"><head>{head}<style>{STYLE}</style></head>\n<body><h1>{shown(title)}</h1>\n{body}</body></html>\n'
     )
-    path.write_text(page, encoding="utf-8", errors="replace")
+    replace_file(path, page.encode(errors="replace"))
 
 
 def shown(text: str) -> str:
@@ -85,7 +86,7 @@ def write_markdown(path: Path, title: str, sections: list[Section]) -> None:
     parts = [f"# {markdown_text(_plain(title))}\n"]
     for section in sections:
         parts += [f"## {section.title}\n", *(part for block in section.blocks for part in _markdown(block))]
-    path.write_text("\n".join(parts), encoding="utf-8", errors="replace")
+    replace_file(path, "\n".join(parts).encode(errors="replace"))
 
 
 def _markdown(block: Block) -> Iterator[str]:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from palestra.config import ConfigError
-from palestra.run_folder import is_over, read_config, read_metrics, runs_in, stages
+from palestra import outside
+from palestra.outside import Unreadable
+from palestra.run_folder import EVALS_BYTES, MOST_ROWS, environments, is_over, read_config, read_metrics, runs_in, stages
 
 Row = dict[str, Any]
+
+MOST_NOTES = 200
+"""Of a run; what else could not be read is not listed."""
+MOST_EPISODES = 1_000_000
+LARGEST = 1e100
+"""A number in the metrics beyond it is damage: its square, and the square of that, must still be numbers."""
+Share = Annotated[float, msgspec.Meta(ge=-1, le=2)]
+Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+
+
+class ReportError(ValueError):
+    """One line: why there is no report."""
 
 
 class Task(msgspec.Struct):
@@ -42,22 +57,18 @@ class Episode(msgspec.Struct):
     final_observation: str = ""
     is_baseline: bool = False
 
-    @property
-    def is_fault(self) -> bool:
-        return self.stop in ("env_fault", "timeout", "cancelled")
-
 
 class _Score(msgspec.Struct):
-    tasks: int
-    episodes: int
-    success: float
-    success_interval: tuple[float, float]
-    pass_at_k: float
-    pass_interval: tuple[float, float]
-    reward: float
-    turns: float
-    tokens: float
-    reward_interval: tuple[float, float] | None = None
+    tasks: Count
+    episodes: Count
+    success: Share
+    success_interval: tuple[Share, Share]
+    pass_at_k: Share
+    pass_interval: tuple[Share, Share]
+    reward: Figure
+    turns: Figure
+    tokens: Figure
+    reward_interval: tuple[Figure, Figure] | None = None
     """Not there in older folders."""
 
 
@@ -70,11 +81,38 @@ class _Eval(msgspec.Struct):
     """The result of an evaluation, as `evaluate.summarise` makes it."""
 
     phase: str
-    step: int
-    k: int
+    step: Count
+    k: Count
     all: _Score
-    envs: dict[str, dict[str, _Scores]]
-    faults: int = 0
+    envs: dict[str, Annotated[dict[str, _Scores], msgspec.Meta(min_length=1)]]
+    faults: Count = 0
+
+
+class _Brief(msgspec.Struct):
+    """What an episode is chosen by."""
+
+    id: str
+    task: Task
+    turns: list[dict[str, msgspec.Raw]]
+    stop: str
+    reward: float
+    is_baseline: bool = False
+
+
+class _Place(NamedTuple):
+    """Where an episode stands, ordered from the best to the worst."""
+
+    loss: float
+    turns: int
+    id: str
+    kind: tuple[str, str]
+    start: int
+    size: int
+
+
+_episodes = msgspec.json.Decoder(Episode)
+_briefs = msgspec.json.Decoder(_Brief)
+_evals = msgspec.json.Decoder(_Eval)
 
 
 @dataclass
@@ -92,11 +130,11 @@ class Record:
 
     @property
     def name(self) -> str:
-        return self.folder.resolve().name
+        return outside.shown(self.folder.resolve().name)
 
     @property
     def seed(self) -> int:
-        return int(self.config.get("seed", 0))
+        return _integer(self.config.get("seed"))
 
     @property
     def steps(self) -> list[Row]:
@@ -105,7 +143,7 @@ class Record:
 
     @property
     def planned(self) -> int:
-        return int(self.config.get("steps", 0))
+        return _integer(self.config.get("steps"))
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +155,7 @@ class Record:
 
     @property
     def is_mixture(self) -> bool:
-        return len(self.config.get("mixture", [])) > 1
+        return len(environments(self.config)) > 1
 
     @property
     def stages(self) -> list[Row]:
@@ -140,49 +178,92 @@ class Record:
 
     def count_episodes(self) -> int:
         """Training episodes that are stored, faults and repetitions included."""
-        return sum(_count_lines(path) for path in (self.folder / "trajectories").glob("step-*.jsonl"))
+        return sum(self._count_lines(name) for name in self._stored("step-"))
+
+    def _count_lines(self, name: str) -> int:
+        count = 0
+        with self._noting(name), outside.open_file(self.folder, name) as file:
+            for _ in outside.lines(file):
+                count += 1
+        return count
 
     def told(self, count: int) -> tuple[str, list[Episode], list[Episode]]:
         """Where episodes are from, the best and the worst: of the last evaluation, else of the last step."""
-        name = f"eval-{self.last_eval['file']}" if self.last_eval else ""
-        path = self.folder / "trajectories" / f"{name}.jsonl"
-        if not path.is_file():
-            stored = sorted((self.folder / "trajectories").glob("step-*.jsonl"))
+        name = f"trajectories/eval-{self.last_eval['file']}.jsonl" if self.last_eval else ""
+        if name not in self._stored("eval-"):
+            stored = self._stored("step-")
             if not stored:
                 return "", [], []
-            path = stored[-1]
-        sound = [episode for episode in self._episodes(path) if not episode.is_fault and not episode.is_baseline and episode.turns]
-        ordered = sorted(sound, key=lambda episode: (-episode.reward, len(episode.turns), episode.id))
+            name = stored[-1]
+        ordered = sorted(self._places(name))
         half = min(count, (len(ordered) + 1) // 2)
-        return path.stem, _varied(ordered, half), _varied(ordered[::-1], min(half, len(ordered) - half))
+        worst = sorted(ordered, reverse=True)
+        best, rest = _varied(ordered, half), _varied(worst, min(half, len(ordered) - half))
+        return Path(name).stem, self._episodes(name, best), self._episodes(name, rest)
 
-    def _episodes(self, path: Path) -> Iterator[Episode]:
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            try:
-                yield msgspec.json.decode(line, type=Episode)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                self.note(f"trajectories/{path.name}, line {number}: {error}")
+    def _stored(self, kind: str) -> list[str]:
+        found: list[str] = []
+        with self._noting("trajectories"):
+            found = [f"trajectories/{name}" for name in outside.names(self.folder, "trajectories", ".jsonl") if name.startswith(kind)]
+        return found
+
+    def _places(self, name: str) -> Iterator[_Place]:
+        """Of the episodes that can be told. Only their places are kept: all episodes may be too many."""
+        start = damaged = 0
+        with self._noting(name), outside.open_file(self.folder, name) as file:
+            for number, line in enumerate(outside.lines(file), 1):
+                try:
+                    outside.decode(line, _episodes)
+                    brief = outside.decode(line, _briefs)
+                    if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
+                        kind = (brief.task.env[:100], brief.task.category[:100])
+                        yield _Place(-brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line))
+                except Unreadable as error:
+                    self.note(f"{name}, line {number}: {error}")
+                    damaged += 1
+                start += len(line)
+                if number >= MOST_EPISODES or damaged >= MOST_NOTES:
+                    raise Unreadable("too many lines, or too many that are damaged; the rest is passed over")
+
+    def _episodes(self, name: str, places: list[_Place]) -> list[Episode]:
+        found = []
+        with self._noting(name), outside.open_file(self.folder, name) as file:
+            for place in places:
+                file.seek(place.start)
+                found.append(outside.decode(file.read(place.size), _episodes))
+        return found
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Around what reads the file `name`: what cannot be read is noted."""
+        try:
+            yield
+        except (OSError, Unreadable) as error:
+            self.note(f"{name}: {error}")
 
     def note(self, text: str) -> None:
-        if text not in self.notes:
+        text = outside.shown(text)
+        if len(self.notes) < MOST_NOTES and text not in self.notes:
             self.notes.append(text)
 
 
-def _varied(episodes: list[Episode], count: int) -> list[Episode]:
+def _is_fault(stop: str) -> bool:
+    return stop in ("env_fault", "timeout", "cancelled")
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _varied(places: list[_Place], count: int) -> list[_Place]:
     """The first ones, of different categories while there are any."""
     seen: set[tuple[str, str]] = set()
-    fresh: list[Episode] = []
-    others: list[Episode] = []
-    for episode in episodes:
-        kind = (episode.task.env, episode.task.category)
-        (others if kind in seen else fresh).append(episode)
-        seen.add(kind)
+    fresh: list[_Place] = []
+    others: list[_Place] = []
+    for place in places:
+        (others if place.kind in seen else fresh).append(place)
+        seen.add(place.kind)
     return [*fresh, *others][:count]
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
 
 
 def find_runs(folders: list[Path]) -> list[Path]:
@@ -191,34 +272,48 @@ def find_runs(folders: list[Path]) -> list[Path]:
     for folder in folders:
         inside = runs_in(folder)
         if not inside:
-            raise ConfigError(f"{folder}: there is no run in this folder (no config.toml), nor in the folders in it")
+            raise ReportError(f"{folder}: there is no run in this folder (no config.toml), nor in the folders in it")
         for run in inside:
             found.setdefault(run.resolve(), run)
     return list(found.values())
 
 
 def read_run(folder: Path) -> Record:
+    """Raises Unreadable where there is no configuration that can be read."""
     text, config, damages = read_config(folder / "config.toml")
     if damages:
-        raise ConfigError(f"{folder / 'config.toml'}: {damages[0]['why']}")
-    rows, damages = read_metrics(folder / "metrics.jsonl")
+        raise Unreadable(f"config.toml: {damages[0]['why']}")
+    rows, damages = read_metrics(folder / "metrics.jsonl", most=MOST_ROWS)
     record = Record(folder, config, text, [_numbers_of(row) for row in rows], [], [])
     for damage in damages:
         record.note(f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}")
-    record.evals = [found for row in record.rows if "eval/success" in row and (found := _eval(record, row)) is not None]
+    names = dict.fromkeys(_eval_name(row) for row in record.rows if "eval/success" in row)
+    left = EVALS_BYTES
+    for name in names:
+        found, size = _eval(record, name)
+        left -= size
+        if left < 0:
+            record.note(f"eval: expected at most {outside.size_text(EVALS_BYTES)} of evaluations; some are left out")
+            break
+        record.evals += [found] if found is not None else []
     return record
 
 
 def _numbers_of(row: Row) -> Row:
-    """Numbers only, save for the phase; what was not a number (null) is left out."""
-    return {name: value for name, value in row.items() if isinstance(value, float | int) or name == "phase"}
+    """Numbers only, save for the phase; what was not a number (null), or none that one can reckon with, is left out."""
+    numbers = {name: value for name, value in row.items() if isinstance(value, float | int) and abs(value) <= LARGEST}
+    return numbers | ({"phase": str(row["phase"])} if "phase" in row else {})
 
 
-def _eval(record: Record, row: Row) -> Row | None:
-    name = f"step-{row['step']:06d}-{str(row.get('phase')).replace(' ', '-')}"
-    path = record.folder / "eval" / f"{name}.json"
+def _eval_name(row: Row) -> str:
+    return f"step-{row['step']:06d}-{str(row.get('phase')).replace(' ', '-')}"
+
+
+def _eval(record: Record, name: str) -> tuple[Row | None, int]:
+    """And the bytes that were read."""
     try:
-        return {**msgspec.to_builtins(msgspec.json.decode(path.read_bytes(), type=_Eval)), "file": name}
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        text = outside.read_file(record.folder, f"eval/{name}.json", outside.RESULT_BYTES)
+        return {**msgspec.to_builtins(outside.decode(text, _evals)), "file": name}, len(text)
+    except (OSError, Unreadable) as error:
         record.note(f"eval/{name}.json: {error}")
-        return None
+        return None, 0

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from palestra.config import ConfigError
+from palestra.outside import Unreadable
 from palestra.report.compare import Estimate, RunGroup, difference, groups_of
 from palestra.report.content import cost_of, sections_of, title_of
 from palestra.report.draw import draw_curves
 from palestra.report.page import write_html, write_markdown
-from palestra.report.read import Record, find_runs, read_run
+from palestra.report.read import Record, ReportError, find_runs, read_run
 
 
-def load_groups(folders: list[Path]) -> list[RunGroup]:
-    return groups_of([read_run(folder) for folder in find_runs(folders)])
+def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[RunGroup]:
+    """`on_bad` is told of each run that cannot be read. Raises ReportError where none can."""
+    runs, bad = [], []
+    for folder in find_runs(folders):
+        try:
+            runs.append(read_run(folder))
+        except Unreadable as error:
+            bad.append(f"{folder}: {error}")
+    if not runs:
+        raise ReportError(bad[0] if len(bad) == 1 else f"none of the {len(bad)} runs can be read; {bad[0]}")
+    for line in bad:
+        on_bad(f"{line}; the run is left out")
+    return groups_of(runs)
 
 
-def write_report(groups: list[RunGroup], out: Path) -> Path:
-    """report.html, report.md and the pictures of both; what an earlier report left there is overwritten."""
+def write_report(groups: list[RunGroup], out: Path, *, is_own: bool = False) -> Path:
+    """`is_own`: `out` is in the run folder, and nobody asked for it by name.
+
+    report.html, report.md and the pictures of both; what an earlier report left there is overwritten."""
+    if is_own and out.is_symlink():
+        raise ReportError(f"{out}: a link in a run folder is not written through; give --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise ConfigError(f"--out {out}: cannot be a folder: {error.strerror}") from None
+        raise ReportError(f"--out {out}: cannot be a folder: {error.strerror}") from None
     pictures = draw_curves(groups, out)
     title, sections = title_of(groups), sections_of(groups, pictures)
     write_markdown(out / "report.md", title, sections)
