@@ -87,9 +87,9 @@ def _check_runs(paths: list[Path]) -> None:
         for link in linked_runs(path):
             warn(f"{link}: a link is not followed; name it on the command line to see what it leads to")
         if not path.is_dir():
-            fail(f"{path}: there is no such folder")
+            fail(f"{shown(str(path))}: there is no such folder")
         if not runs_in(path):
-            fail(f"{path}: there is no run in this folder (no config.toml), nor in the folders in it")
+            fail(f"{shown(str(path))}: there is no run in this folder (no config.toml), nor in the folders in it")
 
 
 def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Application], None] | None = None) -> None:

@@ -11,13 +11,14 @@ from palestra.tables import with_interval
 
 
 def fail(message: str) -> NoReturn:
-    warn(message)
+    """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
+    print("\n".join(map(shown, f"palestra: {message}".split("\n"))), file=sys.stderr)
     raise SystemExit(2)
 
 
 def warn(message: str) -> None:
-    """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
-    print("\n".join(map(shown, f"palestra: {message}".split("\n"))), file=sys.stderr)
+    """On one line."""
+    print(f"palestra: {shown(message)}", file=sys.stderr)
 
 
 def is_users_to_mend(error: Exception) -> bool:

@@ -126,7 +126,8 @@ class RunFolder:
         evals, damages, left = [], [], EVALS_BYTES
         for name in names:
             path = self.path / "eval" / name
-            left -= size[1] if (size := signature(path)) else 0
+            size = found[1] if (found := signature(path)) else 0
+            left -= size if size <= outside.RESULT_BYTES else 0  # larger ones are not read
             if left < 0:
                 damages.append(_whole_file("eval", f"expected at most {outside.size_text(EVALS_BYTES)} of evaluations; some are left out"))
                 break

@@ -272,7 +272,7 @@ def find_runs(folders: list[Path]) -> list[Path]:
     for folder in folders:
         inside = runs_in(folder)
         if not inside:
-            raise ReportError(f"{folder}: there is no run in this folder (no config.toml), nor in the folders in it")
+            raise ReportError(f"{outside.shown(str(folder))}: there is no run in this folder (no config.toml), nor in the folders in it")
         for run in inside:
             found.setdefault(run.resolve(), run)
     return list(found.values())
