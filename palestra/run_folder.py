@@ -76,11 +76,11 @@ def signature(path: Path) -> Signature:
 
 
 def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """What can be read of a file of JSON lines."""
+    """What can be read of a file of JSON lines; `decoder`: of a type in which nothing is of any depth."""
     with suppress(FileNotFoundError, Unreadable), outside.open_file(top, name) as file:
         for line in outside.lines(file):
             with suppress(Unreadable):
-                yield outside.decode(line, decoder)
+                yield outside.decode(line, decoder, is_flat=True)
 
 
 class Progress(NamedTuple):
@@ -255,7 +255,7 @@ def _metrics_rows(path: Path, most: int | None) -> Iterator[tuple[int, dict[str,
 def _metrics_row(line: bytes) -> dict[str, Any] | str:
     why = "the line is incomplete"
     try:
-        row = outside.decode(line, _rows)
+        row = outside.decode(line, _rows, is_flat=True)
     except Unreadable as error:
         return str(error) if line.endswith(b"\n") else why
     step = row.get("step")

@@ -213,8 +213,8 @@ class Record:
         with self._noting(name), outside.open_file(self.folder, name) as file:
             for number, line in enumerate(outside.lines(file), 1):
                 try:
-                    outside.decode(line, _episodes)
-                    brief = outside.decode(line, _briefs)
+                    outside.decode(line, _episodes, is_flat=True)
+                    brief = outside.decode(line, _briefs, is_flat=True)
                     if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
                         kind = (brief.task.env[:100], brief.task.category[:100])
                         yield _Place(-brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line))

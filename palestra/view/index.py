@@ -405,7 +405,7 @@ def read_line(line: bytes) -> _Episode | str:
     if not line.endswith(b"\n"):
         return "the line is incomplete" if line else "the file cannot be read"
     try:
-        episode = outside.decode(line, _episodes)
+        episode = outside.decode(line, _episodes, is_flat=True)
     except Unreadable as error:
         return str(error)
     if episode.format != FORMAT:

@@ -14,7 +14,7 @@ import msgspec
 from palestra.envs import envs, label_of
 from palestra.retrace import Check, CheckedTurn, retrace
 from palestra.run_folder import RunFolder, environments
-from palestra.serve.handle import EnvFault
+from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.workers import Seat, Workers, WorkerSettings
 from palestra.types import Step, Task, Trajectory
 
@@ -87,7 +87,7 @@ class Scenes:
         try:
             async with self._gate, asyncio.timeout(self.deadline_s):
                 return await _play(await self._pool(name, options, key), recorded)
-        except TimeoutError:
+        except (TimeoutError, EnvTimeout):
             self._timeouts[key] = self._timeouts.get(key, 0) + 1
             raise
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 
+from palestra.run import encode_trajectory
 from tests.viewed import episode, write_learnt, write_lines
 
 SECRET = "the-secret-of-another-file"
@@ -107,6 +108,7 @@ IRREGULAR = {
 }
 DEEP = b"[" * 900 + b"]" * 900
 FULL = b"[],"
+ENCODED = encode_trajectory(episode("a"))[:-1]
 
 SPOILED = {
     # group -> name -> (file, how, what is said of it; None: it is shown)
@@ -128,9 +130,9 @@ SPOILED = {
         "sparse": ("metrics.jsonl", sparse, "more than 32 MB"),
         "rows": ("metrics.jsonl", repeated(b'{"step":1}\n', 10_000_000), "at most 200,000 lines"),
         "empty": ("metrics.jsonl", repeated(b"\n", 10_000_000), "more damaged lines"),
-        "deep": ("metrics.jsonl", content(b'{"step":1,"x":' + DEEP + b"}\n"), "nested too deeply"),
-        "unclosed": ("metrics.jsonl", content(b"[" * 5_000_000 + b"\n"), "expected"),
-        "full": ("metrics.jsonl", content(b'{"step":1,"x":[' + FULL * 5_000_000 + b"1]}\n"), "expected"),
+        "deep": ("metrics.jsonl", content(b'{"step":1,"x":' + DEEP + b"}\n"), "got `array`"),
+        "unclosed": ("metrics.jsonl", content(b"[" * 5_000_000 + b"\n"), "got `array`"),
+        "full": ("metrics.jsonl", content(b'{"step":1,"x":[' + FULL * 5_000_000 + b"1]}\n"), "got `array`"),
         "numbers": (
             "metrics.jsonl",
             content("".join(
@@ -163,7 +165,7 @@ SPOILED = {
         "sparse": ("trajectories/step-000001.jsonl", sparse, None),
         "lines": ("trajectories/step-000001.jsonl", repeated(b"\n", 10_000_000), None),
         "objects": ("trajectories/step-000001.jsonl", repeated(b"[]\n", 1_000_000), None),
-        "full": ("trajectories/step-000001.jsonl", content(b'{"format":1,"x":[' + FULL * 9_000_000 + b"1]}\n"), None),
+        "full": ("trajectories/step-000001.jsonl", content(ENCODED + b',"x":[' + FULL * 9_000_000 + b"1]}\n"), None),
         "unclosed": ("trajectories/step-000001.jsonl", content(b"[" * 5_000_000 + b"\n"), None),
         "long": ("trajectories/step-000001.jsonl", content(b'{"id":"' + b"x" * 50_000_000 + b'"}\n'), None),
         "dots": ("trajectories/...jsonl", content(b"{}\n"), None),

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,7 +80,8 @@ def served(runs):
             ask(f"{place}/search.json?q={SECRET}")
             columns = ask_until_complete(ask, f"{place}/episodes.json")
             rows = columns["rows"]
-            for file, line in list(zip(rows["file"], rows["line"], strict=True))[:4]:
+            places = list(zip(rows["file"], rows["line"], strict=True))
+            for file, line in dict.fromkeys([*places[:3], *places[-2:]]):
                 ask(f"{place}/episodes/{columns['files'][file]}/{line}.json")
                 ask(f"{place}/scenes/{columns['files'][file]}/{line}.json")
         ask("runs.json")  # it is still there
@@ -118,7 +120,10 @@ def looked_at(tmp_path_factory):
         assert not isinstance(known[group], str), known[group]
         return known[group]
 
-    return look
+    yield look
+    for found in known.values():
+        if not isinstance(found, str):
+            shutil.rmtree(found.runs)  # some of it is large
 
 
 def looked_at_by(group, top):
@@ -154,6 +159,30 @@ def test_a_spoiled_run_is_shown_with_its_damage(looked_at, group, name):
         if file == "config.toml" and name in IRREGULAR:
             assert run["config"] == ""
     assert found.done.codes[2 + list(SPOILED[group]).index(name)] in (0, 2)
+
+
+LAST_EPISODES = {
+    "sparse": "a line has more than 32 MB",
+    "lines": "more than 1,000 lines are no JSON objects",
+    "objects": "more than 1,000 lines are no JSON objects",
+    "full": "expected at most 1,000,000 lists and objects",
+    "unclosed": "Expected `object`, got `array`",
+    "long": "a line has more than 32 MB",
+    **{kind: why for kind, (_, why) in IRREGULAR.items()},
+}
+
+
+@pytest.mark.parametrize("name", LAST_EPISODES)
+def test_episodes_that_are_not_read_say_why(looked_at, name):
+    """In the last row of the file, step-000001, which an evaluation's follows."""
+    answers = looked_at("episodes").answers
+    columns = by_name(answers, name, "episodes.json")
+    rows = columns["rows"]
+    assert rows["id"][-1] == "c"
+    assert (rows["damaged"][-2], columns["files"][rows["file"][-2]]) == (int(name != "full"), "step-000001")  # seen in its own page alone
+    assert len(rows["id"]) <= 1002
+    said = by_name(answers, name, f"episodes/step-000001/{rows['line'][-2]}.json")
+    assert LAST_EPISODES[name] in said["damaged"]
 
 
 @pytest.mark.parametrize("group", [pytest.param(group, marks=[pytest.mark.short] if group == "config" else []) for group in SPOILED])

@@ -12,7 +12,7 @@ import tomli_w
 from palestra.envs import envs, make_env
 from palestra.run import encode_trajectory
 from palestra.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.view.scenes import MOST_POOLS, Scenes
+from palestra.view.scenes import MOST_POOLS, MOST_TIMEOUTS, Scenes
 from tests.fault.environments import NAME as OBEDIENT
 from tests.helpers import needs_sciworld
 
@@ -104,7 +104,7 @@ def test_another_answer_than_the_recorded_one(turn, field, value, folder):
     assert scenes(guess_run(folder), episode) == {"scenes": None, "why": f"turn {turn + 1} is answered differently by this version"}
 
 
-@pytest.mark.parametrize("name", ["tests.view.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "nothing"])
+@pytest.mark.parametrize("name", ["tests.view.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "search", "nothing"])
 def test_a_run_folder_cannot_name_code_or_servers(name, folder):
     episode, _ = played("guess", label="trap")
     answer = scenes(folder(env={"name": name, "options": {}}), episode)
@@ -135,6 +135,19 @@ def test_an_environment_that_hangs_is_given_up(folder, monkeypatch):
     assert ask("hold_the_interpreter")["scenes"] is None
     assert time.monotonic() - began < 30
     assert ask("red") == {"scenes": None, "why": f"{OBEDIENT} has no scenes"}
+
+
+def test_after_some_that_hang_no_more_are_tried(folder, monkeypatch):
+    """A folder of a thousand such episodes would keep a bundle waiting for a day."""
+    monkeypatch.setattr(type(envs), "names", lambda self: [OBEDIENT])
+    run, player = folder(env={"name": OBEDIENT, "options": {}}), Scenes(deadline_s=1.0)
+    hanging = stored(Task("obedient", "train", "1"), [Turn("say red", "sleep 600", "sleep 600", 0.0, (0, 0))], "right")
+    try:
+        answers = [player.of(run, msgspec.convert(hanging, Trajectory)) for _ in range(MOST_TIMEOUTS + 1)]
+    finally:
+        player.close()
+    assert all("no more are played again" not in answer["why"] for answer in answers[:-1])
+    assert answers[-1] == {"scenes": None, "why": "3 episodes of this environment took longer than 1 s; no more are played again"}
 
 
 def test_environments_wait_for_the_next_episode_but_only_a_few(folder):
