@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -35,6 +34,7 @@ from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.model_settings import NewModel, PretrainedModel, models
+from palestra.outside import Unreadable, read_toml
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
@@ -370,13 +370,15 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         if path.exists() and (not path.is_file() or path.stat().st_size > LARGEST):
             raise ConfigError(f"{path}: expected a TOML file of at most {LARGEST:,} bytes")
-        tree = tomllib.loads(path.read_text())
+        tree = read_toml(path.read_text())
     except FileNotFoundError:
         siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, siblings)}" if siblings else ""
         raise ConfigError(f"{path}: no such recipe{hint}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a TOML file: {error}") from error
+    except Unreadable as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     base = tree.pop("base", None)

@@ -12,13 +12,15 @@ import msgspec
 
 from palestra.agents.render import Renderer
 from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
+from palestra.outside import Unreadable, decode
 from palestra.run import read_trajectories
-from palestra.run_folder import DAMAGE, explain_damage
 from palestra.types import Group, Stop, Task, Trajectory
 
 __all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
 
 log = logging.getLogger(__name__)
+
+ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 ACCEPTED = (
     'a run folder, a file or folder of Palestra trajectories (lines with "format"), '
@@ -143,9 +145,9 @@ def _items(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _decode(content: bytes, where: str) -> Any:
     try:
-        return msgspec.json.decode(content)
-    except DAMAGE as error:
-        raise DataError(f"{where}: expected JSON: {ACCEPTED}; {explain_damage(error)}") from error
+        return decode(content, ANY)
+    except Unreadable as error:
+        raise DataError(f"{where}: expected JSON: {ACCEPTED}; {error}") from error
 
 
 def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
@@ -156,7 +158,7 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
             _check(trajectory)
             found.append(trajectory)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        problem = explain_damage(error).removeprefix(f"{path}: ")
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
     foreign = [_is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer) for trajectory in found]
     if any(foreign):

@@ -136,7 +136,7 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
         load(QUICKSTART.with_name("quikstart.toml"))
     broken = tmp_path / "broken.toml"
     broken.write_text("steps = = 3")
-    with pytest.raises(ConfigError, match="not a TOML file"):
+    with pytest.raises(ConfigError, match="not TOML"):
         load(broken)
 
 
