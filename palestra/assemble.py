@@ -253,6 +253,7 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
         boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
         memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
         max_processes=settings.max_processes or WorkerSettings().max_processes,
+        pass_env=settings.pass_env,
     )
     return Workers(settings.name, settings.options, limits)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
 from palestra.interrupts import Interrupted
 from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
+from palestra.tokens import name_hosts
 
 if TYPE_CHECKING:
     from palestra.config import Config
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
     if settings and not known.takes_settings:
         fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
+    name_hosts(vars(known), settings)
     try:
         known.run(known, settings)
     except Interrupted as interrupted:
@@ -144,6 +146,7 @@ def _add_serve(actions: Any) -> None:
     serve.add_argument(
         "--max-processes", type=_positive, default=128, metavar="N", help="a worker that has more, itself included, is killed"
     )
+    cli_env.add_limits(serve)
     serve.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     serve.set_defaults(run=cli_env.serve, takes_settings=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from palestra.addresses import tokens_for
@@ -10,6 +11,7 @@ from palestra.printing import fail, print_json, print_table
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
+    from palestra.serve.inbound import Limits
 
 
 def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -105,11 +107,50 @@ def _ask() -> str | None:
         return None
 
 
+def add_limits(serve: argparse.ArgumentParser) -> None:
+    """The flags of `env serve` that bound what clients can take."""
+    for flag, kind, default, metavar, said in LIMITS:
+        serve.add_argument(flag, type=kind, default=default, metavar=metavar, help=f"{said} (default: {default:g})")
+    said = "an environment variable that worker processes get although it looks like a secret"
+    serve.add_argument("--pass-env", action="append", default=[], metavar="NAME", help=said)
+
+
+LIMITS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
+    ("--connections", int, 4096, "N", "at most so many to one process"),
+    ("--connections-per-client", int, 0, "N", "of one address; 0 is half of all"),
+    ("--seats-per-token", int, 0, "N", "sessions of one token; 0 is all, or half of all where there are several tokens"),
+    ("--max-lease", float, 3600, "SECONDS", "the longest lease that a client can ask for"),
+    ("--headers-timeout", float, 10, "SECONDS", "for the headers of a request"),
+    ("--body-timeout", float, 30, "SECONDS", "for the body of a request, or a frame of a stream"),
+    ("--idle-timeout", float, 75, "SECONDS", "between two requests of a connection"),
+    ("--stream-idle-timeout", float, 600, "SECONDS", "of a stream without a call"),
+)
+
+
+def _limits(known: argparse.Namespace) -> Limits:
+    from palestra.serve.inbound import Limits
+    from palestra.serve.wire import LONGEST_LEASE_S
+
+    flags = vars(known)
+    for name in ("lease", "deadline", "drain", "max_lease", "headers_timeout", "body_timeout", "idle_timeout", "stream_idle_timeout"):
+        if not (0 if name == "drain" else 0.1) <= flags[name] < float("inf"):
+            fail(f"--{name.replace('_', '-')} {flags[name]:g}: expected some seconds")
+    for name, least in (("connections", 1), ("connections_per_client", 0), ("seats_per_token", 0)):
+        if flags[name] < least:
+            fail(f"--{name.replace('_', '-')} {flags[name]}: expected at least {least}")
+    if not known.lease <= known.max_lease <= LONGEST_LEASE_S:
+        fail(f"--max-lease {known.max_lease:g}: expected at least --lease ({known.lease:g}) and at most {LONGEST_LEASE_S:g} seconds")
+    return Limits(
+        known.connections, known.connections_per_client, known.headers_timeout, known.body_timeout, known.idle_timeout,
+        known.stream_idle_timeout, known.seats_per_token, known.max_lease,
+    )  # fmt: skip
+
+
 def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.serve.catalogue import Served
     from palestra.serve.run import ServerSettings
     from palestra.serve.run import serve as run_server
-    from palestra.serve.wire import TOKEN_VARIABLE
+    from palestra.tokens import TOKEN_VARIABLE
 
     variable = known.token_env or TOKEN_VARIABLE
     try:
@@ -122,17 +163,16 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         if name not in options or not option:
             fail(f"--{dotted}: there is no such flag; options of an environment are given as --{known.names[0]}.OPTION VALUE")
         options[name][option] = value
-    for flag in ("lease", "deadline", "drain"):
-        if vars(known)[flag] < (0 if flag == "drain" else 0.1):
-            fail(f"--{flag} {vars(known)[flag]:g}: expected some seconds")
-    served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb, known.max_processes) for name in options]
+    limits = _limits(known)
+    at_most, kept = known.max_processes, tuple(known.pass_env)
+    served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb, at_most, kept) for name in options]
     for one in served:
         _made(one.name, one.options).close()
     try:
         code = run_server(
             ServerSettings(
                 served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,
-                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(),
+                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(), limits=limits,
             )
         )  # fmt: skip
     except OSError as error:

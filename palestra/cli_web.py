@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.printing import fail, print_json, print_table
+from palestra.tokens import without_secrets
 
 START_SECONDS = 120
 
@@ -86,7 +87,7 @@ def _start(sites: list[str]) -> dict[str, Any]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])},
+            env={**without_secrets(), "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])},
         )
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < START_SECONDS:

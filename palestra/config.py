@@ -39,6 +39,7 @@ from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
 from palestra.settings import UNSET, Settings, Unresolved, chosen_from
+from palestra.tokens import TOKEN_VARIABLE, has_password, hidden
 from palestra.track import TrackSettings
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class EnvSettings(Settings):
     """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
     max_processes: PositiveInt | None = None
     """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
+    pass_env: tuple[str, ...] = ()
+    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they get all that is no secret."""
     urls: tuple[str, ...] = ()
     """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
 
@@ -100,6 +103,11 @@ class EnvSettings(Settings):
         for name in ("per_worker", "memory_mb", "max_processes"):
             if self.isolation == "inline" and getattr(self, name) is not None:
                 raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        if self.isolation == "inline" and self.pass_env:
+            raise ValueError(f"pass_env = {list(self.pass_env)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        for url in (self.name, *self.urls):
+            if is_url(url) and has_password(url):
+                raise ValueError(f"name = {url!r}: expected a URL without user and password; a token goes into {TOKEN_VARIABLE}")
         return self
 
     @model_validator(mode="after")
@@ -426,7 +434,7 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, impo
     try:
         config = Config.model_validate(tree, context={"imports": imports})
     except ValidationError as error:
-        raise ConfigError(_explain(error, tree)) from None
+        raise ConfigError(hidden(_explain(error, tree))) from None
     for choice, settings in dropped.items():
         if settings:
             log.warning("%s begins with its own defaults; dropped from the recipe: %s", choice, ", ".join(settings))

@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 
 from palestra.outside import shown
 from palestra.tables import with_interval
+from palestra.tokens import hidden
 
 
 def fail(message: str) -> NoReturn:
     """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
-    print("\n".join(map(shown, f"palestra: {message}".split("\n"))), file=sys.stderr)
+    print("\n".join(map(shown, f"palestra: {hidden(message)}".split("\n"))), file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -24,7 +25,7 @@ def warn(message: str) -> None:
 def is_users_to_mend(error: Exception) -> bool:
     """Errors whose message is all there is to say; others come with a traceback."""
     mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
-    others = "LaunchFailed CannotWrite Collapsed AllBroke Forked BadModel ReportError Unreadable"
+    others = "LaunchFailed CannotWrite Collapsed AllBroke Forked BadModel ReportError Unreadable BadToken"
     return type(error).__name__ in [*mendable.split(), *others.split()]
 
 

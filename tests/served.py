@@ -59,14 +59,14 @@ class Running:
 
 
 @contextmanager
-def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, isolation="inline", options=None, **settings):
+def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, isolation="inline", options=None, limits=None, **settings):
     catalogue = Catalogue([Served(name, options or {}, isolation, deadline_s) for name in names])
     loop = asyncio.new_event_loop()
 
     async def start():
         sessions = Sessions(catalogue.pools, catalogue.tasks, clock=clock, **settings)
-        server = Server(catalogue, sessions, Guard(tokens))
-        runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=0.2)
+        server = Server(catalogue, sessions, Guard(tokens), limits=limits)
+        runner = server.runner(shutdown_timeout=0.2)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         return server, runner

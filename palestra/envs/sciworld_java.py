@@ -18,6 +18,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 from scienceworld.constants import BASEPATH, JAR_PATH
 
+from palestra.tokens import without_secrets
+
 JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
     # The simulator puts objects into sets that are ordered by their addresses. With one hash for all, order is that of insertion:
@@ -314,6 +316,7 @@ def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=without_secrets(),
         start_new_session=True,  # Ctrl-C is for us: a run that is stopped in good order still plays on for a while
     )
     assert process.stdout is not None

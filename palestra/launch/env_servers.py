@@ -15,6 +15,7 @@ from palestra.config import Config, ConfigError, Playground
 from palestra.envs import envs
 from palestra.serve.catalogue import Served
 from palestra.serve.run import ServerSettings
+from palestra.tokens import without_secrets
 
 CAPACITY = 1024
 """Sessions of one server."""
@@ -32,7 +33,7 @@ def served(config: Config) -> list[Served]:
             )
     if not places:
         raise ConfigError(f"launch.env_servers = {config.launch.env_servers}: has no effect, all environments are on servers already")
-    return [Served(place.env.name, place.env.options, "process", place.env.deadline_s) for place in places]
+    return [Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env) for p in places]
 
 
 def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:
@@ -56,7 +57,10 @@ class EnvServer:
 
         described = msgspec.structs.replace(msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0)
         command = [sys.executable, "-m", "palestra.serve.run"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
+        kept = [name for one in described.served for name in one.pass_env]
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=without_secrets(kept)
+        )
         assert self._process.stdin is not None
         assert self._process.stderr is not None
         self._process.stdin.write(msgspec.json.encode(described) + b"\n")

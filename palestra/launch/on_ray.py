@@ -27,7 +27,7 @@ from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_lab
 from palestra.launch.work import Assignment, Failure, LaunchFailed, how_to_go_on, say_stopped, work
 from palestra.run import Run
 from palestra.serve.run import ServerSettings
-from palestra.serve.wire import TOKEN_VARIABLE
+from palestra.tokens import HOSTS_VARIABLE, TOKEN_VARIABLE, name_host
 
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # paths in a recipe are relative to where it was started
 
@@ -110,7 +110,8 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
         servers = _start_env_servers(run, token)
         addresses = ray.get([server.address.remote() for server in servers])
         assignment = msgspec.structs.replace(assignment, env_urls=urls_by_label(run.config, addresses))
-        lost = _fit(run, _trainer(run, {"assignment": assignment, "board": board, "cwd": os.getcwd()}), board)
+        told = {"assignment": assignment, "board": board, "cwd": os.getcwd(), "hosts": os.environ.get(HOSTS_VARIABLE, "")}
+        lost = _fit(run, _trainer(run, told), board)
         failure: Failure | None = ray.get(board.failure.remote())
         if failure is not None and failure.is_users:
             raise LaunchFailed(failure.line)
@@ -222,7 +223,10 @@ def _loop(told: dict[str, Any]) -> None:
     if Path(told["cwd"]).is_dir():
         os.chdir(told["cwd"])
         sys.path.insert(0, told["cwd"])
-    os.environ[TOKEN_VARIABLE] = ray.get(board.token.remote())
+    os.environ[TOKEN_VARIABLE], os.environ[HOSTS_VARIABLE] = ray.get(board.token.remote()), told["hosts"]
+    for urls in told["assignment"].env_urls.values():  # of servers that this run has started
+        for url in urls:
+            name_host(url)
     if os.environ["RANK"] == "0":
         ray.get(board.begin.remote())
     try:

@@ -18,9 +18,11 @@ from palestra.agents.formats import Parsed, ReAct, Tags
 from palestra.envs.agentgym_dialects import GENERIC, SERVED, find_action
 from palestra.serve.catalogue import Catalogue
 from palestra.serve.guard import Guard
+from palestra.serve.inbound import Limits, body_of
 from palestra.serve.wire import (
     LONGEST_LEASE_S,
     STATUS,
+    UNREADABLE,
     Act,
     ActionList,
     Actions,
@@ -56,6 +58,7 @@ class Answers(Protocol):
 
     catalogue: Catalogue
     guard: Guard
+    limits: Limits
 
     async def answer(self, call: AnyCall, caller: str) -> Any: ...
 
@@ -88,7 +91,7 @@ class _EnvRoutes:
         async def answer(request: web.Request) -> web.Response:
             try:
                 caller = self.server.guard.admit(request)
-                fields = request.query if request.method == "GET" else _fields(await request.read())
+                fields = request.query if request.method == "GET" else _fields(await body_of(request, self.server.limits.body_s))
                 status, said = 200, await handler(fields, caller)
             except WireError as refusal:
                 status, said = STATUS_HERE[refusal.code], {"error": refusal.message}
@@ -264,7 +267,7 @@ def _fields(body: bytes) -> Mapping[str, Any]:
     """None where the body is empty, as in their POST /create."""
     try:
         fields = msgspec.json.decode(body) if body.strip() else {}
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         raise WireError("bad_request", "the body is not JSON") from None
     if not isinstance(fields, dict):
         raise WireError("bad_request", f"expected a JSON object, came {_short(fields)}")

@@ -29,12 +29,16 @@ class Served:
     """Of a worker process."""
     max_processes: int = WorkerSettings().max_processes
     """Of a worker and all that its environments have started."""
+    pass_env: tuple[str, ...] = ()
+    """Secrets among the environment variables that a worker process gets."""
 
 
 def pool_of(served: Served) -> EnvPool:
     """All that the server knows of where environments run."""
     if served.isolation == "process":
-        limits = WorkerSettings(deadline_s=served.deadline_s, memory_mb=served.memory_mb, max_processes=served.max_processes)
+        limits = WorkerSettings(
+            deadline_s=served.deadline_s, memory_mb=served.memory_mb, max_processes=served.max_processes, pass_env=served.pass_env
+        )
         return Workers(served.name, served.options, limits)
     return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from palestra.serve.connection import PATIENCE_S, Connection
 from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.remote import Http, Unreachable, client_token, split_url
+from palestra.serve.remote import Http, Unreachable, split_url
 from palestra.serve.wire import (
     BATCH_CALLS,
     Act,
@@ -30,6 +30,7 @@ from palestra.serve.wire import (
     TaskName,
     WireError,
 )
+from palestra.tokens import token_for
 from palestra.types import Step, Task
 
 SEAT_WAIT_S = 600.0
@@ -51,9 +52,9 @@ class Seats:
 
     def __init__(self, url: str) -> None:
         self.address, self.env = split_url(url)
-        token = client_token()
+        token = token_for(self.address)
         self.connection = Connection(self.address, headers={"Authorization": f"Bearer {token}"} if token else {})
-        self.keeper = Keeper(Http(self.address, token))
+        self.keeper = Keeper(Http(self.address))
         self.free = UNKNOWN_SEATS
         """As far as is known; 0 where it did not give one."""
         self.asked = 0

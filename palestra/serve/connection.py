@@ -10,7 +10,8 @@ import aiohttp
 import msgspec
 
 from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.wire import ANSWER_BYTES, BODY_BYTES, AnyCall, Error, RawAnswer, WireError, frames
+from palestra.serve.wire import ANSWER_BYTES, BODY_BYTES, UNREADABLE, AnyCall, Error, RawAnswer, WireError, frames
+from palestra.tokens import how_to_give_token
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,14 @@ FINAL = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_fo
 """Refusals of the connection that will not pass."""
 
 _answers = msgspec.msgpack.Decoder(list[RawAnswer])
+
+
+class _Redirected(Exception):
+    """The server sent us elsewhere. The token is not for there."""
+
+
+async def _refuse_redirect(session: aiohttp.ClientSession, context: Any, told: aiohttp.TraceRequestRedirectParams) -> None:
+    raise _Redirected(f"redirects (HTTP {told.response.status}), which is not followed; give the URL of the server itself")
 
 
 class Connection:
@@ -74,7 +83,7 @@ class Connection:
             raise WireError(answer.error.code, answer.error.message)
         try:
             return msgspec.msgpack.decode(answer.result, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise EnvFault(f"{self.address} gave a wrong answer: {error}") from error
 
     def _encode(self, call: AnyCall) -> bytes:
@@ -98,7 +107,9 @@ class Connection:
         loop = asyncio.get_running_loop()
         connector = aiohttp.UnixConnector(self._unix_path) if self._unix_path else None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=HANDSHAKE_S)
-        async with aiohttp.ClientSession(headers=self._headers, connector=connector, timeout=timeout) as http:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_redirect.append(_refuse_redirect)
+        async with aiohttp.ClientSession(headers=self._headers, connector=connector, timeout=timeout, trace_configs=[tracing]) as http:
             gone_since, delay = loop.time(), 0.02
             while True:
                 self._heard, began = False, loop.time()
@@ -135,7 +146,11 @@ class Connection:
             ) as socket:
                 await self._talk(socket)
                 return "the connection was closed"
+        except _Redirected as error:
+            return Error("not_found", f"{self.address} {error}")
         except aiohttp.WSServerHandshakeError as error:
+            if error.status == 401:
+                return Error(FINAL[401], f"{self.address} needs a token; {how_to_give_token(self.address)}")
             if error.status in FINAL:
                 return Error(FINAL[error.status], f"{self.address} refuses the connection: {error.message}")
             return f"HTTP {error.status}"
@@ -158,7 +173,7 @@ class Connection:
         self._heard = True
         try:
             answers = _answers.decode(frame)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return self._give_up(f"{self.address} does not speak wire v1: {error}")
         for answer in answers:
             if answer.id == 0 and answer.error is not None:  # it is about a whole frame

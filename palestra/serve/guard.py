@@ -37,7 +37,7 @@ class Guard:
             raise WireError("forbidden", f"requests of pages from {origin[:100]!r} are not answered")
         if not self.tokens or request.path in OPEN_PATHS:
             return ""
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode(errors="replace")
+        given = bearer_token(request).encode(errors="replace")
         matches = [number for number, token in enumerate(self.tokens) if hmac.compare_digest(given, token)]
         if not matches:
             raise WireError("unauthorized", "the request needs the header Authorization: Bearer TOKEN with a token of this server")
@@ -47,8 +47,14 @@ class Guard:
         """It comes from another process of this server."""
         if not self.peer_secret or PEER_HEADER not in request.headers:
             return False
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode(errors="replace")
+        given = bearer_token(request).encode(errors="replace")
         return hmac.compare_digest(given, self.peer_secret)
+
+
+def bearer_token(request: web.BaseRequest) -> str:
+    """What stands behind `Bearer` in the request's Authorization; nothing for any other scheme, or none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 @lru_cache(maxsize=1000)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.reaper import VARIABLE
 from palestra.serve.reaping import Reaping
+from palestra.tokens import without_secrets
 
 LINGER_S = 5.0
 """How long a worker may take to close its environments when it is asked to leave."""
@@ -50,7 +51,10 @@ class WorkerProcess:
     is judged to be late.
     """
 
-    def __init__(self, boot: Any, *, boot_s: float, reaping: Reaping, on_end: Callable[[WorkerProcess], None]) -> None:
+    def __init__(
+        self, boot: Any, *, boot_s: float, reaping: Reaping, on_end: Callable[[WorkerProcess], None], keep: Sequence[str] = ()
+    ) -> None:
+        """`keep`: secrets that it may know."""
         self.has_booted = False
         self.ended: str | None = None
         """Why there is no such process any more."""
@@ -72,7 +76,7 @@ class WorkerProcess:
         self._socket, theirs = socket.socketpair()
         with theirs:
             mark = secrets.token_hex(8)
-            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark).result()
+            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark, keep).result()
         self._reaping = reaping
         reaping.watch(self.pid, mark)
         self._socket.setblocking(False)
@@ -280,7 +284,7 @@ class WorkerProcess:
             self._loop.call_later(0.01, self._bury)
 
 
-def _start(connection: socket.socket, log: int, mark: str) -> subprocess.Popen[bytes]:
+def _start(connection: socket.socket, log: int, mark: str, keep: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  nothing of it comes from outside
         [sys.executable, "-u", "-X", "faulthandler", "-m", "palestra.serve.worker", str(connection.fileno()), str(os.getpid())],
         stdin=subprocess.DEVNULL,
@@ -288,7 +292,7 @@ def _start(connection: socket.socket, log: int, mark: str) -> subprocess.Popen[b
         stderr=log,
         pass_fds=[connection.fileno()],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
+        env={**without_secrets(keep), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
     )
 
 

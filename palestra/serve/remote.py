@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 import urllib.error
@@ -10,7 +9,7 @@ import urllib.request
 from collections.abc import Sequence
 from functools import lru_cache
 from http.client import HTTPException
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -19,7 +18,7 @@ from palestra.envs.base import Environment
 from palestra.registry import UnknownName, nearest
 from palestra.serve.wire import (
     STATUS,
-    TOKEN_VARIABLE,
+    UNREADABLE,
     ActionList,
     EnvAbout,
     EnvList,
@@ -30,13 +29,24 @@ from palestra.serve.wire import (
     TaskPage,
     WireError,
 )
+from palestra.tokens import TOKEN_VARIABLE, has_password, hidden, how_to_give_token, token_for
 from palestra.types import Step, Task
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0
 PATIENCE_S = 15.0
+ANSWER_BYTES = 64 * 1024 * 1024
+"""The largest answer that is read: a page of 5,000 tasks may be long."""
 
-_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect stays the answer: following it would take the token along to wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
 """Without the proxies that the machine may have for the web: the stream goes without them too."""
 
 
@@ -46,6 +56,8 @@ class Unreachable(Exception):
 
 def split_url(url: str) -> tuple[str, str]:
     """http://host:8100/textcraft -> the server's address, and the environment's name there."""
+    if has_password(url):
+        raise UnknownName(f"{hidden(url)}: expected a URL without user and password; a server's token goes into {TOKEN_VARIABLE}")
     parts = urlsplit(url)
     try:
         is_complete = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -57,15 +69,11 @@ def split_url(url: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", name
 
 
-def client_token() -> str:
-    return os.environ.get(TOKEN_VARIABLE, "")
-
-
 class Http:
     """Requests to one server. Those with a key, and those that only ask, can be sent again."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.address, self._token = address, token
+    def __init__(self, address: str) -> None:
+        self.address, self._token = address, token_for(address)
 
     def ask(self, method: str, path: str, kind: Any, body: Any = None, *, patience_s: float = 0.0, timeout_s: float = ANSWER_S) -> Any:
         until, delay = time.monotonic() + patience_s, 0.05
@@ -87,20 +95,22 @@ class Http:
         except (OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Unreachable(f"no environment server answers at {self.address}: {reason}") from error
+        if 300 <= status < 400:
+            raise Unreachable(f"{self.address} redirects (HTTP {status}), which is not followed; give the URL of the server itself")
         if status >= 400:
             raise self._refusal(status, content)
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Unreachable(f"{self.address} is not an environment server: {error}") from error
 
     def _refusal(self, status: int, content: bytes) -> Exception:
         try:
             error = msgspec.json.decode(content, type=dict[str, Error])["error"]
-        except (msgspec.DecodeError, KeyError):
+        except (*UNREADABLE, KeyError):
             return Unreachable(f"no environment server answers at {self.address}: HTTP {status}")
         if error.code == "unauthorized":
-            return WireError(error.code, f"{self.address} needs a token; set {TOKEN_VARIABLE}")
+            return WireError(error.code, f"{self.address} needs a token; {how_to_give_token(self.address)}")
         if error.code not in STATUS or error.code == "stopping":
             return Unreachable(f"{self.address}: {error.message}")
         return WireError(error.code, error.message)
@@ -110,17 +120,24 @@ def _exchange(request: urllib.request.Request, timeout_s: float) -> tuple[int, b
     """The status and the body of the answer, whole, whether it is a refusal or not."""
     try:
         with _opener.open(request, timeout=timeout_s) as response:
-            return response.status, response.read()
+            return response.status, _whole(response)
     except urllib.error.HTTPError as refusal:
         with refusal:
-            return refusal.code, refusal.read()
+            return refusal.code, _whole(refusal)
+
+
+def _whole(response: IO[bytes]) -> bytes:
+    content = response.read(ANSWER_BYTES + 1)
+    if len(content) > ANSWER_BYTES:
+        raise ValueError(f"its answer has more than {ANSWER_BYTES} bytes")
+    return content
 
 
 @lru_cache
 def remote_kind(url: str) -> type[RemoteEnvironment]:
     """The class of a served environment: its name and splits are the server's."""
     address, name = split_url(url)
-    http = Http(address, client_token())
+    http = Http(address)
     try:
         about: EnvAbout = http.ask("GET", f"/v1/envs/{quote(name, safe='')}", EnvAbout, timeout_s=CONNECT_S)
     except (Unreachable, WireError) as error:
@@ -155,6 +172,8 @@ class RemoteEnvironment(Environment):
         while offset is not None:
             page: TaskPage = self._http.ask("GET", f"{path}&offset={offset}", TaskPage, patience_s=PATIENCE_S)
             found += page.tasks
+            if page.next is not None and page.next <= offset:
+                raise Unreachable(f"{self._http.address} is not an environment server: its pages of tasks never end")
             offset = page.next
         return found
 

@@ -23,9 +23,11 @@ from aiohttp import web
 
 from palestra.serve.catalogue import Catalogue, Served
 from palestra.serve.guard import Guard
+from palestra.serve.inbound import Limits
 from palestra.serve.peers import ProcessPeers, socket_path
 from palestra.serve.server import Server
 from palestra.serve.sessions import Sessions
+from palestra.tokens import hidden, without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,13 @@ class ServerSettings(msgspec.Struct, frozen=True):
     folder: str = ""
     """Where the processes' sockets are."""
     peer_secret: str = ""
+    limits: Limits = Limits()
+
+    @property
+    def seats_per_token(self) -> int:
+        """Of all processes together."""
+        half = self.capacity if len(self.tokens) < 2 else -(-self.capacity // 2)
+        return self.limits.seats_per_token or half
 
 
 class JsonLines(logging.Formatter):
@@ -59,7 +68,7 @@ class JsonLines(logging.Formatter):
         event |= record.__dict__.get("fields", {})
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps(event)
+        return json.dumps({name: hidden(value) if isinstance(value, str) else value for name, value in event.items()})
 
 
 def log_as_json(level: str) -> None:
@@ -93,14 +102,18 @@ def run_fast(main: Coroutine[Any, Any, int]) -> int:
 
 async def serve_one(settings: ServerSettings) -> int:
     catalogue = Catalogue(settings.served)
-    share = settings.capacity // settings.processes + (settings.process < settings.capacity % settings.processes)
-    sessions = Sessions(catalogue.pools, catalogue.tasks, capacity=share, lease_s=settings.lease_s, process=settings.process)
+    share = _share(settings.capacity, settings)
+    sessions = Sessions(
+        catalogue.pools, catalogue.tasks, capacity=share, lease_s=settings.lease_s, process=settings.process,
+        longest_lease_s=settings.limits.longest_lease_s, seats_per_caller=_share(settings.seats_per_token, settings),
+    )  # fmt: skip
     guard = Guard(settings.tokens, (settings.host, *settings.hosts), settings.peer_secret)
     peers = None
     if settings.processes > 1:
         peers = ProcessPeers(settings.folder, settings.process, settings.processes, settings.peer_secret)
-    server = Server(catalogue, sessions, guard, peers=peers)
-    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=2.0)
+    server = Server(catalogue, sessions, guard, peers=peers, limits=settings.limits)
+    server.gate.fit_to_descriptors()
+    runner = server.runner()
     await runner.setup()
     try:
         if peers is not None:
@@ -108,7 +121,8 @@ async def serve_one(settings: ServerSettings) -> int:
         site = web.TCPSite(runner, settings.host, settings.port, reuse_port=settings.processes > 1)
         await site.start()
         port = runner.addresses[-1][1]
-        event("listening", url=f"http://{settings.host}:{port}", process=settings.process, envs=list(catalogue.about), capacity=share)
+        url, most = f"http://{settings.host}:{port}", server.gate.most
+        event("listening", url=url, process=settings.process, envs=list(catalogue.about), capacity=share, connections=most)
         await _until_stopped(server, settings.drain_s)
     except OSError as error:
         log.error("cannot listen", extra={"fields": {"host": settings.host, "port": settings.port, "reason": str(error)}})
@@ -119,6 +133,11 @@ async def serve_one(settings: ServerSettings) -> int:
         await runner.cleanup()
     event("stopped", process=settings.process)
     return 0
+
+
+def _share(count: int, settings: ServerSettings) -> int:
+    """Of this process, of what all have together."""
+    return count // settings.processes + (settings.process < count % settings.processes)
 
 
 async def _until_stopped(server: Server, drain_s: float) -> None:
@@ -178,7 +197,8 @@ class Supervisor:
                 self._start(process)
 
     def _start(self, process: int) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        kept = [name for one in self.settings.served for name in one.pass_env]
+        environment = {**without_secrets(kept), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         command = [sys.executable, "-m", "palestra.serve.run"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)  # noqa: S603
         assert child.stdin is not None

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 
 from palestra.serve.agentgym import add_agentgym_routes
 from palestra.serve.catalogue import PAGE_TASKS, Catalogue
-from palestra.serve.guard import Guard
+from palestra.serve.guard import OPEN_PATHS, Guard
+from palestra.serve.inbound import Gate, Held, Limits, Runner, body_of
 from palestra.serve.measure import Measure
 from palestra.serve.openapi import ROUTES, Route, openapi
 from palestra.serve.sessions import Sessions
@@ -22,6 +23,7 @@ from palestra.serve.wire import (
     BATCH_CALLS,
     BODY_BYTES,
     STATUS,
+    UNREADABLE,
     Answer,
     AnyCall,
     EnvList,
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RETRY_AFTER_S = 1
+CLOSE_S = 2.0
+"""For the other side of a stream to answer that it is being closed."""
 _calls = msgspec.json.Decoder(list[AnyCall])
 
 
@@ -50,10 +54,21 @@ class Peers(Protocol):
 class Server:
     """One process of the server."""
 
-    def __init__(self, catalogue: Catalogue, sessions: Sessions, guard: Guard, *, peers: Peers | None = None) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        sessions: Sessions,
+        guard: Guard,
+        *,
+        peers: Peers | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.catalogue, self.sessions, self.guard, self.peers = catalogue, sessions, guard, peers
+        self.limits = limits or Limits()
+        self.gate = Gate(self.limits)
         self.measure = Measure()
         self.streams: set[Stream] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=BODY_BYTES, middlewares=[self._outermost])
@@ -63,6 +78,10 @@ class Server:
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._stop)
         return app
+
+    def runner(self, *, shutdown_timeout: float = 2.0) -> Runner:
+        """The application behind the limits on connections."""
+        return Runner(self.app(), self.gate, shutdown_timeout=shutdown_timeout)
 
     async def answer(self, call: AnyCall, caller: str, *, forward: bool = True) -> Any:
         """The result of any call from anywhere, or a `WireError`."""
@@ -123,7 +142,15 @@ class Server:
     @web.middleware
     async def _outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Whatever goes wrong leaves as an error of ours."""
+        response = await self._answered(request, handler)
+        if not response.prepared and getattr(request.protocol, "is_crowded", False):
+            response.force_close()
+        return response
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            if request.path not in OPEN_PATHS:
+                self.gate.check(request)
             return await handler(request)
         except WireError as error:
             return error_response(error)
@@ -131,39 +158,44 @@ class Server:
             codes = {status: code for code, status in STATUS.items()}
             return error_response(WireError(codes.get(error.status, "bad_request"), error.reason))
         except Exception:
-            log.exception("failed", extra={"fields": {"path": request.path}})
+            resource = request.match_info.route.resource  # the path itself would tell the session's secret
+            log.exception("failed", extra={"fields": {"path": resource.canonical if resource else ""}})
             return error_response(WireError("internal", "the server failed; its log says how"))
 
     async def _call(self, request: web.Request, caller: str, kind: Any) -> web.Response:
-        body = await request.read()
+        body = await body_of(request, self.limits.body_s)
         try:
             fields = msgspec.json.decode(body, type=dict[str, Any]) if body else {}
             if not fields.keys().isdisjoint(("call", "session", "id")):
                 raise WireError("bad_request", "call, session and id do not belong into the body")
             call = msgspec.convert({**fields, **request.match_info}, kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise WireError("bad_request", str(error)) from None
         return json_response(await self.answer(call, caller))
 
     async def _batch(self, request: web.Request, caller: str) -> web.Response:
         try:
-            calls = _calls.decode(await request.read())
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            calls = _calls.decode(await body_of(request, self.limits.body_s))
+        except UNREADABLE as error:
             raise WireError("bad_request", str(error)) from None
         if len(calls) > BATCH_CALLS:
             raise WireError("too_large", f"at most {BATCH_CALLS} calls at once, not {len(calls)}")
         return json_response(await asyncio.gather(*(self.answered(call, caller) for call in calls)))
 
     async def _stream(self, request: web.Request, caller: str) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=BODY_BYTES, compress=False)
+        socket = web.WebSocketResponse(max_msg_size=BODY_BYTES, compress=False, autoping=False, timeout=CLOSE_S)
         if not socket.can_prepare(request):
             raise WireError("bad_request", "this address speaks WebSocket")
         await socket.prepare(request)
         forward = not self.guard.is_peer(request)
-        stream = Stream(socket, lambda call: self.answered(call, caller, forward=forward))
+        connection = request.protocol if isinstance(request.protocol, Held) else None
+        stream = Stream(socket, lambda call: self.answered(call, caller, forward=forward), connection)
         self.streams.add(stream)
         try:
             await stream.run()
+        except Exception:  # an answer in HTTP has no place in an open WebSocket
+            log.exception("failed", extra={"fields": {"path": "/v1/stream"}})
+            await socket.close(code=WSCloseCode.INTERNAL_ERROR, message=b"the server failed; its log says how")
         finally:
             self.streams.discard(stream)
         return socket
@@ -209,6 +241,7 @@ class Server:
             "palestra_free": table.free,
             "palestra_streams": len(self.streams),
             "palestra_expired_total": table.expired_total,
+            **self.gate.samples(),
             **self.catalogue.samples(),
         }
         if self.peers is not None and not self.guard.is_peer(request):
@@ -226,17 +259,30 @@ class Server:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(1.0, self.sessions.lease_s / 4))
+            await asyncio.sleep(min(1.0, self.sessions.lease_s / 4, self.limits.headers_s / 4))
             try:
+                self.gate.sweep(asyncio.get_running_loop().time())
+                self._close_idle_streams()
                 await self.sessions.sweep()
             except Exception:
                 log.exception("sweep failed")  # the next one may do better; without any, sessions would pile up
 
+    def _close_idle_streams(self) -> None:
+        """Their clients open them again for the next call."""
+        for stream in [stream for stream in self.streams if stream.is_idle(self.limits.stream_idle_s)]:
+            self.streams.discard(stream)
+            task = asyncio.create_task(stream.close(1000, "no calls for a long time"))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
     async def _stop(self, app: web.Application) -> None:
         self._sweeper.cancel()
         self.sessions.accepts_new = False
-        for stream in list(self.streams):
-            await stream.close()
+        closing = [asyncio.create_task(stream.close()) for stream in self.streams]
+        if closing:  # together, and not longer for those who do not answer
+            _, late = await asyncio.wait(closing, timeout=2 * CLOSE_S)
+            for task in late:
+                task.cancel()
         await self.sessions.close()
         await self.catalogue.close()
 

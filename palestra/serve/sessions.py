@@ -7,12 +7,13 @@ import hmac
 import logging
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, EnvTimeout, NoSeat
 from palestra.serve.wire import (
+    LONGEST_LEASE_S,
     Act,
     ActionList,
     Actions,
@@ -75,18 +76,23 @@ class Sessions:
         *,
         capacity: int = 1024,
         lease_s: float = 60.0,
+        longest_lease_s: float = LONGEST_LEASE_S,
+        seats_per_caller: int | None = None,
         process: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pools, self.tasks = pools, tasks
         self.capacity, self.lease_s, self.process, self.clock = capacity, lease_s, process, clock
+        self.longest_lease_s = longest_lease_s
+        self.seats_per_caller = capacity if seats_per_caller is None else seats_per_caller
         self.accepts_new = True
         self.expired_total = 0
         self._sessions: dict[int, Session] = {}
         self._keyed: dict[tuple[str, str, str | None], asyncio.Task[Opened]] = {}
         """What was answered, or is going to be, to those who opened a session with a key: by caller, environment and key."""
         self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
-        self._seats = 0
+        self._seats: Counter[str] = Counter()
+        """That are taken, by caller."""
         self._opened = 0
 
     def __len__(self) -> int:
@@ -94,7 +100,11 @@ class Sessions:
 
     @property
     def free(self) -> int:
-        return max(0, self.capacity - self._seats)
+        return max(0, self.capacity - self._seats.total())
+
+    def free_for(self, caller: str) -> int:
+        """Seats that a caller can have."""
+        return min(self.free, max(0, self.seats_per_caller - self._seats[caller]))
 
     async def answer(self, call: AnyCall, caller: str) -> Any:
         """The result of a call, or a `WireError`."""
@@ -125,24 +135,26 @@ class Sessions:
             raise
 
     async def _open(self, call: Open, caller: str) -> Opened:
-        env, lease_s = call.env, call.lease_s or self.lease_s
+        env, lease_s = call.env, min(call.lease_s or self.lease_s, self.longest_lease_s)
         if not self.accepts_new:
             raise WireError("stopping", "this server is being stopped")
         if env not in self.pools:
             raise WireError("not_found", f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}")
-        handle = await self._seated(env)
+        handle = await self._seated(env, caller)
         session = Session(self._opened, call, caller, handle, lease_s)
         self._opened += 1
         session.expires = self.clock() + lease_s
         self._sessions[session.number] = session
         log.debug("opened", extra={"fields": {"session": session.number, "env": env}})
-        return Opened(f"{self.process}.{session.number}.{session.secret}", lease_s, self.free)
+        return Opened(f"{self.process}.{session.number}.{session.secret}", lease_s, self.free_for(caller))
 
-    async def _seated(self, env: str) -> EnvHandle:
+    async def _seated(self, env: str, caller: str) -> EnvHandle:
         """An environment, and a seat for it."""
         if not self.free:
             raise WireError("busy", f"all {self.capacity} seats are taken")
-        self._seats += 1
+        if not self.free_for(caller):
+            raise WireError("busy", f"all {self.seats_per_caller} seats of this token are taken")
+        self._seats[caller] += 1
         handle = None
         try:
             handle = await self.pools[env].open()
@@ -152,7 +164,7 @@ class Sessions:
             raise _as_wire(fault) from None
         finally:
             if handle is None:
-                self._seats -= 1
+                self._seats[caller] -= 1
         return handle
 
     def _find(self, call: SessionCall, caller: str) -> Session:
@@ -183,7 +195,7 @@ class Sessions:
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
             raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
         if session.fault is not None:
-            session.handle = await self._seated(session.env)
+            session.handle = await self._seated(session.env, session.caller)
             session.fault, session.holds_seat = None, True
         try:
             result = await self._act(session, call)
@@ -251,7 +263,7 @@ class Sessions:
         session.observed = None
         if session.holds_seat:
             session.holds_seat = False
-            self._seats -= 1
+            self._seats[session.caller] -= 1
             await session.handle.close()
 
     def _forget(self, session: Session) -> None:

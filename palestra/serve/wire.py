@@ -10,8 +10,6 @@ from msgspec import Meta, Struct
 
 from palestra.types import Example, Step, Task
 
-TOKEN_VARIABLE = "PALESTRA_ENV_TOKEN"  # noqa: S105  its name, not its value
-"""Where the server's token is read from, by the server and by its clients."""
 BODY_BYTES = 1024 * 1024
 """The largest request, and the largest frame of calls."""
 OBSERVATION_CHARACTERS = 1_000_000
@@ -26,6 +24,7 @@ STATUS = {
     "forbidden": 403,
     "not_found": 404,
     "not_allowed": 405,
+    "too_slow": 408,
     "out_of_order": 409,
     "expired": 410,
     "too_large": 413,
@@ -36,6 +35,9 @@ STATUS = {
     "timeout": 504,
 }
 """Every error code, and its HTTP status."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are no message: msgspec gives up on deep ones by a RecursionError."""
 
 
 class WireError(Exception):
@@ -212,10 +214,10 @@ def cut(step: Step) -> Step:
 
 
 def unsendable(result: Any) -> str:
-    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, megabytes beside the observation."""
+    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, deep nesting, megabytes of information."""
     try:
         size = len(msgspec.msgpack.encode(result))
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         return f"the answer cannot be sent: {error}"
     return f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent" if size > ANSWER_BYTES else ""
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from palestra.envs import envs
+from palestra.envs import envs, is_url
 from palestra.serve.frames import Answer
 from palestra.serve.handle import EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
 from palestra.serve.reaping import Reaping
+from palestra.tokens import TOKEN_VARIABLE
 from palestra.types import Step, Task
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class WorkerSettings:
     """At most so many in one process."""
     max_processes: int = 128
     """A worker that has more, itself and all that its environments have started, is killed. A browser has one for each page."""
+    pass_env: tuple[str, ...] = ()
+    """Secrets among the environment variables that the processes get; they get all that is no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,8 @@ class Workers:
         boot = (self.name, self.options, self.settings.open_files)
         try:
             self._reaping.start()
-            process = WorkerProcess(boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace)
+            keep = (*self.settings.pass_env, *((TOKEN_VARIABLE,) if is_url(self.name) else ()))  # a served one runs no code there
+            process = WorkerProcess(boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace, keep=keep)
         except OSError as error:
             raise EnvFault(f"a worker cannot be started: {error}") from error
         worker = self._workers[process] = _Worker(process)

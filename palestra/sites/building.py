@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from palestra.sites.catalogue import SOURCE, Site, cache_folder
+from palestra.tokens import without_secrets
 
 SHARED = ("wsgi_common", "django_common")
 BASE_FILE = "base.sqlite3"
@@ -39,8 +40,8 @@ def python(site: Site) -> Path:
 
 
 def site_variables(site: Site) -> dict[str, str]:
-    """The environment variables of a site's processes: those of the user, less what belongs to our own Python."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DJANGO_", "VIRTUAL_ENV"))}
+    """The environment variables of a site's processes: those of the user, less secrets and what belongs to our own Python."""
+    kept = {key: value for key, value in without_secrets().items() if not key.startswith(("PYTHON", "DJANGO_", "VIRTUAL_ENV"))}
     own = {"PYTHONPATH": str(SOURCE), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     return kept | own | {"SITE_NAME": site.name, "SITE_BASE": str(base(site))}
 

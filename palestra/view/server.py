@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from palestra.outside import printable
-from palestra.serve.guard import Guard
+from palestra.serve.guard import Guard, bearer_token
 from palestra.serve.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse
 from palestra.view.index import NotThere
@@ -77,7 +77,7 @@ class Door:
         elif request.method not in ("GET", "HEAD"):
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
         given = (
-            request.headers.get("Authorization", "").removeprefix("Bearer "),
+            bearer_token(request),
             request.cookies.get(self.cookie, ""),
             request.query.get("token", ""),
         )
