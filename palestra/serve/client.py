@@ -54,7 +54,7 @@ class Seats:
         self.address, self.env = split_url(url)
         token = token_for(self.address)
         self.connection = Connection(self.address, headers={"Authorization": f"Bearer {token}"} if token else {})
-        self.keeper = Keeper(Http(self.address))
+        self.keeper = Keeper(Http(self.address, token))
         self.free = UNKNOWN_SEATS
         """As far as is known; 0 where it did not give one."""
         self.asked = 0

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Sequence
 from functools import lru_cache
 from http.client import HTTPException
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -72,8 +72,8 @@ def split_url(url: str) -> tuple[str, str]:
 class Http:
     """Requests to one server. Those with a key, and those that only ask, can be sent again."""
 
-    def __init__(self, address: str) -> None:
-        self.address, self._token = address, token_for(address)
+    def __init__(self, address: str, token: str) -> None:
+        self.address, self._token = address, token
 
     def ask(self, method: str, path: str, kind: Any, body: Any = None, *, patience_s: float = 0.0, timeout_s: float = ANSWER_S) -> Any:
         until, delay = time.monotonic() + patience_s, 0.05
@@ -126,8 +126,10 @@ def _exchange(request: urllib.request.Request, timeout_s: float) -> tuple[int, b
             return refusal.code, _whole(refusal)
 
 
-def _whole(response: IO[bytes]) -> bytes:
-    content = response.read(ANSWER_BYTES + 1)
+def _whole(response: Any) -> bytes:
+    if response.length is not None and response.length <= ANSWER_BYTES:
+        return bytes(response.read())  # raises for one that is cut, unlike a read of so many bytes
+    content: bytes = response.read(ANSWER_BYTES + 1)
     if len(content) > ANSWER_BYTES:
         raise ValueError(f"its answer has more than {ANSWER_BYTES} bytes")
     return content
@@ -137,7 +139,7 @@ def _whole(response: IO[bytes]) -> bytes:
 def remote_kind(url: str) -> type[RemoteEnvironment]:
     """The class of a served environment: its name and splits are the server's."""
     address, name = split_url(url)
-    http = Http(address)
+    http = Http(address, token_for(address))
     try:
         about: EnvAbout = http.ask("GET", f"/v1/envs/{quote(name, safe='')}", EnvAbout, timeout_s=CONNECT_S)
     except (Unreachable, WireError) as error:

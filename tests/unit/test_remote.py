@@ -116,6 +116,7 @@ def test_a_token_is_needed_and_taken_from_the_environment(monkeypatch):
         with pytest.raises(ConfigError, match="needs a token; set PALESTRA_ENV_TOKEN"):
             build({"env": {"name": server.url("guess")}})
         monkeypatch.setenv("PALESTRA_ENV_TOKEN", "anna")
+        monkeypatch.setenv("PALESTRA_ENV_HOSTS", "127.0.0.1")
         task = envs[server.url("guess")]().tasks("train")[0]
         assert played(server.url("guess"), task, ["1"])[0] == "Guess the number."
     remote_kind.cache_clear()
