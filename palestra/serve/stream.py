@@ -61,7 +61,7 @@ class Stream:
 
     def is_idle(self, limit_s: float) -> bool:
         """Whether the client has neither sent a call for so long nor waits for an answer."""
-        return not self._running and not self._answers and time.monotonic() - self._used > limit_s
+        return not self._running and not self._unsent_bytes and time.monotonic() - self._used > limit_s
 
     async def _take(self, frame: bytes) -> None:
         self._used = time.monotonic()

@@ -1,9 +1,9 @@
-"""An environment that says what it was told by its environment variables."""
+"""Environments that say what they should not know, and what cannot be sent."""
 
 import os
 
 from palestra.types import Step
-from tests.helpers import Echo
+from tests.helpers import Echo, Tally
 
 
 class Telling(Echo):
@@ -18,3 +18,15 @@ class Telling(Echo):
 
     def step(self, action):
         return Step(os.environ.get(action, "nothing"))
+
+
+class Deep(Tally):
+    """Gives information that is nested too deep for any encoder."""
+
+    name = "deep"
+
+    def step(self, action):
+        nested = []
+        for _ in range(50_000):
+            nested = [nested]
+        return Step("x", info={"nested": nested})

@@ -268,7 +268,7 @@ def test_hidden_leaves_other_text_alone():
     assert hidden("postgres://u:p@h/x and http://a@b") == "postgres://***@h/x and http://***@b"
 
 
-@pytest.mark.parametrize("token", ["s3cr3t\nX-Other: 1", "s3cr3t with blanks", "s3cr3t\u20ac", "s3cr3t\x7f", "s3cr3t\x00".replace("\x00", "\x01")])
+@pytest.mark.parametrize("token", ["s3cr3t\nX-Other: 1", "s3cr3t with blanks", "s3cr3t\u20ac", "s3cr3t\x7f", "s3cr3t\x01"])
 def test_a_token_that_no_header_can_carry_is_not_shown(monkeypatch, capsys, token):
     monkeypatch.setenv("PALESTRA_ENV_TOKEN", token)
     with pytest.raises(SystemExit) as left:
@@ -398,7 +398,10 @@ def test_the_processes_of_sites_know_no_secret(monkeypatch):
 def test_the_command_line_has_no_token_for_others_to_see():
     """Tokens come by variables: any user of the machine can read command lines."""
     done = subprocess.run(
-        [sys.executable, "-c", "from palestra.cli import main; main(['env', 'serve', '--help'])"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "from palestra.cli import main; main(['env', 'serve', '--help'])"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "--token-env" in done.stdout
     assert "--token " not in done.stdout
