@@ -1,9 +1,13 @@
 """Many sessions on one environment server, client and server on the same machine, over the stream and over HTTP.
 
     python benchmarks/env_server.py [--sessions 1000] [--steps 20] [--env textcraft] [--processes 1] [--json FILE]
+    python benchmarks/env_server.py --against CHECKOUT [--rounds 10]
 
 Each session plays one task along its own list of actions, and compares every observation with what the environment itself
 answers to them in this process: one that differs was mixed up, one that is missing was lost. Prints one table and writes JSON.
+
+With `--against`, the server of another checkout is measured in turns with this one's, by the same client: prints this one's steps/s
+divided by the other's, and the same of the processor time that a server takes for a step, each with its quartiles over all rounds.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import statistics
@@ -124,15 +129,49 @@ async def measure(transport: str, url: str, env: str, work, steps: int) -> dict:
     }  # fmt: skip
 
 
-def started(arguments: argparse.Namespace) -> tuple[subprocess.Popen, str]:
+def started(arguments: argparse.Namespace, checkout: Path | None = None) -> tuple[subprocess.Popen, str]:
     command = [sys.executable, "-m", "palestra.cli", "env", "serve", arguments.env, "--port", "0"]
     command += ["--capacity", str(2 * arguments.sessions), "--processes", str(arguments.processes)]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    variables = {**os.environ, **({"PYTHONPATH": str(checkout)} if checkout else {})}
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables, cwd=checkout)
     for _ in range(arguments.processes):
         line = server.stderr.readline()
         if '"listening"' not in line:
             sys.exit(f"the server did not start: {line}")
     return server, re.search(r"http://[^\"]+", line).group()
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process; that of its worker processes is not the server's."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def compare(arguments: argparse.Namespace, work) -> None:
+    here = Path(__file__).resolve().parents[1]
+    servers = [started(arguments, checkout) for checkout in (here, arguments.against.resolve())]
+    ratios: dict[tuple[str, str], list[float]] = {}
+    try:
+        for number in range(arguments.rounds):
+            order = (0, 1) if number % 2 else (1, 0)
+            for transport in ("stream", "http"):
+                found: dict[int, tuple[float, float]] = {}
+                for which in order:
+                    process, url = servers[which]
+                    before = cpu_s(process.pid)
+                    row = asyncio.run(measure(transport, url, arguments.env, work, arguments.steps))
+                    if row["lost"] or row["mixed_up"]:
+                        sys.exit(f"steps were lost or mixed up: {row}")
+                    found[which] = row["steps_per_s"], cpu_s(process.pid) - before
+                ratios.setdefault((transport, "steps/s"), []).append(found[0][0] / found[1][0])
+                ratios.setdefault((transport, "processor time"), []).append(found[0][1] / found[1][1])
+    finally:
+        for process, _ in servers:
+            process.terminate()
+            process.wait()
+    for (transport, what), values in ratios.items():
+        low, middle, high = statistics.quantiles(values, n=4)
+        print(f"{transport:<8}{what:<16}this / other: median {middle:.3f} (quartiles {low:.3f} to {high:.3f}, {len(values)} rounds)")
 
 
 def main() -> None:
@@ -142,8 +181,12 @@ def main() -> None:
     parser.add_argument("--env", default="textcraft")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     work = scripts(arguments.env, arguments.sessions, arguments.steps)
+    if arguments.against is not None:
+        return compare(arguments, work)
     server, url = started(arguments)
     rows = []
     try:

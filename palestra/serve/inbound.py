@@ -81,12 +81,12 @@ class Held(web.RequestHandler):
                 self.frame_since = self._loop.time()
             super().data_received(data)
             return
-        requests = self._request_count
-        if not self.header_since and self._waiter is not None and not self._waiter.done():
-            self.header_since = self._loop.time()
+        requests, is_waiting = self._request_count, self._waiter is not None and not self._waiter.done()
         super().data_received(data)
         if self._request_count != requests:
             self.header_since = 0.0
+        elif is_waiting and not self.header_since:
+            self.header_since = self._loop.time()
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -179,11 +179,9 @@ class Gate:
             if not self._of_address[one.address]:
                 del self._of_address[one.address]
 
-    def check(self, request: web.Request) -> None:
-        """Refuses what comes over a connection beyond the limit. It is closed after the answer."""
-        connection = request.protocol
-        if isinstance(connection, Held) and connection.is_crowded:
-            raise WireError("busy", f"at most {self.most} connections, and {self.most_per_client} of one address; come back later")
+    @property
+    def refusal(self) -> str:
+        return f"at most {self.most} connections, and {self.most_per_client} of one address; come back later"
 
     def sweep(self, now: float) -> None:
         """Cut off those that take too long."""

@@ -142,15 +142,9 @@ class Server:
     @web.middleware
     async def _outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Whatever goes wrong leaves as an error of ours."""
-        response = await self._answered(request, handler)
-        if not response.prepared and getattr(request.protocol, "is_crowded", False):
-            response.force_close()
-        return response
-
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path not in OPEN_PATHS:
-                self.gate.check(request)
+            if getattr(request.protocol, "is_crowded", False):
+                return await self._crowded(request, handler)
             return await handler(request)
         except WireError as error:
             return error_response(error)
@@ -161,6 +155,17 @@ class Server:
             resource = request.match_info.route.resource  # the path itself would tell the session's secret
             log.exception("failed", extra={"fields": {"path": resource.canonical if resource else ""}})
             return error_response(WireError("internal", "the server failed; its log says how"))
+
+    async def _crowded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Over a connection beyond the limit, whose place the next one needs."""
+        try:
+            if request.path not in OPEN_PATHS:
+                raise WireError("busy", self.gate.refusal)
+            response = await handler(request)
+        except WireError as error:
+            response = error_response(error)
+        response.force_close()
+        return response
 
     async def _call(self, request: web.Request, caller: str, kind: Any) -> web.Response:
         body = await body_of(request, self.limits.body_s)
