@@ -296,9 +296,10 @@ def test_health_is_answered_while_others_flood():
 
 @contextmanager
 def limited_command(*arguments, descriptors, **environment):
-    """`palestra env serve ...` with so many descriptors, one log line after the other."""
+    """`palestra env serve ...` within limits on descriptors, memory and processes."""
     code = "from palestra.cli import main; main()"
-    line = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", sys.executable, "-c", code, "env", "serve", *arguments]
+    limits = " && ".join(f"ulimit -{limit}" for limit in (f"n {descriptors}", "v 8388608", "p 4000"))
+    line = ["sh", "-c", f'{limits} && exec "$@"', "sh", sys.executable, "-c", code, "env", "serve", *arguments]
     child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
     try:
         event = json.loads(child.stderr.readline())
