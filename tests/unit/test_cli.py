@@ -8,11 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from palestra.cli import main
 from palestra.config import load
 from palestra.display import Counting
+from palestra.learn.checkpoint import export
+from palestra.model import byte_tokenizer, new_model
 from palestra.run import read_trajectories
 from palestra.view.answers import Answers
 
@@ -79,7 +82,8 @@ def test_dry_run_prints_the_resolved_run(capsys):
 
 
 def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    model = new_model(vocabulary=99, width=16, layers=1, heads=2, context=8192, stop_id=1, seed=0, device=torch.device("cpu"))
+    export(tmp_path, model, byte_tokenizer())
     out = run(capsys, "train", QUICKSTART, "--model", str(tmp_path), "--dry-run")
     assert f'[model]\nkind = "pretrained"\npath = "{tmp_path}"' in out
     assert "babyai" in run(capsys, "explain", QUICKSTART, "--model", "some/model")
