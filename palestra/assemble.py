@@ -19,11 +19,12 @@ from palestra import track
 from palestra.agents.agent import Persona
 from palestra.agents.formats import formats
 from palestra.agents.render import Renderer
-from palestra.config import Config, ConfigError, EnvSettings, Playground
+from palestra.config import Config, ConfigError
 from palestra.engines.base import Engine
 from palestra.engines.native import Native
 from palestra.engines.vllm import VLLMSettings
 from palestra.engines.vllm_server import VLLMServerSettings
+from palestra.env_settings import EnvSettings, Playground
 from palestra.envs import Environment, make_env
 from palestra.learn.learner import Learner
 from palestra.learn.parallel import Parallel

@@ -7,14 +7,12 @@ import logging
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import (
     AfterValidator,
-    Field,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     SerializeAsAny,
     ValidationError,
@@ -27,7 +25,8 @@ from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
 from palestra.engines import engines
 from palestra.engines.native import NativeSettings
-from palestra.envs import check_name, is_url, label_of
+from palestra.env_settings import DEFAULT_ENV, EnvSettings, Member, Playground
+from palestra.envs import label_of
 from palestra.guard import GuardSettings
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.launch_settings import LaunchSettings
@@ -39,7 +38,7 @@ from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
 from palestra.settings import UNSET, Settings, Unresolved, chosen_from
-from palestra.tokens import TOKEN_VARIABLE, has_password, hidden
+from palestra.tokens import hidden
 from palestra.track import TrackSettings
 
 log = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind",
 LEARNING_RATES = {"new": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
 """Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model."""
 
-DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": "textcraft"}
+DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": DEFAULT_ENV}
 
 
 LARGEST = 1_000_000
@@ -67,93 +66,6 @@ def _known_format(name: str) -> str:
     except UnknownName as error:
         raise ValueError(str(error)) from error
     return name
-
-
-class EnvSettings(Settings):
-    name: str = DEFAULTS["env"]
-    """A registered environment, "module:Class", or the URL of a served one such as "http://host:8100/textcraft"."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the environment's constructor."""
-    isolation: Literal["inline", "process"] = "inline"
-    """Run environments between the engine's steps, or in worker processes."""
-    deadline_s: PositiveFloat = 60.0
-    """Seconds that any one call may take."""
-    per_worker: PositiveInt | None = None
-    """Environments in one worker process; what the environment says itself where not set."""
-    memory_mb: PositiveInt | None = None
-    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
-    max_processes: PositiveInt | None = None
-    """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
-    pass_env: tuple[str, ...] = ()
-    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they get all that is no secret."""
-    urls: tuple[str, ...] = ()
-    """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
-
-    @property
-    def is_remote(self) -> bool:
-        return is_url(self.name)
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether it runs in the training process, between the engine's steps."""
-        return self.isolation == "inline" and not self.is_remote
-
-    @model_validator(mode="after")
-    def _no_idle_settings(self) -> EnvSettings:
-        for name in ("per_worker", "memory_mb", "max_processes"):
-            if self.isolation == "inline" and getattr(self, name) is not None:
-                raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
-        if self.isolation == "inline" and self.pass_env:
-            raise ValueError(f"pass_env = {list(self.pass_env)}: has no effect with isolation = 'inline'; did you mean 'process'?")
-        for url in (self.name, *self.urls):
-            if is_url(url) and has_password(url):
-                raise ValueError(f"name = {url!r}: expected a URL without user and password; a token goes into {TOKEN_VARIABLE}")
-        return self
-
-    @model_validator(mode="after")
-    def _is_named_rightly(self) -> EnvSettings:
-        try:
-            check_name(self.name)
-        except UnknownName as error:
-            raise ValueError(f"name = {self.name!r}: {error}") from error
-        if self.urls and not self.is_remote:
-            raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
-        for url in self.urls:
-            if not is_url(url) or label_of(url) != label_of(self.name):
-                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {label_of(self.name)} like {self.name!r}, got {url!r}")
-        if self.is_remote and self.isolation != "inline":
-            raise ValueError(f"isolation = {self.isolation!r}: has no effect, the environment's server decides where it runs")
-        return self
-
-
-class Member(EnvSettings):
-    """One environment of a mixture."""
-
-    label: str = Field(default="", pattern=r"^[\w.-]*$")
-    """What the run calls it. Default: its registered name, the last part of a URL, or a class's name in small letters."""
-    weight: PositiveFloat = 1.0
-    """Its share of the tasks, beside the weights of the others."""
-    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] | None = None
-    """The run's where not set."""
-    group: PositiveInt | None = None
-    """Trajectories per task; `rollout.group` where not set."""
-    reward_scale: PositiveFloat = 1.0
-    """What its rewards count for in the algorithm. Those reported are the environment's own."""
-
-    @property
-    def title(self) -> str:
-        return self.label or label_of(self.name)
-
-
-class Playground(NamedTuple):
-    """One environment of a run, everything settled."""
-
-    label: str
-    env: EnvSettings
-    weight: float
-    horizon: Horizon
-    group: int
-    reward_scale: float
 
 
 class AgentSettings(Settings):

@@ -16,8 +16,9 @@ from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
 from palestra.assemble import Parts
 from palestra.carry import Begun, InPlay
-from palestra.config import Config, ConfigError, Playground
+from palestra.config import Config, ConfigError
 from palestra.draw import Draw, Stream, TaskDraw, with_dead
+from palestra.env_settings import Playground
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
 from palestra.rollout import Assignment, Collected, collect, shared_persona, stop_if_all_broke

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from palestra.config import Config, Playground
+from palestra.config import Config
+from palestra.env_settings import Playground
 
 
 def explain(config: Config) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from palestra.assemble import held_out
-from palestra.config import Playground
 from palestra.doctor.finding import Verdict, check, size
+from palestra.env_settings import Playground
 from palestra.envs import Environment
 from palestra.envs.check import check_environment
 from palestra.learn.learner import Learner

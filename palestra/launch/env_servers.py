@@ -11,7 +11,8 @@ from typing import IO
 
 import msgspec
 
-from palestra.config import Config, ConfigError, Playground
+from palestra.config import Config, ConfigError
+from palestra.env_settings import Playground
 from palestra.envs import envs
 from palestra.serve.catalogue import Served
 from palestra.serve.run import ServerSettings

@@ -12,8 +12,8 @@ from palestra.agents.render import Renderer
 from palestra.algos.grpo import GRPO
 from palestra.assemble import make_pool
 from palestra.batch import pack
-from palestra.config import EnvSettings
 from palestra.engines.scripted import Scripted, expert, uniform
+from palestra.env_settings import EnvSettings
 from palestra.rollout import Arena, Assignment, Episode, Place, collect, play_all
 from palestra.run import encode_trajectory
 from palestra.serve import handle

@@ -19,7 +19,7 @@ LAYERS = {
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2, "guard": 2,
     "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
     "group_queue": 3, "launch_settings": 3, "rollout_settings": 3, "run_settings": 3,
-    "model_settings": 3, "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
+    "model_settings": 3, "env_settings": 3, "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "run": 5, "assemble": 5, "explain": 5, "plan": 5, "task_ids": 5,
     "data": 6, "draw": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "cli_plan": 6, "cli_report": 6, "cli_search": 6, "cli_web": 6, "report": 6,
