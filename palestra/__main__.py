@@ -1,5 +1,16 @@
 """`python -m palestra` is `palestra`."""
 
-from palestra.cli import main
+from palestra import early
 
-main()
+early.install()
+
+
+def main() -> None:
+    from palestra.cli import main as command
+
+    with early.running():
+        command()
+
+
+if __name__ == "__main__":
+    main()

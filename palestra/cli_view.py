@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra import early
 from palestra.addresses import tokens_for
 from palestra.outside import shown
 from palestra.printing import fail, warn
@@ -120,6 +121,7 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:
+        early.leave_to_python()
         asyncio.run(serve(app, known.host, known.port, ready))
     except (OSError, OverflowError) as error:
         fail(f"--host {known.host} --port {known.port}: {error}")

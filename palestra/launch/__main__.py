@@ -1,3 +1,7 @@
-from palestra.launch.work import main
+from palestra import early
+
+early.install()
+
+from palestra.launch.work import main  # noqa: E402  what takes seconds comes after what makes them safe
 
 main()
