@@ -19,6 +19,8 @@ import torch
 
 from palestra.assemble import Parts
 from palestra.experience import Experience, Gathered, OnDone, played
+from palestra.files import read_regular
+from palestra.learn.checkpoint import BadCheckpoint
 from palestra.loop import GRACE_S, Loop
 from palestra.rollout import Collected
 from palestra.run import Run, State
@@ -89,7 +91,10 @@ class Ahead(Experience):
         path = self.run.checkpoint(state.step) / FILE
         if not path.is_file():
             return None
-        found = msgspec.json.decode(path.read_bytes(), type=_Played)
+        try:
+            found = msgspec.json.decode(read_regular(path), type=_Played)
+        except (OSError, ValueError, RecursionError) as error:
+            raise BadCheckpoint(f"{path} is damaged: {error}") from error
         return played(self.run.config, found.collected, found.state)
 
 

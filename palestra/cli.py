@@ -8,7 +8,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,15 +33,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = _parser()
-    plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
-    known = parser.parse_args(plain)
-    if known.command not in IMPORT_NOTHING:
-        sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
-    if settings and not known.takes_settings:
-        fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
-    name_hosts(vars(known), settings)
     try:
+        parser = _parser()
+        plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
+        known = parser.parse_args(plain)
+        if known.command not in IMPORT_NOTHING:
+            sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
+        if settings and not known.takes_settings:
+            fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
+        name_hosts(vars(known), settings)
         known.run(known, settings)
     except Interrupted as interrupted:
         raise SystemExit(interrupted.exit_code) from None
@@ -229,6 +229,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.launch import launch
     from palestra.launch.work import Assignment
     from palestra.run import Run
+    from palestra.saving import check_changes
 
     if known.resume is not None:
         if known.out is not None:
@@ -242,13 +243,17 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         check_here(config)
         print(configs.dump(config), end="")
         return
-    envs = check_run(config)
-    check_data(config)
-    fetch_model(config)
-    if run is None:
-        folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        run = Run.create(folder, config)
-    launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json), envs)
+    with ExitStack() as held:
+        if run is not None:
+            held.enter_context(run.locked())
+            check_changes(run)
+        envs = check_run(config)
+        check_data(config)
+        fetch_model(config)
+        if run is None:
+            folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+            run = Run.create(folder, config)
+        launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json), envs)
 
 
 def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -348,13 +353,14 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
 
 
 def _checkpoint_of(run: Path) -> Path:
+    """The one that the run would be resumed from."""
     from palestra.config import ConfigError
-    from palestra.learn.checkpoint import newest
+    from palestra.saving import newest_usable
 
-    checkpoint = newest(run / "checkpoints")
-    if checkpoint is None:
+    found = newest_usable(run / "checkpoints", on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr))
+    if found is None:
         raise ConfigError(f"{run}: the run has no checkpoint yet")
-    return checkpoint
+    return found[0]
 
 
 # replay
@@ -446,4 +452,8 @@ def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from palestra import early
+
+    early.install()
+    with early.running():
+        main()

@@ -27,6 +27,7 @@ from palestra.engines import engines
 from palestra.engines.native import NativeSettings
 from palestra.env_settings import DEFAULT_ENV, EnvSettings, Member, Playground
 from palestra.envs import label_of
+from palestra.files import read_regular
 from palestra.guard import GuardSettings
 from palestra.horizon import Fixed, Horizon, horizons
 from palestra.launch_settings import LaunchSettings
@@ -288,19 +289,17 @@ def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool =
 def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """What the recipe says, and what it does not say from its `base`."""
     try:
-        if path.exists() and (not path.is_file() or path.stat().st_size > LARGEST):
-            raise ConfigError(f"{path}: expected a TOML file of at most {LARGEST:,} bytes")
-        tree = read_toml(path.read_text())
+        tree = read_toml(read_regular(path, most_bytes=LARGEST).decode())
     except FileNotFoundError:
         siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         hint = f"; {nearest(path.name, siblings)}" if siblings else ""
         raise ConfigError(f"{path}: no such recipe{hint}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except Unreadable as error:
         raise ConfigError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     base = tree.pop("base", None)
     if base is None:
         return tree

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from palestra.agents.render import Renderer
 from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
+from palestra.files import open_regular
 from palestra.outside import Unreadable, decode
 from palestra.run import read_trajectories
 from palestra.types import Group, Stop, Task, Trajectory
@@ -92,7 +93,7 @@ def _is_learnable(trajectory: Trajectory) -> bool:
 def files(path: Path) -> list[Path]:
     """The files that a path stands for."""
     if path.is_file():
-        return [path]
+        return [path]  # also where it is a link: who names a file means it
     if not path.is_dir():
         raise DataError(f"{path}: there is no such file or folder; expected {ACCEPTED}")
     is_run = (path / "config.toml").is_file()
@@ -133,7 +134,7 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
 
 def _items(path: Path) -> Iterator[tuple[str, Any]]:
     """What a JSON array or the lines of a file hold, each with the name of its place."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line.lstrip().startswith(b"["):
                 items = _decode(line + file.read(), f"{path}")
@@ -141,6 +142,13 @@ def _items(path: Path) -> Iterator[tuple[str, Any]]:
                 return
             if line.strip():
                 yield f"line {number}", _decode(line, f"{path}: line {number}")
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}; expected {ACCEPTED}") from error
 
 
 def _decode(content: bytes, where: str) -> Any:
@@ -157,7 +165,7 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
         for trajectory in read_trajectories(path):
             _check(trajectory)
             found.append(trajectory)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
     foreign = [_is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer) for trajectory in found]

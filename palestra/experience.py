@@ -22,7 +22,7 @@ from palestra.env_settings import Playground
 from palestra.experts import expert_episodes
 from palestra.metrics import success_rate
 from palestra.rollout import Assignment, Collected, collect, shared_persona, stop_if_all_broke
-from palestra.run import Run, State, read_trajectories
+from palestra.run import Run, State
 from palestra.seeds import derive_seed
 from palestra.types import Group, Task, Trajectory
 
@@ -146,7 +146,7 @@ class Rounds(Experience):
         self.tasks = TaskDraw(parts, parts.config.seed)
         self.kept = base_set(parts, algo) if algo.has_base_set else []
         for step in filter(algo.explores, range(1, state.step + 1)):  # what earlier rounds kept is in the run folder
-            self.kept += self._good(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+            self.kept += self._good(run.kept(f"step-{step:06d}"))
 
     def gather(self, state: State, on_done: OnDone) -> Gathered:
         step, collected = state.step + 1, None

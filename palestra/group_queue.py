@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from palestra.files import replace_file
+from palestra.files import delete, read_regular, replace_file, writing
 from palestra.types import Group, Trajectory
 
 log = logging.getLogger(__name__)
@@ -54,15 +55,20 @@ class Entry(NamedTuple):
 
 
 class GroupQueue:
-    """A folder with a file for each group."""
+    """A folder with a file for each group: JSON in one line, and its SHA-256 in another."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, check_folder: Callable[[], None] | None = None) -> None:
         self.folder = folder
+        self._check_folder = check_folder
+        """Before each write: raises where it would go into another run's folder."""
 
     def put(self, step: int, place: int, finished: Finished) -> None:
         """It is whole and on disk when this returns."""
         path = self.folder / Entry(step, place, max(finished.versions, default=-1)).name
-        replace_file(path, msgspec.json.encode(finished), is_lasting=True)
+        content = msgspec.json.encode(finished)
+        if self._check_folder is not None:
+            self._check_folder()
+        replace_file(path, b"%b\n%b\n" % (content, hashlib.sha256(content).hexdigest().encode()), is_lasting=True)
 
     def entries(self) -> dict[Entry, Path]:
         found = {path: re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name) for path in self.folder.glob("step-*")}
@@ -73,8 +79,11 @@ class GroupQueue:
         found: dict[tuple[int, int], Finished] = {}
         for entry, path in self.entries().items():
             try:
-                found[entry.step, entry.place] = msgspec.json.decode(path.read_bytes(), type=Finished)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                content, _, digest = read_regular(path).rstrip(b"\n").rpartition(b"\n")
+                if hashlib.sha256(content).hexdigest().encode() != digest:
+                    raise ValueError("it is not what was written")
+                found[entry.step, entry.place] = msgspec.json.decode(content, type=Finished)
+            except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
                 log.warning("%s is damaged and will be played again: %s", path, error)
         return found
 
@@ -82,10 +91,12 @@ class GroupQueue:
         """Delete all others."""
         for entry, path in self.entries().items():
             if not is_wanted(entry):
-                path.unlink()
+                with writing(path):
+                    delete(path)
 
     def rewind(self, step: int) -> None:
         """Keep what the steps after this one can learn from: not what was played by weights that are no more."""
         self.keep(lambda entry: entry.step > step and entry.version <= step)
         for draft in self.folder.glob(".*.draft"):
-            draft.unlink()
+            with writing(draft):
+                delete(draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +42,11 @@ def plot_run(run: Run) -> Path | None:
     axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    path = run.folder / "curve.png"
-    figure.savefig(path, dpi=120)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=120)
     pyplot.close(figure)
+    path = run.folder / "curve.png"
+    run.write(path, image.getvalue())
     return path
 
 

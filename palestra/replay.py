@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from palestra import config as configs
 from palestra.agents.agent import ChatAgent
 from palestra.assemble import assemble, make_envs, make_places
@@ -80,7 +78,7 @@ def find_episode(run: Run, id: str, *, file: str | None = None) -> Trajectory:
 def _attempts(path: Path, id: str) -> list[Trajectory]:
     try:
         return list(read_trajectories(path, id=id))
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ReplayError(f"{path}: expected lines of Palestra trajectories; {str(error).removeprefix(f'{path}: ')}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,14 +15,16 @@ import msgspec
 
 from palestra import config as configs
 from palestra.carry import Begun
+from palestra.changes import refuse_changes, tree_of
 from palestra.config import Config, ConfigError
 from palestra.explain import explain
-from palestra.files import replace_file, writing
+from palestra.files import CannotWrite, delete, open_regular, replace_file, writing
 from palestra.group_queue import GroupQueue
 from palestra.guard import Memory
 from palestra.horizon import Progress
 from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
+from palestra.lock import NAME, FolderLock
 from palestra.metrics import of_eval
 from palestra.run_folder import OBJECTIVE, read_metrics
 from palestra.seeds import derive_seed
@@ -78,18 +81,32 @@ class Run:
     watchers: list[Watcher] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
     began: float = field(default_factory=time.monotonic)
+    opened_at: float = field(default_factory=time.time)
+    is_complete: bool = False
+    """Whether this process has made the final evaluation."""
+    lock_name: str = NAME
+    patience_s: float = 0.0
+    """How long to wait for a lock that another process holds."""
+    _lock: FolderLock | None = None
+    _identity: tuple[int, int] | None = None
+    """Of the folder that was locked, wherever it is by now."""
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
-        if (folder / "config.toml").exists():
-            raise ConfigError(
-                f"{folder}: there is a run in this folder already; go on with it by --resume {folder}, or choose another --out"
-            )
+        run = cls(folder, config)
+        run._refuse_another()
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder, config)
-        run.write_config()
+        with run.locked():
+            run._refuse_another()  # of two commands that begin in one folder only one does
+            run.write_config()
         return run
+
+    def _refuse_another(self) -> None:
+        if os.path.lexists(self.folder / "config.toml"):
+            raise ConfigError(
+                f"{self.folder}: there is a run in this folder already; go on with it by --resume {self.folder}, or choose another --out"
+            )
 
     @classmethod
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
@@ -101,13 +118,43 @@ class Run:
             raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
         after = configs.load(folder / "config.toml", overrides, imports=True)
         if overrides:
-            _refuse_changes(configs.load(folder / "config.toml", imports=True), after)
+            refuse_changes(tree_of(configs.load(folder / "config.toml", imports=True)), after)
         return cls(folder, after)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else trains in the folder meanwhile. Raises FolderInUse where somebody does. May be nested."""
+        if self._lock is not None:
+            yield
+            return
+        lock = FolderLock(self.folder, self.lock_name)
+        lock.take(patience_s=self.patience_s)
+        self._lock, self._identity = lock, _identity_of(self.folder)
+        try:
+            yield
+        finally:
+            self._lock = self._identity = None
+            lock.release()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder that was locked is no longer where it was."""
+        return self._identity is not None and _identity_of(self.folder) != self._identity
+
+    def check_folder(self) -> None:
+        """Before each write: another run may have come to the same place since."""
+        if self.is_gone:
+            raise CannotWrite(f"{self.folder}: the run folder is gone: it was deleted or moved while the run was training")
+
+    def write(self, path: Path, content: bytes) -> None:
+        """A file of the run, whole or not at all. The run folder itself is never made anew."""
+        self.check_folder()
+        replace_file(path, content, makes_folder=path.parent != self.folder)
 
     def write_config(self) -> None:
         """And the objective in words, so that nobody who reads the folder has to import an algorithm that it names."""
-        replace_file(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
-        replace_file(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
+        self.write(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
+        self.write(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
 
     @property
     def checkpoints(self) -> Path:
@@ -134,6 +181,7 @@ class Run:
         row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
         self.seconds.clear()
         path = self.folder / "metrics.jsonl"
+        self.check_folder()
         with writing(path), path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
         for watcher in self.watchers:
@@ -142,7 +190,12 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All rows; one that a crash cut short or left garbled is passed over."""
-        rows, _ = read_metrics(self.folder / "metrics.jsonl")
+        path = self.folder / "metrics.jsonl"
+        try:
+            open_regular(path).close()  # a pipe would be waited for
+        except OSError:
+            return []
+        rows, _ = read_metrics(path)
         return rows
 
     def trajectory_file(self, name: str) -> Path:
@@ -150,24 +203,34 @@ class Run:
 
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
         """Store episodes, one a line."""
-        replace_file(self.trajectory_file(name), b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+        self.write(self.trajectory_file(name), b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+
+    def kept(self, name: str) -> list[Trajectory]:
+        """What `keep` stored. Raises ConfigError where it cannot be read any more."""
+        path = self.trajectory_file(name)
+        try:
+            return list(read_trajectories(path))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is damaged, and the run learns from it: {error}") from error
 
     def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
         """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
         path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
-        replace_file(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+        self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
     def keep_eval(self, result: dict[str, Any], trajectories: Iterable[Trajectory]) -> None:
         """An evaluation: its result, its episodes, and a row of the metrics."""
         step, phase = result["step"], result["phase"]
         name = f"step-{step:06d}-{phase.replace(' ', '-')}"
-        self.write_eval(name, result)
-        self.keep(f"eval-{name}", trajectories)
-        self.log(step, {"phase": phase, **of_eval(result)})
+        with self.interrupts.held():  # all of it, or nothing: then the run is over, or it is not
+            self.write_eval(name, result)
+            self.keep(f"eval-{name}", trajectories)
+            self.log(step, {"phase": phase, **of_eval(result)})
+            self.is_complete = phase == "final"
 
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
-        replace_file(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        self.write(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
         for watcher in self.watchers:
             watcher.result(name, result)
         return path
@@ -175,16 +238,18 @@ class Run:
     def rewind(self, step: int) -> None:
         """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
         rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
-        replace_file(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        self.write(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         for path in self.folder.glob("*/step-*.jsonl"):
-            if path.parent.name in ("trajectories", "learnt") and int(path.stem[5:]) > step:
-                path.unlink()
+            number = path.stem[5:]
+            if path.parent.name in ("trajectories", "learnt") and number.isdecimal() and int(number) > step:
+                delete(path)
         GroupQueue(self.queue).rewind(step)
 
 
 class Onlooker(Run):
     """The run folder as a rank sees it that is not the first: what all of them know is written once."""
 
+    def check_folder(self) -> None: ...
     def write_config(self) -> None: ...
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None: ...
     def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None: ...
@@ -199,15 +264,12 @@ class Onlooker(Run):
         return self.folder / "eval" / f"{name}.json"
 
 
-def _refuse_changes(before: Config, after: Config) -> None:
-    """What the trajectories and the critic of a run were made with stays as it is."""
-    old, new = before.algo.model_dump(), after.algo.model_dump()
-    fixed = ["round", "data", "episodes", "noise", "min_reward", "best"] if after.algo.source != "play" else []
-    changed = [name for name in fixed if name in new and old.get(name) != new[name]]
-    if old.get("critic", {}).get("kind") != new.get("critic", {}).get("kind"):
-        changed.append("critic.kind")
-    if changed:
-        raise ConfigError(f"algo.{changed[0]}: cannot be changed when a run of {after.algo.name} is resumed")
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:
@@ -233,7 +295,7 @@ class _Head(msgspec.Struct):
 
 
 def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for line in file:
             if not line.endswith(b"\n"):
                 logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)

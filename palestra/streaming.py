@@ -50,7 +50,7 @@ class Streaming(Experience):
         self.run, self.parts = run, parts
         self._staleness = run.config.rollout.staleness
         self._tasks = TaskDraw(parts, parts.config.seed)
-        self._queue = GroupQueue(run.queue)
+        self._queue = GroupQueue(run.queue, run.check_folder)
         self._world = parts.arena.world
         self._found = self._queue.read()
         """What a run that was interrupted had played already."""

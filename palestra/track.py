@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 from pydantic import AfterValidator, NonNegativeFloat
 
+from palestra.files import CannotRead, read_json
 from palestra.registry import Registry, UnknownName
 from palestra.settings import Settings
 
@@ -176,9 +177,9 @@ class Following:
 
     def __init__(self, run: Run, since: int) -> None:
         settings, config = run.config.track, run.config.model_dump(mode="json", exclude_none=True)
-        self._path = run.folder / FILE
+        self._run, self._path = run, run.folder / FILE
         self._ids = {"token": secrets.token_hex(8)} | stored_ids(run.folder)
-        self._path.write_bytes(msgspec.json.encode(self._ids))
+        run.write(self._path, msgspec.json.encode(self._ids))
         self._threads = [
             _Thread(name, Subject(run.folder, settings.project, config, since, self._ids["token"], self._ids.get(name)))
             for name in dict.fromkeys(settings.names)
@@ -205,15 +206,15 @@ class Following:
     def _store_ids(self) -> None:
         ids = self._ids | {thread.name: thread.id for thread in self._threads if thread.id is not None}
         if ids != self._ids:
-            self._path.write_bytes(msgspec.json.encode(ids))
+            self._run.write(self._path, msgspec.json.encode(ids))
             self._ids = ids
 
 
 def stored_ids(folder: Path) -> dict[str, str]:
     """What trackers call the run in this folder. A file that a crash has cut short says nothing."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str])
-    except (FileNotFoundError, msgspec.MsgspecError):
+        return msgspec.convert(read_json(folder / FILE), dict[str, str])
+    except (CannotRead, msgspec.ValidationError):
         return {}
 
 

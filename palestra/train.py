@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
-from palestra import limits, metrics
+from palestra import limits, metrics, world
 from palestra.ahead import Ahead
 from palestra.algos.base import Algorithm
 from palestra.assemble import Parts, assemble, held_out
@@ -225,6 +225,11 @@ def run_training(
     run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None
 ) -> dict[str, Any]:
     """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
+    with run.locked() if world.current().is_first else nullcontext():
+        return _run_training(run, display, env_urls)
+
+
+def _run_training(run: Run, display: Display, env_urls: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
     display.phase("setting up")
     parts = assemble(run.config, env_urls, envs)
     try:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from palestra.launch.work import Assignment, train_here
-
 if TYPE_CHECKING:
     from palestra.envs import Environment
+    from palestra.launch.work import Assignment
     from palestra.run import Run
 
 
 def launch(run: Run, assignment: Assignment, envs: Mapping[str, Environment]) -> None:
     """Train `run` to its end, by as many workers as it says. `envs`: those that the checks made; other processes make their own."""
     settings = run.config.launch
-    if settings.is_in_process:
-        return train_here(run, as_json=assignment.as_json, envs=dict(envs))
-    for env in envs.values():
-        env.close()
-    if settings.kind == "ray":
-        from palestra.launch.on_ray import launch_on_ray
+    with run.locked():
+        if settings.is_in_process:
+            from palestra.launch.work import train_here
 
-        return launch_on_ray(run, assignment)
-    from palestra.launch.local import launch_local
+            return train_here(run, as_json=assignment.as_json, envs=dict(envs))
+        for env in envs.values():
+            env.close()
+        if settings.kind == "ray":
+            from palestra.launch.on_ray import launch_on_ray
 
-    return launch_local(run, assignment)
+            return launch_on_ray(run, assignment)
+        from palestra.launch.local import launch_local
+
+        return launch_local(run, assignment)

@@ -38,6 +38,7 @@ def launch_local(run: Run, assignment: Assignment) -> None:
                 say_stopped(run, stopped.sigval.name)
                 raise SystemExit(128 + stopped.sigval) from None
             except ChildFailedError as error:
+                run.check_folder()  # where it is gone, the worker could not leave word, and another one would not find it either
                 failure = _failure(run.folder, error)
             finally:
                 forget_failure(run.folder)

@@ -113,6 +113,7 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
         told = {"assignment": assignment, "board": board, "cwd": os.getcwd(), "hosts": os.environ.get(HOSTS_VARIABLE, "")}
         lost = _fit(run, _trainer(run, told), board)
         failure: Failure | None = ray.get(board.failure.remote())
+        run.check_folder()
         if failure is not None and failure.is_users:
             raise LaunchFailed(failure.line)
         if lost is not None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from palestra import world
+from palestra.files import CannotRead, delete, read_json
 from palestra.interrupts import Interrupted
+from palestra.lock import WRITERS_NAME
 from palestra.printing import is_users_to_mend, print_json, print_result
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LEAVING_S = 30.0
+"""For the worker that wrote before, which was lost."""
+MOST_BYTES = 1_000_000
 FAILURE = ".failure.json"
 """In the run folder while it is being trained: why a worker gave up."""
 
@@ -72,6 +77,7 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
                     f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
                 )
             run = (Run if place.is_first else Onlooker).open(folder, assignment.overrides)
+            run.lock_name, run.patience_s = WRITERS_NAME, LEAVING_S  # the launcher has the other; who wrote before may still be leaving
             if follow is not None:
                 follow(run)
             run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
@@ -121,7 +127,7 @@ def _train(
         result = run_training(run, display, env_urls=env_urls, envs=envs)
         curve = plot_run(run)
     except Exception:
-        if world.current().size == 1:  # else the launcher may go on, and says what is to be said
+        if world.current().size == 1 and not run.is_gone:  # else the launcher may go on, and says what is to be said
             display.note(f"stopped; {how_to_go_on(run)}")
         raise
     finally:
@@ -134,16 +140,27 @@ def _train(
 
 
 def say_stopped(run: Run, signal_name: str) -> None:
-    print(f"palestra: stopped by {signal_name}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
+    when = " after the final evaluation" if is_over(run) else ""
+    print(f"palestra: stopped by {signal_name}{when}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
 
 
 def how_to_go_on(run: Run) -> str:
     from palestra.learn.checkpoint import newest, step_of
 
+    if is_over(run):
+        return f"the run is over, and all of it is in {run.folder}"
     found = newest(run.checkpoints)
     nothing = "nothing was saved yet, begin again" if run.config.save.every else "nothing is saved (save.every = 0), begin again"
     kept = nothing if found is None else f"saved up to step {step_of(found)}, go on"
     return f"{kept} with: palestra train --resume {run.folder}"
+
+
+def is_over(run: Run) -> bool:
+    """Whether this command has made the final evaluation, here or in the worker that writes."""
+    if run.is_complete:
+        return True
+    finals = [path.stat().st_mtime for path in (run.folder / "eval").glob("step-*-final.json") if path.is_file()]
+    return max(finals, default=0.0) >= run.opened_at
 
 
 def _display_of(run: Run, *, as_json: bool) -> Display:
@@ -165,13 +182,13 @@ def leave_failure(folder: Path, failure: Failure) -> None:
 
 def read_failure(folder: Path) -> Failure | None:
     try:
-        return msgspec.json.decode((folder / FAILURE).read_bytes(), type=Failure)
-    except FileNotFoundError:
+        return msgspec.convert(read_json(folder / FAILURE, most_bytes=MOST_BYTES), Failure)
+    except (CannotRead, msgspec.ValidationError):
         return None
 
 
 def forget_failure(folder: Path) -> None:
-    (folder / FAILURE).unlink(missing_ok=True)
+    delete(folder / FAILURE)
 
 
 def say_restart(run: Run, reason: str, restart: int) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palestra.files import CannotWrite, sync, writing
+from palestra.files import CannotWrite, delete, open_regular, read_regular, sync, writing
 from palestra.learn.learner import Learner
 from palestra.learn.sharded import described, like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
 from palestra.model import exact_type
+from palestra.outside import Unreadable, check_nesting
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ def save(
         with writing(folder):
             if world.is_first:
                 shutil.rmtree(draft, ignore_errors=True)
-                draft.mkdir(parents=True)
+                draft.parent.mkdir(exist_ok=True)  # but not the run folder: who deleted that does not want half of it again
+                draft.mkdir()
             world.wait()
             _write(draft, learner, tokenizer)
             world.wait()
@@ -113,8 +118,8 @@ def seal(folder: Path, state: dict[str, Any]) -> None:
 def _put(draft: Path, folder: Path) -> None:
     """Give the draft its name. One that has the name already goes only when the new one is there: `tidy` finds whatever is left between."""
     replaced = _hidden(folder, REPLACED)
-    shutil.rmtree(replaced, ignore_errors=True)
-    if folder.exists():
+    delete(replaced)
+    if os.path.lexists(folder):
         folder.rename(replaced)
     draft.rename(folder)
     sync(folder.parent)
@@ -132,22 +137,40 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         model.save_pretrained(folder)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """The run's state, after checking that every file is as it was written."""
+def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The run's state and the digests of the files, after checking the file that has them by its own digest."""
     try:
-        content = (folder / STATE).read_bytes()
+        content = read_regular(folder / STATE)
+        check_nesting(content)
         state: dict[str, Any] = msgspec.json.decode(content, type=dict)
         digests = msgspec.convert(state.pop("files"), dict[str, str])
     except OSError as error:
         raise BadCheckpoint(f"{folder / STATE} cannot be read: {error.strerror}") from error
-    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except KeyError as error:
+        raise BadCheckpoint(f"{folder / STATE} is damaged: it has no {error}") from error
+    except (msgspec.MsgspecError, ValueError, Unreadable, RecursionError) as error:  # what is no UTF-8 is a ValueError, too
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
-    for name, digest in sorted(digests.items(), key=lambda file: file[0] != STATE):  # by which the others are judged
+    for name in digests:
+        if Path(name).name != name:
+            raise BadCheckpoint(f"{folder / STATE} is damaged: {name!r} is not the name of a file in this folder")
+    own = digests.pop(STATE, None)  # older versions have none
+    if own is not None and hashlib.sha256(content.replace(own.encode(), NO_DIGEST.encode())).hexdigest() != own:
+        raise BadCheckpoint(f"{folder / STATE} is damaged: it is not what was written")
+    return state, digests
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The run's state, after checking that every file is as it was written."""
+    state, digests = read_description(folder)
+    strangers = sorted(path.name for path in folder.iterdir() if path.name not in digests and _is_read(path.name))
+    if strangers:
+        raise BadCheckpoint(f"{folder / strangers[0]} is not of this checkpoint: it was put there later")
+    for name, digest in digests.items():
         path = folder / name
         if Path(name).name != name or (path.exists() and not path.is_file()):
             raise BadCheckpoint(f"{folder / STATE}: names {name!r}: expected regular files beside it")
         try:
-            found = hashlib.sha256(content.replace(digest.encode(), NO_DIGEST.encode())).hexdigest() if name == STATE else _digest(path)
+            found = _digest(path)
         except OSError as error:
             raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
         if found != digest:
@@ -170,7 +193,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
         return
     wanted = dict(model.named_parameters()) | dict(model.named_buffers())
     seen, unexpected = set[str](), []
-    with torch.no_grad():
+    with _readable(folder), torch.no_grad():
         for name, weight in read_tensors(sorted(folder.glob("model*.safetensors"))):
             if name not in wanted or wanted[name].shape != weight.shape:
                 unexpected.append(name)
@@ -180,7 +203,10 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
     missing = {name for name, _ in model.named_parameters()} - seen
     unexpected = [name for name in unexpected if name not in model.all_tied_weights_keys]
     if unexpected or missing:
-        raise BadCheckpoint(f"{folder}: weights do not fit the model: missing {sorted(missing)}, unexpected {unexpected}")
+        raise BadCheckpoint(
+            f"{folder}: its weights are not those of the model in config.toml: {len(missing)} are missing, "
+            f"{len(unexpected)} are of another name or shape"
+        )
 
 
 def restore(folder: Path, learner: Learner) -> None:
@@ -190,13 +216,33 @@ def restore(folder: Path, learner: Learner) -> None:
     if learner.critic is not None:
         if not (folder / CRITIC).is_file():
             raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
-        learner.critic.load_state_dict(load_file(folder / CRITIC))
+        with _readable(folder / CRITIC):
+            stored, own = load_file(folder / CRITIC), learner.critic.state_dict()
+            if {name: value.shape for name, value in stored.items()} != {name: value.shape for name, value in own.items()}:
+                raise ValueError("it is another critic's")
+            learner.critic.load_state_dict(stored)
+    with _readable(folder):
+        _restore_moments(folder, learner)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Around files whose digests are right, but which somebody has put together from other ones."""
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadCheckpoint(f"{path}: not what the run's model and algorithm need: {str(error).splitlines()[0][:200]}") from error
+
+
+def _restore_moments(folder: Path, learner: Learner) -> None:
     trained = learner.trained()
     for place, moment in read_tensors(sorted(folder.glob(f"{OPTIMIZER_STEM}*.safetensors"))):
         name, _, kind = place.rpartition("/")
         if name not in trained:
             continue
         parameter = trained[name]
+        if moment.shape != (parameter.shape if kind != "step" else torch.Size(())):  # else it would be spread over all numbers
+            raise ValueError(f"{place} has the shape {tuple(moment.shape)}")
         if kind == "master":
             parameter.data.copy_(like(moment, parameter))
         elif kind in ("step", "exp_avg", "exp_avg_sq"):
@@ -207,21 +253,23 @@ def restore(folder: Path, learner: Learner) -> None:
 def remove(folder: Path) -> None:
     """Delete a checkpoint, under another name first: a reader never sees half of one."""
     doomed = _hidden(folder, DOOMED)
-    shutil.rmtree(doomed, ignore_errors=True)
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    with writing(folder):
+        delete(doomed)
+        folder.rename(doomed)
+        delete(doomed)
 
 
 def tidy(folder: Path) -> None:
     """After a crash: what was being written or removed goes, and what was about to be replaced has its name again."""
     for path in folder.glob(f".step-*.{REPLACED}"):
         whole = path.with_name(path.name[1 : -len(REPLACED) - 1])
-        if whole.exists():
+        if os.path.lexists(whole):
             remove(path)
         else:
             path.rename(whole)
     for path in [*folder.glob(f".step-*.{DOOMED}"), *folder.glob(".step-*.draft")]:
-        shutil.rmtree(path)
+        with writing(path):
+            delete(path)
 
 
 def step_of(folder: Path) -> int:
@@ -239,16 +287,20 @@ def newest(folder: Path) -> Path | None:
 
 
 def newest_sound(
-    folder: Path, *, wanted: Callable[[int], bool] = lambda step: True, on_damage: Callable[[str], None] = log.warning
+    folder: Path,
+    *,
+    wanted: Callable[[int], bool] = lambda step: True,
+    on_damage: Callable[[str], None] = log.warning,
+    read: Callable[[Path], dict[str, Any]] = read_state,
 ) -> tuple[Path, dict[str, Any]] | None:
     """The last checkpoint in which every file is as it was written, and its state; None where there is no checkpoint at all.
 
-    Damaged ones are passed over and left alone. `wanted`: which steps will do.
+    Damaged ones are passed over and left alone. `wanted`: which steps will do. `read`: raises BadCheckpoint for one that will not.
     """
     found = [path for path in all_in(folder) if wanted(step_of(path))]
     for path in reversed(found):
         try:
-            return path, read_state(path)
+            return path, read(path)
         except BadCheckpoint as damage:
             on_damage(f"{damage}; this checkpoint is passed over")
             last = damage
@@ -273,6 +325,11 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
     return kept
 
 
+def _is_read(name: str) -> bool:
+    """Whether a file of this name would have a part in what is restored."""
+    return name.endswith(".safetensors") or name == "ahead.json"
+
+
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
