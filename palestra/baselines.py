@@ -55,9 +55,9 @@ def evaluate_config(
         else:
             tasks = tasks_in(ids, envs)
             horizons = {label: own for label, own in horizons.items() if any(task.env == label for task in tasks)}
-    run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with the tasks was found
     step = _step_of(config) if agent is None else 0
     with playing(config, agent) as (arena, loop):
+        run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
             evaluate(

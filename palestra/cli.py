@@ -20,6 +20,9 @@ from palestra.tokens import name_hosts
 if TYPE_CHECKING:
     from palestra.config import Config
 
+EVAL_ATTEMPTS = 3
+"""A run that is being trained may replace the checkpoint that is about to be evaluated."""
+
 
 IMPORT_NOTHING = ("view", "report", "explain", "plan", "model")
 """Commands that import nothing from the folder they are run in: it may be a run folder that somebody sent."""
@@ -293,8 +296,18 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         _refuse_beside_ids(known, settings)
     config, folder = _eval_config(known, settings)
     own_horizon = known.run_or_recipe is not None and known.env is None
-    with closing(Counting()) as display:
-        result = evaluate_config(config, agent=known.agent, own_horizon=own_horizon, ids=known.ids, display=display, keep=known.keep)
+    for attempt in range(EVAL_ATTEMPTS):
+        try:
+            with closing(Counting()) as display:
+                result = evaluate_config(
+                    config, agent=known.agent, own_horizon=own_horizon, ids=known.ids, display=display, keep=known.keep
+                )
+            break
+        except (OSError, ValueError):  # as libraries say it, too
+            was = config
+            config, folder = _eval_config(known, settings)
+            if config.model == was.model or attempt + 1 == EVAL_ATTEMPTS:
+                raise  # else a trainer has replaced the checkpoint by a newer one meanwhile
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
     names = "+".join(place.label for place in config.playgrounds)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"

@@ -98,7 +98,9 @@ def read_json(path: Path, *, most_bytes: int = MOST_BYTES) -> Any:
     try:
         check_nesting(content)
         return json.loads(content, parse_constant=_no_number)
-    except (ValueError, Unreadable, RecursionError) as error:  # what is no UTF-8 is a ValueError, too
+    except RecursionError as error:  # brackets that are never closed
+        raise CannotRead(f"{path} is not JSON: nested too deeply") from error
+    except (ValueError, Unreadable) as error:  # what is no UTF-8 is a ValueError, too
         raise CannotRead(f"{path} is not JSON: {error}") from error
 
 

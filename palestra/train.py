@@ -17,6 +17,7 @@ from palestra.display import Display
 from palestra.envs import Environment
 from palestra.evaluate import evaluate, summarise
 from palestra.experience import Experience, Gathered, experience_of, horizon_of
+from palestra.files import CannotWrite
 from palestra.guard import BoundBroken, Collapsed, GuardSettings, watch
 from palestra.learn import checkpoint
 from palestra.learnt import Learnt
@@ -176,6 +177,7 @@ def begin(run: Run, parts: Parts, display: Display) -> State:
         measure(run, parts, state, "warm start", run.config.eval.tasks, display)
     if run.config.algo.keeps_reference:
         parts.learner.remember_reference()
+        run.check_folder()
         checkpoint.keep_reference(run.folder / "reference", parts.learner, parts.tokenizer)
     save(run, parts, state)
     return state
@@ -226,10 +228,16 @@ def run_training(
 ) -> dict[str, Any]:
     """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
     with run.locked() if world.current().is_first else nullcontext():
-        return _run_training(run, display, env_urls)
+        try:
+            return _run_training(run, display, env_urls, envs)
+        except CannotWrite:
+            run.check_folder()  # where all of it is gone, this is what to say, not which file was the next
+            raise
 
 
-def _run_training(run: Run, display: Display, env_urls: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
+def _run_training(
+    run: Run, display: Display, env_urls: Mapping[str, Sequence[str]] | None, envs: dict[str, Environment] | None
+) -> dict[str, Any]:
     display.phase("setting up")
     parts = assemble(run.config, env_urls, envs)
     try:
