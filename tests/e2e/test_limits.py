@@ -63,7 +63,9 @@ def test_a_run_without_checkpoints_trains_the_same(tmp_path, overlap):
     assert len(rows(run)) == 4
     assert run.metrics()[-1]["phase"] == "final"
     assert list(run.checkpoints.glob("*")) == []
-    assert how_to_go_on(run) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
+    assert how_to_go_on(run) == f"the run is over, and all of it is in {run.folder}"
+    again = Run.open(run.folder)  # which has done nothing yet
+    assert how_to_go_on(again) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
 
 
 def test_a_run_without_checkpoints_is_begun_again(tmp_path):

@@ -118,7 +118,7 @@ def test_what_is_queued_is_not_trusted_blindly(tmp_path):
     GroupQueue(stopped.queue).rewind(3)
     paths = list(GroupQueue(stopped.queue).entries().values())
     paths[0].write_bytes(paths[0].read_bytes()[:-40])
-    resumed = Run.open(stopped.folder, {"rollout.staleness": 1, "seed": 5, "rollout.tasks": 5})
+    resumed = Run.open(stopped.folder, {"rollout.staleness": 1, "rollout.tasks": 5})
     run_training(resumed, Display())
     for step in (4, 5, 6):
         assert len({t.task.id for t in episodes(resumed, step)}) == 5
