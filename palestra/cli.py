@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser = _parser()
         plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
         known = parser.parse_args(plain)
-        if known.command not in IMPORT_NOTHING:
-            sys.path.insert(0, os.getcwd())  # so that "my_module:MyEnv" is found, as `python -m` would find it
+        if not (known.command in IMPORT_NOTHING or vars(known).get("dry_run") or vars(known).get("help")):
+            sys.path.append(os.getcwd())  # so that "my_module:MyEnv" is found; last, so that nothing here stands in for a package
         if settings and not known.takes_settings:
             fail(f"--{next(iter(settings))}: there is no such flag (see: palestra {known.command} --help)")
         name_hosts(vars(known), settings)
