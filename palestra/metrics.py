@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from palestra.algos.base import Algorithm
 from palestra.rollout import Collected
+from palestra.serve.answers import is_cut
 from palestra.types import Group, Stop, Trajectory
 
 
@@ -25,6 +27,7 @@ def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str,
         "groups/dropped": float(len(collected.dropped)),
         **({"groups/outdated": float(len(collected.outdated))} if collected.outdated else {}),
         "faults": float(sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in collected.trajectories)),
+        **_of_trouble(collected.trajectories),
     }
     for env in envs if len(envs) > 1 else ():
         own = [group for group in collected.played if group.task.env == env]
@@ -33,6 +36,22 @@ def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str,
             of_env = [t for t in collected.trajectories if t.task.env == env]
             row |= {f"env/{env}/{name}": value for name, value in _of_tokens(of_env).items()}
     return row
+
+
+def _of_trouble(played: list[Trajectory]) -> dict[str, float]:
+    """What is rare, and has a row only where it is there."""
+    collateral = sum(t.is_collateral for t in played)
+    cut = sum(is_cut(text) for t in played for text in texts_of(t))
+    return ({"faults/collateral": float(collateral)} if collateral else {}) | ({"env/cut_texts": float(cut)} if cut else {})
+
+
+def texts_of(trajectory: Trajectory) -> Iterator[str]:
+    """All that the environment said, and what was said of it."""
+    for turn in trajectory.turns:
+        yield turn.observation
+        yield from (text for text in turn.info.values() if isinstance(text, str))
+    yield trajectory.final_observation
+    yield trajectory.fault
 
 
 def of_staleness(collected: Collected, *, version: int) -> dict[str, float]:

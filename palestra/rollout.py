@@ -22,6 +22,10 @@ from palestra.world import ALONE, World
 log = logging.getLogger(__name__)
 
 
+MOST_COLLATERAL = 20
+"""So often an episode is begun anew for faults that others have caused before they count as its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """What is to be played."""
@@ -166,7 +170,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     seed = episode.seed_of(attempt)
     temperature = 0.0 if episode.is_baseline else arena.sampling.temperature
     sampling = replace(arena.sampling, seed=seed, temperature=temperature)
-    fault_text, env_seconds = "", 0.0
+    fault_text, env_seconds, is_collateral = "", 0.0, False
     try:
         async with opened(place.pool) as env:
             session = Session(episode.id, env)
@@ -177,7 +181,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
                 arena.engine.release(session)
                 segments, env_seconds = agent.segments, env.seconds
     except EnvFault as fault:
-        stop, success, final, fault_text = fault.stop, None, "", str(fault)
+        stop, success, final, fault_text, is_collateral = fault.stop, None, "", str(fault), fault.is_collateral
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
     except EpisodeDropped:
         stop, success, final = Stop.CANCELLED, None, ""
@@ -197,19 +201,29 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
         attempt=attempt,
         final_observation=final,
         fault=fault_text,
+        is_collateral=is_collateral,
         timings={"total_s": time.monotonic() - began, "env_s": env_seconds},
     )
 
 
 async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Trajectory]) -> Trajectory:
-    """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`."""
-    for attempt in range(arena.retries + 1):
+    """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`.
+
+    A fault that another episode has caused is no attempt: the next one has the same number and so the same seed, and the episode comes
+    out as if nothing had been. Who meets with such faults again and again is soon played alone, where there are none.
+    """
+    attempt = collateral = 0
+    while True:
         trajectory = await play_once(arena, episode, attempt)
         if not trajectory.stop.is_fault or trajectory.stop is Stop.CANCELLED:
-            break
-        if attempt < arena.retries:
-            faulted.append(trajectory)
-    return trajectory
+            return trajectory
+        if trajectory.is_collateral and collateral < MOST_COLLATERAL:
+            collateral += 1
+        elif attempt < arena.retries:
+            attempt += 1
+        else:
+            return trajectory
+        faulted.append(trajectory)
 
 
 async def play_all(

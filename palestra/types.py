@@ -171,6 +171,8 @@ class Trajectory:
     final_observation: str = ""
     fault: str = ""
     """What broke, where something did."""
+    is_collateral: bool = False
+    """Another episode broke it: it was begun anew with the same seed, and that did not count as a retry."""
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds in the engine and in the environment."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 FORKED = 'the environment forked the process that plays it (os.fork); set isolation = "process", which gives it one of its own'
@@ -33,6 +34,13 @@ class Forked(RuntimeError):
         super().__init__(FORKED)
 
 
+class Exited(RuntimeError):
+    """Code that must not end the process tried to."""
+
+    def __init__(self, code: object) -> None:
+        super().__init__(f"the environment called os._exit({code!r}), which would have ended the process that plays it")
+
+
 @dataclass(eq=False, slots=True)
 class Call:
     """A call of an environment's code that is under way."""
@@ -40,6 +48,7 @@ class Call:
     pid: int
     """Of the process that made it. A child inherits the call, and is known by having another pid."""
     is_refusing: bool
+    may_exit: bool
     outer: Call | None
     has_forked: bool = False
     """A child was made although the call refuses them. It has ended already."""
@@ -62,14 +71,16 @@ _here = _State()
 
 
 @contextmanager
-def contained(*, refusing: bool = False) -> Iterator[Call]:
+def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Call]:
     """Around a call of an environment's code: a child that is forked in it ends where the call does, and says nothing.
 
     `refusing`: a child ends when it is born, unless it runs code of its own (`subprocess`, `multiprocessing`), and the parent gets
     `Forked`. So nothing is ever left over of it, and a loop of forks has one child at a time.
+
+    `may_exit`: `os._exit` ends this process, as it does in a worker. Else it raises `Exited`.
     """
     outer = _here.call if _here.call is not None and _here.call.pid == os.getpid() else None
-    call = Call(os.getpid(), refusing or (outer is not None and outer.is_refusing), outer)
+    call = Call(os.getpid(), refusing or (outer is not None and outer.is_refusing), may_exit, outer)
     _ended.open()
     _ended.bury()
     _here.call = call
@@ -212,4 +223,16 @@ def _forget_signals() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+_exit = os._exit
+
+
+def _guarded_exit(status: int) -> NoReturn:
+    """`os._exit` in a call of an environment's code is an exception there; a child that was forked in it may end as it likes."""
+    call = _here.call
+    if call is not None and call.pid == os.getpid() and not call.may_exit:
+        raise Exited(status)
+    _exit(status)
+
+
+os._exit = _guarded_exit
 os.register_at_fork(before=_before, after_in_child=_in_child, after_in_parent=_in_parent)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
 import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from palestra.envs.base import Environment
+from palestra.serve.answers import Checked, Overdue, described, is_environments
 from palestra.serve.forks import FORKED, Forked, contained
+from palestra.serve.overseeing import overseeing
 from palestra.types import Step, Stop, Task
 
 T = TypeVar("T")
@@ -27,6 +25,8 @@ class EnvFault(Exception):
     """The environment, not the agent, is to blame."""
 
     stop = Stop.ENV_FAULT
+    is_collateral = False
+    """Whether somebody else's episode has caused it."""
 
 
 class EnvTimeout(EnvFault):
@@ -35,17 +35,14 @@ class EnvTimeout(EnvFault):
     stop = Stop.TIMEOUT
 
 
+class CollateralFault(EnvFault):
+    """Another session of the same worker process broke it: this one is to be begun anew as if nothing had been."""
+
+    is_collateral = True
+
+
 class NoSeat(Exception):
     """As many environments are in use as there may be. Somebody has to close a handle first."""
-
-
-def checked(step: Step) -> Step:
-    """The step as it can be stored: an environment that answers with something else is broken."""
-    if not isinstance(step, Step):
-        raise TypeError(f"step must return a Step, not {step!r}")
-    if not isinstance(step.observation, str) or not math.isfinite(step.reward):
-        raise TypeError(f"a step needs a text and a finite reward, not {step.observation!r} and {step.reward!r}")
-    return replace(step, reward=float(step.reward), info=msgspec.to_builtins(step.info, str_keys=True))
 
 
 class EnvHandle(Protocol):
@@ -86,9 +83,9 @@ async def opened(pool: EnvPool) -> AsyncIterator[EnvHandle]:
 class InlinePool:
     """Environments that run right here, between the engine's steps. Nothing races, so a run can be repeated bit for bit."""
 
-    def __init__(self, make: Callable[[], Environment], deadline_s: float) -> None:
-        self.make, self.deadline_s = make, deadline_s
-        self.idle: list[Environment] = []
+    def __init__(self, make: Callable[[], Environment], deadline_s: float, name: str = "the environment") -> None:
+        self.make, self.deadline_s, self.name = make, deadline_s, name
+        self.idle: list[Checked] = []
         self.taken: set[InlineHandle] = set()
 
     async def open(self) -> InlineHandle:
@@ -102,32 +99,34 @@ class InlinePool:
         while self.idle:
             self.throw_away(self.idle.pop())
 
-    def throw_away(self, env: Environment) -> None:
+    def throw_away(self, played: Checked) -> None:
         """That closing a broken environment fails too is no news."""
         try:
-            with contained(refusing=True), alarm(self.deadline_s):
-                env.close()
-        except (Exception, Overdue) as error:  # noqa: BLE001  whatever it raises, it is not used again
-            log.warning("an environment could not be closed: %s: %s", type(error).__name__, error)
+            with contained(refusing=True), alarm(self.deadline_s, self.name, "close"):
+                played.env.close()
+        except BaseException as error:
+            if not is_environments(error) and not isinstance(error, Overdue):
+                raise
+            log.warning("an environment could not be closed: %s", described(error))
 
 
 class InlineHandle:
-    def __init__(self, pool: InlinePool, env: Environment | None) -> None:
+    def __init__(self, pool: InlinePool, env: Checked | None) -> None:
         self.seconds = 0.0
         self._pool, self._env = pool, env
         self._is_broken = False
 
     async def reset(self, task: Task) -> str:
-        return self._call(lambda env: msgspec.convert(env.reset(task), str))
+        return self._call("reset", lambda env: env.reset(task))
 
     async def step(self, action: str) -> Step:
-        return self._call(lambda env: checked(env.step(action)))
+        return self._call("step", lambda env: env.step(action))
 
     async def actions(self) -> list[str] | None:
-        return self._call(lambda env: env.actions())
+        return self._call("actions", lambda env: env.actions())
 
     async def expert(self) -> str | None:
-        return self._call(lambda env: env.expert())
+        return self._call("expert", lambda env: env.expert())
 
     async def close(self) -> None:
         self._pool.taken.discard(self)
@@ -137,24 +136,32 @@ class InlineHandle:
         elif env is not None:
             self._pool.idle.append(env)
 
-    def _call(self, call: Callable[[Environment], T]) -> T:
+    def _call(self, method: str, call: Callable[[Checked], T]) -> T:
         if self not in self._pool.taken:
             raise EnvFault("the handle was closed")
         began = time.monotonic()
         self._is_broken = True  # until it has answered
+        words = ""
         try:
-            with contained(refusing=True) as inside, alarm(self._pool.deadline_s):
-                if self._env is None:
-                    self._env = self._pool.make()
-                answer = call(self._env)
+            with contained(refusing=True) as inside, alarm(self._pool.deadline_s, self._pool.name, method):
+                try:
+                    if self._env is None:
+                        self._env = Checked(self._pool.make())
+                    answer = call(self._env)
+                except BaseException as error:
+                    if is_environments(error):
+                        words = described(error)  # its own code, so it has the same deadline
+                    raise
             self._is_broken = False
             return answer
         except Overdue:
             raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s" + (f"; {FORKED}" if inside.has_forked else "")) from None
         except Forked as error:
             raise EnvFault(str(error)) from error
-        except Exception as error:
-            raise EnvFault(f"{type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if not is_environments(error):
+                raise
+            raise EnvFault(words) from error
         finally:
             self.seconds += time.monotonic() - began
 
@@ -163,30 +170,33 @@ RING_AGAIN_S = 1.0
 """An exception that rises while Python calls a finalizer is dropped, and libraries that talk to other processes have such as take long."""
 
 
-class Overdue(BaseException):
-    """Not an Exception, so that an environment's `except Exception` does not swallow it."""
+def _ring(*_: object) -> None:
+    raise Overdue
 
 
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-    """Interrupts Python code that overruns. Off the main thread there are no signals: it is then judged when it returns."""
-    if threading.current_thread() is not threading.main_thread():
-        began = time.monotonic()
-        yield
-        if time.monotonic() - began > seconds:
-            raise Overdue
-        return
+def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
+    """Interrupts Python code of an environment that overruns. Off the main thread there are no signals: it is then judged when it returns.
 
-    def ring(*_: object) -> None:
-        raise Overdue
-
+    What cannot be interrupted, such as code in C, is for the overseer, where one is at work.
+    """
     began = time.monotonic()
-    before = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if left:  # somebody else's alarm
-            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
+    overseeing.begins(name, method, seconds)
+    if threading.current_thread() is not threading.main_thread():
+        try:
+            yield
+        finally:
+            overseeing.ends()
+    else:
+        before = signal.signal(signal.SIGALRM, _ring)
+        left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            overseeing.ends()
+            if left:  # somebody else's alarm
+                signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
+    if time.monotonic() - began > seconds:  # it may have caught what was raised in it
+        raise Overdue

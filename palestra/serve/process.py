@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
-from palestra.serve.handle import EnvFault, EnvTimeout
+from palestra.serve.handle import CollateralFault, EnvFault, EnvTimeout
 from palestra.serve.reaper import VARIABLE
 from palestra.serve.reaping import Reaping
 from palestra.tokens import without_secrets
@@ -38,6 +38,7 @@ _starter = ThreadPoolExecutor(1, thread_name_prefix="worker-starter")
 class _Pending:
     """A call that was not answered yet."""
 
+    instance: int
     method: str
     deadline_s: float
     answer: asyncio.Future[Answer]
@@ -58,9 +59,15 @@ class WorkerProcess:
         self.has_booted = False
         self.ended: str | None = None
         """Why there is no such process any more."""
+        self.broken_by: int | None = None
+        """The environment whose call has ended it, where that is known."""
+        self._later: type[EnvFault] = CollateralFault
+        """What calls end in that are made when there is no such process any more."""
         self.memory_mb = 0.0
         """When it was last measured, its children included."""
         self.open_files = 0
+        self._last: _Pending | None = None
+        """The call that was being played when it fell silent."""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
         self._calls: dict[int, _Pending] = {}
@@ -95,14 +102,14 @@ class WorkerProcess:
         """The answer to come. All that are made in one turn of the loop are sent at once."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         if self.ended is not None:
-            answer.set_exception(EnvFault(self.ended))
+            answer.set_exception(self._later(self.ended))
             return answer
         try:
             message = framed(Call(self._made, instance, method, argument))
         except (ValueError, TypeError, OverflowError) as error:
             answer.set_exception(EnvFault(f"{method} cannot be sent: {error}"))
             return answer
-        self._calls[self._made] = _Pending(method, deadline_s, answer)
+        self._calls[self._made] = _Pending(instance, method, deadline_s, answer)
         self._made += 1
         if not self._outbox:
             self._loop.call_soon(self._send)
@@ -139,7 +146,7 @@ class WorkerProcess:
                     self._socket.shutdown(socket.SHUT_WR)
                 await self._exit(LINGER_S)
         finally:
-            self.end(reason)
+            self.end(reason, kind=EnvFault)
         await self._exit(LINGER_S)
 
     async def _exit(self, seconds: float) -> None:
@@ -187,6 +194,7 @@ class WorkerProcess:
             data = b""
         if not data:
             self._loop.remove_reader(self._socket)
+            self._last = self._first()
             self._kill()  # its exit code is settled by now, if it is dying; without its socket it is of no use
             self._await_death()
             return False
@@ -196,7 +204,7 @@ class WorkerProcess:
                 if self.ended is None:
                     self._answered(self._decoder.decode(body))
         except (msgspec.DecodeError, ValueError, KeyError) as error:
-            self.end(f"the worker was killed: it sent what is no answer ({error!r})")
+            self.end(f"the worker was killed: it sent what is no answer ({error!r})", blamed=self._first())
             return False
         return True
 
@@ -211,9 +219,13 @@ class WorkerProcess:
     def _booted(self, answer: Answer) -> None:
         self.has_booted = answer.error is None
         if answer.error is not None:
-            self.end(f"the worker cannot be used: {answer.error}")
+            self.end(f"the worker cannot be used: {answer.error}", kind=EnvFault)
 
     # how it ends
+
+    def _first(self) -> _Pending | None:
+        """The call that is being played, if any: it was sent before all others that were not answered."""
+        return next(iter(self._calls.values())) if self._under_way else None
 
     def _is_late(self) -> bool:
         return self._under_way > 0 and time.monotonic() - self._since > next(iter(self._calls.values())).deadline_s
@@ -227,31 +239,35 @@ class WorkerProcess:
             return
         if not hung.answer.done():
             hung.answer.set_exception(fault)
-        self.end(f"the worker was killed because another session's call hung ({fault})")
+        self.end(f"the worker was killed because another session's call hung ({fault})", blamed=hung)
 
     def _await_death(self) -> None:
         if self.ended is not None:
             return
         if self._process.poll() is None:
             self._loop.call_later(0.005, self._await_death)
+            return
+        if reason := self._reaping.reason(self.pid):  # whoever has started all those processes, it was not in one call
+            self.end(reason)
+        elif not self.has_booted:
+            self.end(self._death(), kind=EnvFault)
         else:
-            self.end(self._death())
+            self.end(self._death(), blamed=self._last)
 
     def _death(self) -> str:
-        if reason := self._reaping.reason(self.pid):
-            return reason
         code = self._process.returncode
         how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
         return f"the worker died {how}{self._log.last_words()}"
 
-    def end(self, reason: str, kind: type[EnvFault] = EnvFault) -> None:
+    def end(self, reason: str, *, kind: type[EnvFault] = CollateralFault, blamed: _Pending | None = None) -> None:
         """Kill it and all that it has started: what we know of now, and the reaper whatever is left.
 
-        Calls that were not answered end in a fault that says why.
+        Calls that were not answered end in a fault that says why: of this kind, but for the one that is to blame for it.
         """
         if self.ended is not None:
             return
-        self.ended = reason
+        self.ended, self._later = reason, kind
+        self.broken_by = blamed.instance if blamed is not None else None
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
@@ -261,7 +277,7 @@ class WorkerProcess:
         calls, self._calls = self._calls, {}
         for pending in calls.values():
             if not pending.answer.done():
-                pending.answer.set_exception(kind(reason))
+                pending.answer.set_exception((EnvFault if pending is blamed else kind)(reason))
         self._on_end(self)
         self._bury()
 

@@ -9,20 +9,22 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from palestra.envs import Environment, envs
+from palestra.serve.answers import Checked, described
 from palestra.serve.forks import contained, die_with_parent
 from palestra.serve.frames import CHUNK, Call, Frames, framed
-from palestra.serve.handle import checked
 from palestra.types import Task
 
 
 def main() -> None:
     descriptor, parent = map(int, sys.argv[1:3])
     _die_with(parent)
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the trainer's; an environment that sends it to itself must not end us
     player, frames, decoder = _Player(), Frames(), msgspec.msgpack.Decoder(Call)
     with socket.socket(fileno=descriptor) as pool:
         while data := pool.recv(CHUNK):
@@ -49,17 +51,16 @@ class _Player:
     def __init__(self) -> None:
         self._kind: type[Environment] | None = None
         self._options: dict[str, Any] = {}
-        self._instances: dict[int, Environment] = {}
+        self._instances: dict[int, Checked] = {}
 
     def answer(self, call: Call) -> bytes:
         began = time.perf_counter()
         try:
-            with contained():  # else a child that is forked in there would answer as well
+            with contained(may_exit=True):  # else a child that is forked in there would answer as well
                 result = self._play(call)
             return framed((call.id, time.perf_counter() - began, None, result))
-        except (Exception, SystemExit) as error:  # noqa: BLE001  it goes back to the caller as a fault
-            words = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-            return framed((call.id, time.perf_counter() - began, words, None))
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is this episode's fault and no other's
+            return framed((call.id, time.perf_counter() - began, described(error), None))
 
     def _play(self, call: Call) -> Any:
         match call.method:
@@ -69,11 +70,11 @@ class _Player:
                 self._kind = envs[name]
             case "make":
                 assert self._kind is not None
-                self._instances[call.instance] = self._kind(**self._options)
+                self._instances[call.instance] = Checked(self._kind(**self._options))
             case "reset":
                 return self._instances[call.instance].reset(msgspec.convert(call.argument, Task))
             case "step":
-                return checked(self._instances[call.instance].step(call.argument))
+                return self._instances[call.instance].step(call.argument)
             case "actions":
                 return self._instances[call.instance].actions()
             case "expert":
@@ -81,17 +82,17 @@ class _Player:
             case "scene":
                 return self._instances[call.instance].scene()
             case "drop":
-                env = self._instances.pop(call.instance, None)
-                if env is not None:
-                    env.close()
+                played = self._instances.pop(call.instance, None)
+                if played is not None:
+                    played.env.close()
             case _:
                 raise ValueError(f"there is no call {call.method!r}")
         return None
 
     def close(self) -> None:
-        with contained():
-            for env in self._instances.values():
-                env.close()
+        for played in self._instances.values():
+            with suppress(BaseException), contained(may_exit=True):
+                played.env.close()
 
 
 def _limit_open_files(count: int) -> None:

@@ -7,13 +7,14 @@ import logging
 import os
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from palestra.envs import envs, is_url
 from palestra.serve.frames import Answer
-from palestra.serve.handle import EnvFault, NoSeat
+from palestra.serve.handle import CollateralFault, EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
 from palestra.serve.reaping import Reaping
 from palestra.tokens import TOKEN_VARIABLE
@@ -29,6 +30,8 @@ MADE_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
 """So many processes and environments of a pool are started at a time: a hundred together would all miss their deadline."""
 IDLE_S = 600.0
 """A worker that nobody has used for so long ends, unless it is one of the first, of which there is one for each core."""
+TOGETHER = 3
+"""A task whose worker broke so many times in a row, whoever broke it, is played in a worker of its own from then on."""
 FAR_TOO_LARGE = 1.5
 """A worker that holds so many times its `memory_mb` is not waited for."""
 
@@ -46,7 +49,7 @@ class WorkerSettings:
     per_worker: int | None = None
     """Environments in one process; what the environment says itself (`per_process`) where None."""
     workers: int | None = None
-    """At most so many processes; as many as are needed where None."""
+    """At most so many processes that environments share; as many as are needed where None."""
     deadline_s: float = 60.0
     """Seconds that any one call may take."""
     boot_s: float = 60.0
@@ -105,6 +108,12 @@ class _Worker:
     """Environments that wait for their next episode."""
     made: int = 0
     is_draining: bool = False
+    is_lone: bool = False
+    """For one episode, whose task is known to break workers."""
+    tasks: dict[int, Task] = field(default_factory=dict)
+    """What is played in which of its environments."""
+    was_sole: bool = False
+    """When it broke, it had one seat taken: there is nobody else to blame."""
     used: float = field(default_factory=time.monotonic)
     """When its last session was closed."""
 
@@ -116,6 +125,8 @@ class Workers:
         self.name, self.options, self.settings = name, options, settings
         self.per_worker = settings.per_worker or envs[name].per_process
         self.calls = self.faults = self.restarts = 0
+        self._suspects: dict[Task, int] = {}
+        """Tasks whose workers broke, and how often; TOGETHER for one that broke a worker itself."""
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._reaping = Reaping(settings.max_processes)
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +157,23 @@ class Workers:
         worker.taken += 1
         return Seat(self, worker, instance)
 
+    def breaks_workers(self, task: Task) -> bool:
+        """Whether it is to be played where it can harm nobody else."""
+        return self._suspects.get(task, 0) >= TOGETHER
+
+    def ended_well(self, task: Task) -> None:
+        self._suspects.pop(task, None)
+
+    async def lone_worker(self) -> _Worker:
+        """A new process for a single episode: beside those that are shared, however many these may be."""
+        async with (making := self._making):
+            if making is not self._making:
+                raise EnvFault("the pool was closed")
+            worker = self._start()
+            worker.is_lone = worker.is_draining = True  # nobody else gets a seat in it, and it ends with its episode
+            worker.made = worker.taken = 1
+            return worker
+
     async def close(self) -> None:
         workers, self._workers = self._workers, {}
         self._making = asyncio.Semaphore(MADE_AT_ONCE)  # the next to use it may have another event loop
@@ -169,18 +197,19 @@ class Workers:
         worker.taken -= 1
         worker.used = time.monotonic()
         if worker.is_draining and worker.taken == 0:
-            worker.process.end("the worker was replaced, as it held too much memory")
+            worker.process.end("the only episode of the worker is over" if worker.is_lone else "the worker held too much memory")
 
     def _emptiest(self) -> _Worker | None:
         """Where to go next; None for a worker that is yet to be started. All cores get one before any has a second session."""
-        with_room = [w for w in self._workers.values() if w.taken < self.per_worker and not w.is_draining]
+        shared = [w for w in self._workers.values() if not w.is_lone]
+        with_room = [w for w in shared if w.taken < self.per_worker and not w.is_draining]
         emptiest = min(with_room, key=lambda worker: worker.taken, default=None)
-        may_start = self.settings.workers is None or len(self._workers) < self.settings.workers
-        if emptiest is not None and (emptiest.taken == 0 or not may_start or len(self._workers) >= (os.cpu_count() or 1)):
+        may_start = self.settings.workers is None or len(shared) < self.settings.workers
+        if emptiest is not None and (emptiest.taken == 0 or not may_start or len(shared) >= (os.cpu_count() or 1)):
             return emptiest
         if not may_start:
-            seats = len(self._workers) * self.per_worker
-            raise NoSeat(f"{self.name}: all {seats} seats are taken ({len(self._workers)} workers, {self.per_worker} in each)")
+            seats = len(shared) * self.per_worker
+            raise NoSeat(f"{self.name}: all {seats} seats are taken ({len(shared)} workers, {self.per_worker} in each)")
         return None
 
     def _start(self) -> _Worker:
@@ -199,7 +228,10 @@ class Workers:
     def _replace(self, process: WorkerProcess) -> None:
         """One that was of no use to anybody is not started again until somebody asks for a seat."""
         ended = self._workers.pop(process, None)
-        if ended is None or not process.has_booted or ended.made == 0:
+        if ended is None:
+            return
+        self._suspect(ended)
+        if not process.has_booted or ended.made == 0 or ended.is_lone:
             return
         log.warning("%s: %s", self.name, process.ended)
         self.restarts += 1
@@ -207,6 +239,13 @@ class Workers:
             self._start()
         except EnvFault as fault:
             log.warning("%s: %s", self.name, fault)
+
+    def _suspect(self, ended: _Worker) -> None:
+        """All whose episodes a broken worker held, and above all who broke it."""
+        ended.was_sole = ended.taken == 1
+        for instance, task in ended.tasks.items():
+            is_culprit = instance == ended.process.broken_by
+            self._suspects[task] = TOGETHER if is_culprit else self._suspects.get(task, 0) + 1
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look) if self._workers else None
@@ -246,7 +285,16 @@ class Seat:
         self._is_closed = False
 
     async def reset(self, task: Task) -> str:
+        if self._workers.breaks_workers(task) and not self._worker.is_lone and not self._is_closed:
+            await self._move()
+        self._worker.tasks[self._instance] = task
         return await self._call("reset", task)
+
+    async def _move(self) -> None:
+        """To a worker where nobody else has a seat."""
+        self._leave()
+        self._worker, self._instance, self._unanswered = await self._workers.lone_worker(), 1, 0
+        await self.make()
 
     async def step(self, action: str) -> Step:
         return await self._call("step", action)
@@ -269,20 +317,29 @@ class Seat:
         if self._is_closed:
             return
         self._is_closed = True
-        process = self._worker.process
+        task = self._worker.tasks.get(self._instance)
+        if task is not None and not self._unanswered and self._worker.process.ended is None:
+            self._workers.ended_well(task)
+        self._leave()
+
+    def _leave(self) -> None:
+        worker, process = self._worker, self._worker.process
         if process.ended is not None:
             return
-        if not self._unanswered:
-            self._worker.idle.append(self._instance)
-            self._workers.free(self._worker)
+        if not self._unanswered and not worker.is_lone:
+            worker.idle.append(self._instance)
+            worker.tasks.pop(self._instance, None)
+            self._workers.free(worker)
         else:
-            process.call(self._instance, "drop", None, self._workers.settings.deadline_s).add_done_callback(self._dropped)
+            left = process.call(self._instance, "drop", None, self._workers.settings.deadline_s)
+            left.add_done_callback(partial(self._dropped, worker, self._instance))
 
-    def _dropped(self, answer: asyncio.Future[Answer]) -> None:
+    def _dropped(self, worker: _Worker, instance: int, answer: asyncio.Future[Answer]) -> None:
         if answer.exception() is None:
             if answer.result().error is not None:
                 log.warning("an environment could not be closed: %s", answer.result().error)
-            self._workers.free(self._worker)
+            worker.tasks.pop(instance, None)
+            self._workers.free(worker)
 
     async def _call(self, method: str, argument: Any = None) -> Any:
         if self._is_closed:
@@ -302,9 +359,11 @@ class Seat:
             answer = await self._worker.process.call(self._instance, method, argument, deadline_s)
             if answer.error is not None:
                 raise EnvFault(answer.error)
-        except EnvFault:
+        except EnvFault as fault:
             self._workers.faults += 1
             self.seconds += time.monotonic() - began
+            if self._worker.was_sole and isinstance(fault, CollateralFault):  # there was no other who could have done it
+                raise EnvFault(str(fault)) from fault
             raise
         self.seconds += answer.seconds
         self._unanswered -= 1

@@ -187,13 +187,13 @@ def test_a_deadline_leaves_other_alarms_as_they_were():
     before = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
     outer = signal.setitimer(signal.ITIMER_REAL, 30.0, 7.0)
     try:
-        with handle._alarm(5.0):
+        with handle.alarm(5.0, "it", "step"):
             time.sleep(0.05)
         left, interval = signal.getitimer(signal.ITIMER_REAL)
         assert 29 < left < 30
         assert interval == 7
         signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with handle._alarm(5.0):
+        with handle.alarm(5.0, "it", "step"):
             time.sleep(0.2)
         time.sleep(0.1)
         assert rung

@@ -78,8 +78,8 @@ def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(monk
         while time.monotonic() < time_s:
             env.actions()
 
-    monkeypatch.setattr(handle, "_Overdue", interrupt)
-    with pytest.raises(interrupt), handle._alarm(0.3):
+    monkeypatch.setattr(handle, "Overdue", interrupt)
+    with pytest.raises(interrupt), handle.alarm(0.3, "sciworld", "actions"):
         go_on_until(time.monotonic() + 60)
     with pytest.raises(SimulatorError, match="gone"):
         other.step("look around")
