@@ -25,7 +25,7 @@ from palestra.engines.native import Native
 from palestra.engines.vllm import VLLMSettings
 from palestra.engines.vllm_server import VLLMServerSettings
 from palestra.env_settings import EnvSettings, Playground
-from palestra.envs import Environment, make_env
+from palestra.envs import Environment, label_of, make_env
 from palestra.learn.learner import Learner
 from palestra.learn.parallel import Parallel
 from palestra.loop import Loop
@@ -36,9 +36,10 @@ from palestra.model_settings import NewModel, PretrainedModel
 from palestra.registry import UnknownName, nearest
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
+from palestra.serve import handle
+from palestra.serve.answers import shown
 from palestra.serve.counted import CountedPool
-from palestra.serve.forks import Forked, contained
-from palestra.serve.handle import EnvPool, InlinePool, Overdue, alarm
+from palestra.serve.handle import BadEnvironment, EnvPool, InlinePool
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from palestra.world import current
@@ -77,7 +78,7 @@ class Parts:
         """All tasks of a split, by the name that the run has for the environment."""
         (place,) = [place for place in self.config.playgrounds if place.label == label]
         with asked(place, f"tasks({split!r})"):
-            tasks = [replace(task, env=label) for task in self.envs[label].tasks(split)]
+            tasks = [replace(task, env=label) for task in handle.listed(label, self.envs[label], split)]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
         return tasks
@@ -190,13 +191,9 @@ def _make_env(config: Config, place: Playground) -> Environment:
         except ValueError as error:
             raise ConfigError(f"{table}.{error}") from error
     with asked(place, "max_turns"):
-        most, splits = env.max_turns, env.splits
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ConfigError(f"{place.label}: max_turns is {most!r:.100}, expected a number of turns from 1 on")
-    if not isinstance(splits, tuple) or not all(isinstance(split, str) for split in splits):
-        raise ConfigError(f"{place.label}: splits is {splits!r:.100}, expected a tuple of names")
-    if config.eval.split not in splits:
-        raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, splits)}")
+        handle.check_attributes(place.label, env)
+    if config.eval.split not in env.splits:
+        raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, env.splits)}")
     return env
 
 
@@ -204,16 +201,10 @@ def _make_env(config: Config, place: Playground) -> Environment:
 def asked(place: Playground, what: str) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
     try:
-        with contained(refusing=place.env.is_inline), alarm(place.env.deadline_s):
+        with handle.asked(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline):
             yield
-    except Overdue:
-        raise ConfigError(f"{place.label}: {what} gave no answer within {place.env.deadline_s:g} s (deadline_s)") from None
-    except (ConfigError, UnknownName):
-        raise
-    except Forked as error:
-        raise ConfigError(f"{place.label}: {what}: {error}") from error
-    except (Exception, SystemExit, GeneratorExit) as error:
-        raise ConfigError(f"{place.label}: {what} raised {type(error).__name__}: {error}") from error
+    except BadEnvironment as error:
+        raise ConfigError(str(error)) from error
 
 
 def make_places(
@@ -247,7 +238,7 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
 
         return RemotePool(urls, settings.deadline_s)
     if settings.isolation == "inline":
-        return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s)
+        return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s, label_of(settings.name))
     limits = WorkerSettings(
         per_worker=settings.per_worker,
         deadline_s=settings.deadline_s,
@@ -321,6 +312,9 @@ def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
             own = envs[place.label].vocabulary()
             if own is None:
                 raise ConfigError(f"model.tokenizer = 'words': {place.label} does not list its words; use 'pieces' or 'bytes'")
+            own = list(own)
+            if not all(isinstance(word, str) for word in own):
+                raise ConfigError(f"{place.label}: vocabulary() must list texts, not {shown(own)}")
             words |= dict.fromkeys(own)
     return word_tokenizer(list(words))
 

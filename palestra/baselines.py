@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palestra.assemble import assemble, held_out, make_envs, make_places
+from palestra.assemble import asked, assemble, held_out, make_envs, make_places
 from palestra.config import Config
 from palestra.display import Display
 from palestra.engines.scripted import Scripted, expert, uniform
@@ -21,6 +21,7 @@ from palestra.model_settings import PretrainedModel
 from palestra.rollout import Arena, shared_persona
 from palestra.run import Run
 from palestra.serve.forks import contained
+from palestra.serve.handle import listed
 from palestra.task_ids import tasks_in
 from palestra.types import Sampling
 
@@ -48,13 +49,15 @@ def evaluate_config(
         known = place.horizon.full if own_horizon else envs[place.label].max_turns
         full = config.eval.horizon or known
         horizons[place.label] = [min(known, full), full]
-    with contained():
-        if ids is None:
-            split, most = config.eval.split, config.eval.tasks
-            tasks = [replace(task, env=label) for label, env in envs.items() for task in held_out(env.tasks(split), most)]
-        else:
+    tasks = []
+    for place in config.playgrounds if ids is None else ():
+        with asked(place, f"tasks({config.eval.split!r})"):
+            own = listed(place.label, envs[place.label], config.eval.split)
+        tasks += [replace(task, env=place.label) for task in held_out(own, config.eval.tasks)]
+    if ids is not None:
+        with contained():
             tasks = tasks_in(ids, envs)
-            horizons = {label: own for label, own in horizons.items() if any(task.env == label for task in tasks)}
+        horizons = {label: turns for label, turns in horizons.items() if any(task.env == label for task in tasks)}
     step = _step_of(config) if agent is None else 0
     with playing(config, agent) as (arena, loop):
         run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found

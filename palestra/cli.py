@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
-from palestra.interrupts import Interrupted
+from palestra.interrupts import Interrupted, end_in_time
 from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
+from palestra.serve.overseeing import overseeing
 from palestra.tokens import name_hosts
 
 if TYPE_CHECKING:
@@ -36,9 +37,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """`arguments`: what to do in place of the program's own, by somebody who goes on afterwards."""
+    if arguments is not None:
+        return _run(arguments)
+    overseeing.is_wanted = True
+    code = 1
+    try:
+        _run(sys.argv[1:])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        raise
+    finally:
+        end_in_time(code)
+
+
+def _run(arguments: Sequence[str]) -> None:
     try:
         parser = _parser()
-        plain, settings = split_settings(parser, list(sys.argv[1:] if arguments is None else arguments))
+        plain, settings = split_settings(parser, list(arguments))
         known = parser.parse_args(plain)
         if not (known.command in IMPORT_NOTHING or vars(known).get("dry_run") or vars(known).get("help")):
             sys.path.append(os.getcwd())  # so that "my_module:MyEnv" is found; last, so that nothing here stands in for a package
@@ -426,7 +443,7 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import logging
 
     from palestra import config as configs
-    from palestra.assemble import check_run
+    from palestra.assemble import asked, check_run
     from palestra.doctor.examine import examine
     from palestra.experience import check_data
 
@@ -434,8 +451,10 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     quickstart = Path("recipes/quickstart.toml")
     recipe = known.recipe or (quickstart if quickstart.is_file() else None)
     config = configs.load(recipe, settings, imports=True) if recipe else configs.build({}, settings, imports=True)
-    for env in check_run(config).values():
-        env.close()
+    envs = check_run(config)
+    for place in config.playgrounds:
+        with asked(place, "close()"):
+            envs[place.label].close()
     check_data(config)
     findings = []
     for finding in examine(config, folder=Path("runs"), fit=known.fit):

@@ -26,12 +26,15 @@ def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _row(name: str) -> dict[str, Any]:
     """What there is to say about an environment; one that cannot be made here says why."""
     from palestra.envs import envs
+    from palestra.serve.handle import asked, check_attributes, listed
 
     try:
-        kind = envs[name]
-        env = kind()
-        tasks = {split: len(env.tasks(split)) for split in kind.splits}
-        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        with asked(name, "making it"):
+            kind = envs[name]
+            env = kind()
+            check_attributes(name, env)
+            tasks = {split: len(listed(name, env, split)) for split in kind.splits}
+            summary = (kind.__doc__ or "").strip().partition("\n")[0]
         return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
     except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
         return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
@@ -41,13 +44,24 @@ def _tasks_of(row: dict[str, Any]) -> str:
     return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
 
 
-def _made(name: str, options: dict[str, Any]) -> Environment:
+def _made(name: str, options: dict[str, Any], deadline_s: float = 60.0) -> Environment:
     from palestra.envs import make_env
+    from palestra.serve.handle import asked, check_attributes
 
     try:
-        return make_env(name, options)
+        with asked(name, "its constructor", deadline_s=deadline_s):
+            env = make_env(name, options)
     except ValueError as error:
         fail(str(error))
+    check_attributes(name, env)
+    return env
+
+
+def _close(name: str, env: Environment, deadline_s: float = 60.0) -> None:
+    from palestra.serve.handle import asked
+
+    with asked(name, "close()", deadline_s=deadline_s):
+        env.close()
 
 
 def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -55,7 +69,7 @@ def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
     from palestra.envs.check import check_environment
 
-    _made(known.name, settings).close()
+    _close(known.name, _made(known.name, settings))
     checks = check_environment(known.name, settings, tasks=known.tasks)
     if known.json:
         print_json([asdict(check) for check in checks])
@@ -69,35 +83,48 @@ def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import random
 
     from palestra.registry import UnknownName, nearest
+    from palestra.serve.answers import Checked
+    from palestra.serve.handle import asked, listed
 
-    env = _made(known.name, settings)
+    name = known.name
+    env = _made(name, settings)
     if known.split not in env.splits:
-        fail(f"--split {known.split}: {known.name} has no such split; {nearest(known.split, env.splits)}")
-    tasks = {task.id: task for task in env.tasks(known.split)}
+        fail(f"--split {known.split}: {name} has no such split; {nearest(known.split, env.splits)}")
+    with asked(name, f"tasks({known.split!r})"):
+        tasks = {task.id: task for task in listed(name, env, known.split)}
+    if not tasks:
+        fail(f"{name}: the split {known.split!r} has no tasks")
     if known.task is not None and known.task not in tasks:
-        raise UnknownName(f"--task {known.task}: {known.name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
+        raise UnknownName(f"--task {known.task}: {name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
     task = tasks[known.task or random.choice(list(tasks))]
     print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
         print(env.instructions, "\n")
-    print(env.reset(task))
+    played = Checked(env)
+    with asked(name, "reset"):
+        first = played.reset(task)
+    print(first)
     turns, reward = 0, 0.0
     while (line := _ask()) not in (None, ":quit"):
         if line == ":actions":
-            print("\n".join(env.actions() or ["this environment does not list its actions"]))
+            with asked(name, "actions"):
+                actions = played.actions()
+            print("\n".join(actions or ["this environment does not list its actions"]))
             continue
         if line == ":expert":
-            line = env.expert()
+            with asked(name, "expert"):
+                line = played.expert()
             print(f"> {line}" if line else "the expert has no answer")
         if not line:
             continue
-        step = env.step(line)
+        with asked(name, "step"):
+            step = played.step(line)
         turns, reward = turns + 1, reward + step.reward
         print(step.observation)
         if step.terminated or step.truncated:
             break
     print(f"\n{turns} turns, reward {reward:.3f}")
-    env.close()
+    _close(name, env)
 
 
 def _ask() -> str | None:
@@ -167,7 +194,7 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     at_most, kept = known.max_processes, tuple(known.pass_env)
     served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb, at_most, kept) for name in options]
     for one in served:
-        _made(one.name, one.options).close()
+        _close(one.name, _made(one.name, one.options, one.deadline_s), one.deadline_s)
     try:
         code = run_server(
             ServerSettings(

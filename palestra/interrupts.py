@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 OVER = 0
@@ -30,6 +30,42 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
+
+
+@contextmanager
+def told_apart() -> Iterator[None]:
+    """In here Ctrl-C raises `Interrupted`, so that a KeyboardInterrupt is somebody's own and no person's."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+ENDING_S = 10.0
+"""How long threads and exit handlers of libraries and environments may keep a program that is over."""
+
+
+def end_in_time(code: int, seconds: float = ENDING_S) -> None:
+    """The interpreter waits for threads, and calls what is registered with atexit: neither keeps it for ever, nor changes its exit code."""
+
+    def end() -> None:
+        time.sleep(seconds)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+        os.write(2, f"palestra: a thread or an exit handler did not end within {seconds:g} s and was left behind\n".encode())
+        os._exit(code)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
 
 
 class Interrupts:

@@ -19,6 +19,7 @@ from palestra.doctor.weights import check_handover, check_logprobs, check_packin
 from palestra.envs import Environment
 from palestra.lora import adapter_of
 from palestra.rollout import shared_persona
+from palestra.serve.handle import asked
 
 
 def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Finding]:
@@ -76,7 +77,10 @@ def examine_play(parts: Parts, played: Played) -> Iterator[Finding]:
 
 def words_of(envs: Mapping[str, Environment]) -> list[str]:
     """Some that the environments use."""
-    words = [word for env in envs.values() for word in env.vocabulary() or env.instructions.split()]
+    words: list[str] = []
+    for label, env in envs.items():
+        with asked(label, "vocabulary()"):
+            words += env.vocabulary() or env.instructions.split()
     return sorted(set(words)) or ["red", "blue", "green"]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
-from palestra.serve.forks import contained
-from palestra.serve.handle import checked
+from palestra.serve.answers import checked
+from palestra.serve.handle import asked, listed
 from palestra.types import Step, Task
 
 NONSENSE = (
@@ -33,6 +33,8 @@ NONSENSE = (
 
 NO_IDS = ("", " ", "no such task", "_", "no_such_1", "\x00", "_1" * 2500)
 
+PROMISE_S = 600.0
+"""To try one promise on all tasks."""
 LARGEST_SCENE = 1024 * 1024
 """In bytes. A viewer asks for one after every turn."""
 
@@ -56,9 +58,10 @@ class Check:
     detail: str
 
 
-def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks: int = 20) -> list[Check]:
-    """Try every promise on a sample of tasks."""
-    examiner = _Examiner(name, options or {}, tasks)
+def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks: int = 20, promise_s: float = PROMISE_S) -> list[Check]:
+    """Try every promise on a sample of tasks, each within `promise_s`."""
+    with asked(name, "tasks()", deadline_s=promise_s):
+        examiner = _Examiner(name, options or {}, tasks)
     promises: list[tuple[str, Callable[[], str]]] = [
         ("tasks have unique ids, and splits share none", examiner.unique_ids),
         ("a task is found by its id", examiner.found_by_id),
@@ -72,16 +75,18 @@ def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks
         ("a scene is small JSON, and asking for it changes nothing", examiner.scenes),
         ("gymnasium's check_env passes", examiner.gymnasium),
     ]
-    return [_tried(promise, attempt) for promise, attempt in promises]
+    return [_tried(name, promise, attempt, promise_s) for promise, attempt in promises]
 
 
-def _tried(promise: str, attempt: Callable[[], str]) -> Check:
+def _tried(name: str, promise: str, attempt: Callable[[], str], promise_s: float) -> Check:
     try:
-        with contained():
-            return Check(promise, True, attempt())
+        with asked(name, "a call", deadline_s=promise_s):
+            try:
+                return Check(promise, True, attempt())
+            except Violation as violation:
+                return Check(promise, False, str(violation))
     except Exception as error:  # noqa: BLE001  an exception is a finding here
-        detail = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
-        return Check(promise, False, detail)
+        return Check(promise, False, str(error))
 
 
 def fingerprint(name: str, options: dict[str, Any]) -> str:
@@ -100,7 +105,7 @@ class _Examiner:
     def __init__(self, name: str, options: dict[str, Any], count: int) -> None:
         self.name, self.options = name, options
         env = self.make()
-        self.by_split = {split: list(env.tasks(split)) for split in env.splits}
+        self.by_split = {split: listed(name, env, split) for split in env.splits}
         self.tasks: list[Task] = [
             task
             for tasks in self.by_split.values()
@@ -146,6 +151,7 @@ class _Examiner:
                 capture_output=True,
                 text=True,
                 check=False,
+                timeout=PROMISE_S,
             )
             if done.returncode:
                 raise Violation(f"cannot be made in a fresh process: {done.stderr.strip().splitlines()[-1]}")

@@ -16,9 +16,10 @@ import msgspec
 
 from palestra import world
 from palestra.files import CannotRead, delete, read_json
-from palestra.interrupts import Interrupted
+from palestra.interrupts import Interrupted, end_in_time
 from palestra.lock import WRITERS_NAME
 from palestra.printing import is_users_to_mend, print_json, print_result
+from palestra.serve.overseeing import overseeing
 
 if TYPE_CHECKING:
     from palestra.display import Display
@@ -70,6 +71,7 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
 
     folder = Path(assignment.folder)
     rank = int(os.environ["RANK"])
+    overseeing.is_wanted = True
     try:
         with world.join() as place:
             if not folder.is_dir():
@@ -210,12 +212,18 @@ def main() -> None:
     """A worker of a local launch: its assignment and its launcher stand on its command line."""
     assignment, parent = msgspec.json.decode(sys.argv[1], type=Assignment), int(sys.argv[2])
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    code = 1
     try:
         work(assignment, partial(leave_failure, Path(assignment.folder)))
+        code = 0
     except Interrupted as interrupted:
         sys.stdout.flush()
         os._exit(interrupted.exit_code)  # what was left in the middle has nothing to say
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        code = 130
+        raise SystemExit(code) from None
     except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
-        raise SystemExit(2 if is_users_to_mend(error) else 1) from None
+        code = 2 if is_users_to_mend(error) else 1
+        raise SystemExit(code) from None
+    finally:
+        end_in_time(code)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from palestra.envs import Environment, make_env
 from palestra.registry import nearest
-from palestra.serve.forks import contained
-from palestra.serve.handle import EnvPool, InlinePool
+from palestra.serve.handle import EnvPool, InlinePool, asked, check_attributes, listed
 from palestra.serve.wire import EnvAbout, TaskPage, WireError
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
@@ -40,7 +41,7 @@ def pool_of(served: Served) -> EnvPool:
             deadline_s=served.deadline_s, memory_mb=served.memory_mb, max_processes=served.max_processes, pass_env=served.pass_env
         )
         return Workers(served.name, served.options, limits)
-    return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s)
+    return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s, served.name)
 
 
 class Known(dict[tuple[str, str], Task]):
@@ -76,18 +77,24 @@ class Catalogue:
             self._add(one)
 
     def _add(self, served: Served) -> None:
-        with contained():
-            self._ask(served, make_env(served.name, served.options))
+        with asked(served.name, "its constructor", deadline_s=served.deadline_s):
+            env = make_env(served.name, served.options)
+        try:
+            self._ask(served, env)
+        finally:
+            with asked(served.name, "close()", deadline_s=served.deadline_s):
+                env.close()
 
     def _ask(self, served: Served, env: Environment) -> None:
-        try:
-            if env.name in self.about:
-                raise ValueError(f"{served.name}: two environments are called {env.name!r}")
-            splits = {split: list(env.tasks(split)) for split in env.splits}
-            counts = {split: len(tasks) for split, tasks in splits.items()}
+        if env.name in self.about:
+            raise ValueError(f"{served.name}: two environments are called {env.name!r}")
+        check_attributes(served.name, env)
+        with asked(served.name, "tasks()", deadline_s=served.deadline_s):
+            splits = {split: listed(served.name, env, split) for split in env.splits}
+        counts = {split: len(tasks) for split, tasks in splits.items()}
+        with asked(served.name, "vocabulary()", deadline_s=served.deadline_s):
             about = EnvAbout(env.name, counts, env.max_turns, env.instructions, list(env.example), env.vocabulary())
-        finally:
-            env.close()
+            msgspec.json.encode(about)
         self.about[env.name], self._splits[env.name], self.pools[env.name] = about, splits, pool_of(served)
         self.tasks[env.name] = Known(env, (task for tasks in splits.values() for task in tasks))
 

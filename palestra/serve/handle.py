@@ -11,7 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 from palestra.envs.base import Environment
-from palestra.serve.answers import Checked, Overdue, described, is_environments
+from palestra.interrupts import told_apart
+from palestra.printing import is_users_to_mend
+from palestra.serve.answers import Checked, Overdue, cut, described, is_environments, shown, text
 from palestra.serve.forks import FORKED, Forked, contained
 from palestra.serve.overseeing import overseeing
 from palestra.types import Step, Stop, Task
@@ -43,6 +45,66 @@ class CollateralFault(EnvFault):
 
 class NoSeat(Exception):
     """As many environments are in use as there may be. Somebody has to close a handle first."""
+
+
+class BadEnvironment(ValueError):
+    """An environment broke outside of episodes: one line that names it."""
+
+
+ONE_LINE = 500
+"""Characters of what an environment says in an error."""
+DEADLINE_S = 60.0
+"""For what is asked of an environment where no other deadline was given."""
+
+
+@contextmanager
+def asked(name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: bool = False) -> Iterator[None]:
+    """Around each question to an environment outside of episodes: whatever it does, within its deadline, is a `BadEnvironment`.
+
+    Errors that say themselves what is to be done are let through.
+    """
+    words = ""
+    try:
+        with told_apart(), contained(refusing=refusing), alarm(deadline_s, name, what):
+            try:
+                yield
+            except BaseException as error:
+                if is_environments(error) and not _is_telling(error):
+                    words = cut(" ".join(described(error).split()), ONE_LINE)
+                raise
+    except Overdue:
+        raise BadEnvironment(f"{name}: {what} gave no answer within {deadline_s:g} s (deadline_s)") from None
+    except Forked as error:
+        raise BadEnvironment(f"{name}: {what}: {error}") from error
+    except BaseException as error:
+        if not words:
+            raise
+        raise BadEnvironment(f"{name}: {what} raised {words}") from error
+
+
+def _is_telling(error: BaseException) -> bool:
+    return isinstance(error, BadEnvironment) or (isinstance(error, Exception) and is_users_to_mend(error))
+
+
+def check_attributes(name: str, env: Environment) -> None:
+    """What a run, an evaluation and a server rely on besides the methods."""
+    with asked(name, "max_turns"):
+        most, splits = env.max_turns, env.splits
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise BadEnvironment(f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on")
+        if not isinstance(splits, tuple | list) or not all(isinstance(split, str) for split in splits):
+            raise BadEnvironment(f"{name}: splits is {shown(splits)}, expected a tuple of names")
+
+
+def listed(name: str, env: Environment, split: str) -> list[Task]:
+    """The tasks of a split, if that is what they are."""
+    tasks = list(env.tasks(split))
+    for task in tasks:
+        if not isinstance(task, Task) or not all(type(field) is str for field in (task.env, task.split, task.id, task.category)):
+            raise BadEnvironment(f"{name}: tasks({split!r}) has {shown(task)}, expected a Task of texts")
+        if not task.id.isascii():
+            text(f"{name}: an id in tasks({split!r}) must be a text", task.id)
+    return tasks
 
 
 class EnvHandle(Protocol):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import signal
 import struct
 import sys
-import time
 
 HEAD = struct.Struct("<Qd")
 """The number of the call that is under way (0: none), and the seconds that it may take."""
@@ -28,8 +28,7 @@ def main() -> None:
     grace_s, seen, looks = float(sys.argv[3]), 0, 0
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent's: it leaves when it has ended
-    while os.getppid() == parent:
-        time.sleep(LOOK_EVERY_S)
+    while os.getppid() == parent and not select.select([0], [], [], LOOK_EVERY_S)[0]:  # a pipe that closes when the parent ends
         number, allowed_s = HEAD.unpack_from(memory)
         if number != seen or not number:
             seen, looks = number, 0
@@ -40,7 +39,7 @@ def main() -> None:
             os.kill(parent, signal.SIGKILL)
             return
     if HEAD.unpack_from(memory)[0]:
-        _say(f"{_what(memory)} was under way when the process ended without a word; {REMEDY}")
+        _say(f"the process ended in the middle of {_what(memory)}; if nobody has ended it, the environment did: {REMEDY}")
 
 
 def _what(memory: mmap.mmap) -> str:
