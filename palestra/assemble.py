@@ -40,6 +40,8 @@ from palestra.serve import handle
 from palestra.serve.answers import shown
 from palestra.serve.counted import CountedPool
 from palestra.serve.handle import BadEnvironment, EnvPool, InlinePool
+from palestra.serve.sandbox import objection
+from palestra.serve.sandboxed import make_sandboxed
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from palestra.world import current
@@ -117,12 +119,19 @@ def check_run(config: Config) -> dict[str, Environment]:
 def check_here(config: Config) -> None:
     """What can be found wrong without making an environment, or importing anything that the configuration names."""
     _check_devices(config)
+    _check_sandboxes(config)
     if config.dtype == "float64" and device_of(config).type != "cpu":
         raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
     if isinstance(config.model, PretrainedModel):
         check_model(config.model.path)
     if config.lora is not None and not has_peft():
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+
+
+def _check_sandboxes(config: Config) -> None:
+    for place in config.playgrounds:
+        if place.env.sandbox != "none" and (reason := objection(place.env.sandbox_read)):
+            raise ConfigError(f"{place.label}: sandbox = {place.env.sandbox!r}: {reason}")
 
 
 def _check_devices(config: Config) -> None:
@@ -187,7 +196,7 @@ def _make_env(config: Config, place: Playground) -> Environment:
     table = "env" if config.env is not None else f"mixture.{place.label}"
     with asked(place, "its constructor"):
         try:
-            env = make_env(place.env.name, place.env.options)
+            env = _made(place.env)
         except ValueError as error:
             raise ConfigError(f"{table}.{error}") from error
     with asked(place, "max_turns"):
@@ -195,6 +204,12 @@ def _make_env(config: Config, place: Playground) -> Environment:
     if config.eval.split not in env.splits:
         raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, env.splits)}")
     return env
+
+
+def _made(settings: EnvSettings) -> Environment:
+    if settings.sandbox != "none":
+        return make_sandboxed(settings.name, settings.options, _limits(settings))
+    return make_env(settings.name, settings.options)
 
 
 @contextmanager
@@ -239,15 +254,20 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
         return RemotePool(urls, settings.deadline_s)
     if settings.isolation == "inline":
         return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s, label_of(settings.name))
-    limits = WorkerSettings(
+    return Workers(settings.name, settings.options, _limits(settings))
+
+
+def _limits(settings: EnvSettings) -> WorkerSettings:
+    return WorkerSettings(
         per_worker=settings.per_worker,
         deadline_s=settings.deadline_s,
         boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
         memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
         max_processes=settings.max_processes or WorkerSettings().max_processes,
         pass_env=settings.pass_env,
+        sandbox=settings.sandbox,
+        sandbox_read=settings.sandbox_read,
     )
-    return Workers(settings.name, settings.options, limits)
 
 
 def device_of(config: Config) -> torch.device:

@@ -167,6 +167,10 @@ def _add_serve(actions: Any) -> None:
         "--max-processes", type=_positive, default=128, metavar="N", help="a worker that has more, itself included, is killed"
     )
     cli_env.add_limits(serve)
+    serve.add_argument(
+        "--sandbox", choices=["none", "bwrap"], default="none", help="run worker processes under bubblewrap, without network"
+    )
+    serve.add_argument("--sandbox-read", action="append", default=[], metavar="PATH", help="what a sandbox can read besides Python")
     serve.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     serve.set_defaults(run=cli_env.serve, takes_settings=True)
 

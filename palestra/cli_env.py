@@ -173,6 +173,16 @@ def _limits(known: argparse.Namespace) -> Limits:
     )  # fmt: skip
 
 
+def _check_sandbox(known: argparse.Namespace) -> None:
+    from palestra.serve.sandbox import misuse, objection
+
+    for name in known.names:
+        if reason := misuse(name, known.sandbox, tuple(known.sandbox_read), known.isolation):
+            fail(f"--{reason}")
+    if known.sandbox != "none" and (reason := objection(known.sandbox_read)):
+        fail(f"--sandbox {known.sandbox}: {reason}")
+
+
 def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.serve.catalogue import Served
     from palestra.serve.run import ServerSettings
@@ -191,11 +201,12 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
             fail(f"--{dotted}: there is no such flag; options of an environment are given as --{known.names[0]}.OPTION VALUE")
         options[name][option] = value
     limits = _limits(known)
-    at_most, kept = known.max_processes, tuple(known.pass_env)
-    served = [Served(name, options[name], known.isolation, known.deadline, known.memory_mb, at_most, kept) for name in options]
-    for one in served:
-        _close(one.name, _made(one.name, one.options, one.deadline_s), one.deadline_s)
+    _check_sandbox(known)
+    bounds = (known.isolation, known.deadline, known.memory_mb, known.max_processes, tuple(known.pass_env))
+    served = [Served(name, options[name], *bounds, known.sandbox, tuple(known.sandbox_read)) for name in options]
     try:
+        for one in served:
+            one.make().close()
         code = run_server(
             ServerSettings(
                 served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,

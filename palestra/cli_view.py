@@ -57,15 +57,16 @@ def run_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         if not any(run.glob("checkpoints/step-*")):
             fail(f"{run}: the run has no checkpoint yet")
     if known.env is not None:
-        chosen = [(known.env, settings)]
+        chosen = [Served(known.env, settings, "process", DEADLINE_S)]
     elif settings:
         fail(f"--{next(iter(settings))}: there is no such flag; options of an environment need its name (see: palestra play --help)")
     elif run is None:
         fail("play: expected an environment, or --run with a run folder (see: palestra play --help)")
     else:
-        chosen = [(own.name, own.options) for own in environments(RunFolder(run).config()[1])]
+        own = environments(RunFolder(run).config()[1])
+        chosen = [Served(e.name, e.options, "process", DEADLINE_S, sandbox=e.sandbox or "none", sandbox_read=e.sandbox_read) for e in own]
     try:
-        games = Games([Served(name, options, "process", DEADLINE_S) for name, options in chosen], RunAgent(run) if run else None)
+        games = Games(chosen, RunAgent(run) if run else None)
     except ValueError as error:
         fail(str(error))
     _serve(known, [run] if run else [], play=lambda app: add_play_routes(app, games))

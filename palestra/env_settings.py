@@ -9,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, SerializeAsAny, model_va
 from palestra.envs import check_name, is_url, label_of
 from palestra.horizon import Horizon, horizons
 from palestra.registry import UnknownName
+from palestra.serve.sandbox import misuse
 from palestra.settings import Settings, chosen_from
 from palestra.tokens import TOKEN_VARIABLE, has_password
 
@@ -32,6 +33,10 @@ class EnvSettings(Settings):
     """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
     pass_env: tuple[str, ...] = ()
     """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they get all that is no secret."""
+    sandbox: Literal["none", "bwrap"] = "none"
+    """With "bwrap", worker processes run under bubblewrap: without network, and with only what they need of the disk, read-only."""
+    sandbox_read: tuple[str, ...] = ()
+    """Further files and folders that a sandbox can read."""
     urls: tuple[str, ...] = ()
     """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
 
@@ -51,6 +56,8 @@ class EnvSettings(Settings):
                 raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
         if self.isolation == "inline" and self.pass_env:
             raise ValueError(f"pass_env = {list(self.pass_env)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        if reason := misuse(self.name, self.sandbox, self.sandbox_read, self.isolation):
+            raise ValueError(reason)
         for url in (self.name, *self.urls):
             if is_url(url) and has_password(url):
                 raise ValueError(f"name = {url!r}: expected a URL without user and password; a token goes into {TOKEN_VARIABLE}")

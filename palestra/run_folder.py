@@ -329,13 +329,21 @@ class RunEnvironment(NamedTuple):
     """Empty where it has none of its own."""
     name: str
     options: dict[str, Any]
+    sandbox: str = ""
+    sandbox_read: tuple[str, ...] = ()
 
 
 def environments(tree: dict[str, Any]) -> list[RunEnvironment]:
     """Those of the mixture, else the one."""
     mixture = tree.get("mixture")
     members = mixture if isinstance(mixture, list) and mixture else [tree.get("env")]
-    return [RunEnvironment(_named(m, "label"), _named(m, "name"), _options(m)) for m in members if isinstance(m, dict)]
+    tables = [member for member in members if isinstance(member, dict)]
+    return [RunEnvironment(_named(m, "label"), _named(m, "name"), _options(m), _named(m, "sandbox"), _read(m)) for m in tables]
+
+
+def _read(member: dict[str, Any]) -> tuple[str, ...]:
+    read = member.get("sandbox_read")
+    return tuple(path for path in read if isinstance(path, str)) if isinstance(read, list) else ()
 
 
 def _options(member: dict[str, Any]) -> dict[str, Any]:

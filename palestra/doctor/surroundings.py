@@ -93,6 +93,8 @@ def _percentiles(seconds: Sequence[float]) -> str:
 
 @check("environment keeps its contract")
 def check_contract(place: Playground, *, tasks: int = 2) -> Verdict:
+    if place.env.sandbox != "none":  # the check would run its code here
+        return Verdict(True, 0, f"{place.label}: not checked, as it is played in a sandbox only; palestra env check does so without one")
     promises = check_environment(place.env.name, place.env.options, tasks=tasks)
     broken = [promise for promise in promises if not promise.ok]
     kept = len(promises) - len(broken)

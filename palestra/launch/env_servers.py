@@ -25,6 +25,12 @@ CAPACITY = 1024
 def served(config: Config) -> list[Served]:
     """The environments of a run that are not on a server already."""
     places = [place for place in config.playgrounds if not place.env.is_remote]
+    for place in places:
+        if place.env.sandbox != "none":
+            raise ConfigError(
+                f"launch.env_servers = {config.launch.env_servers}: {place.label} is played in a sandbox, which these servers do not have; "
+                "serve it by `palestra env serve --sandbox bwrap` and give its URL"
+            )
     names = [_name_on_server(place) for place in places]
     for name in names:
         if names.count(name) > 1:

@@ -11,6 +11,7 @@ import msgspec
 from palestra.envs import Environment, make_env
 from palestra.registry import nearest
 from palestra.serve.handle import EnvPool, InlinePool, asked, check_attributes, listed
+from palestra.serve.sandboxed import make_sandboxed
 from palestra.serve.wire import EnvAbout, TaskPage, WireError
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
@@ -32,16 +33,32 @@ class Served:
     """Of a worker and all that its environments have started."""
     pass_env: tuple[str, ...] = ()
     """Secrets among the environment variables that a worker process gets."""
+    sandbox: str = "none"
+    sandbox_read: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> WorkerSettings:
+        return WorkerSettings(
+            deadline_s=self.deadline_s,
+            memory_mb=self.memory_mb,
+            max_processes=self.max_processes,
+            pass_env=self.pass_env,
+            sandbox=self.sandbox,
+            sandbox_read=self.sandbox_read,
+        )
+
+    def make(self) -> Environment:
+        """One to be asked for its tasks. Raises ValueError."""
+        if self.sandbox != "none":
+            return make_sandboxed(self.name, self.options, self.limits)
+        return make_env(self.name, self.options)
 
 
 def pool_of(served: Served) -> EnvPool:
     """All that the server knows of where environments run."""
     if served.isolation == "process":
-        limits = WorkerSettings(
-            deadline_s=served.deadline_s, memory_mb=served.memory_mb, max_processes=served.max_processes, pass_env=served.pass_env
-        )
-        return Workers(served.name, served.options, limits)
-    return InlinePool(lambda: make_env(served.name, served.options), served.deadline_s, served.name)
+        return Workers(served.name, served.options, served.limits)
+    return InlinePool(served.make, served.deadline_s, served.name)
 
 
 class Known(dict[tuple[str, str], Task]):
@@ -78,7 +95,7 @@ class Catalogue:
 
     def _add(self, served: Served) -> None:
         with asked(served.name, "its constructor", deadline_s=served.deadline_s):
-            env = make_env(served.name, served.options)
+            env = served.make()
         try:
             self._ask(served, env)
         finally:

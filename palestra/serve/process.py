@@ -25,10 +25,14 @@ from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
 from palestra.serve.handle import CollateralFault, EnvFault, EnvTimeout
 from palestra.serve.reaper import VARIABLE
 from palestra.serve.reaping import Reaping
+from palestra.serve.sandbox import Sandbox, variables
 from palestra.tokens import without_secrets
 
 LINGER_S = 5.0
 """How long a worker may take to close its environments when it is asked to leave."""
+
+SIGNALLED = 128
+"""As shells do, bubblewrap tells a death by a signal as an exit code above this."""
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="worker-starter")
 """Linux lets a process die with the thread that started it. This one lives as long as the program, unlike those that run event loops."""
@@ -53,7 +57,14 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, boot: Any, *, boot_s: float, reaping: Reaping, on_end: Callable[[WorkerProcess], None], keep: Sequence[str] = ()
+        self,
+        boot: Any,
+        *,
+        boot_s: float,
+        reaping: Reaping,
+        on_end: Callable[[WorkerProcess], None],
+        keep: Sequence[str] = (),
+        sandbox: Sandbox | None = None,
     ) -> None:
         """`keep`: secrets that it may know."""
         self.has_booted = False
@@ -80,10 +91,11 @@ class WorkerProcess:
         self._unsent = b""
         self._frames, self._decoder = Frames(), msgspec.msgpack.Decoder(Answer)
         self._log = _Log()
+        self._is_sandboxed = sandbox is not None
         self._socket, theirs = socket.socketpair()
         with theirs:
             mark = secrets.token_hex(8)
-            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark, keep).result()
+            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark, keep, sandbox).result()
         self._reaping = reaping
         reaping.watch(self.pid, mark)
         self._socket.setblocking(False)
@@ -256,6 +268,8 @@ class WorkerProcess:
 
     def _death(self) -> str:
         code = self._process.returncode
+        if self._is_sandboxed and code > SIGNALLED:
+            code = SIGNALLED - code
         how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
         return f"the worker died {how}{self._log.last_words()}"
 
@@ -300,15 +314,18 @@ class WorkerProcess:
             self._loop.call_later(0.01, self._bury)
 
 
-def _start(connection: socket.socket, log: int, mark: str, keep: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(connection: socket.socket, log: int, mark: str, keep: Sequence[str], sandbox: Sandbox | None) -> subprocess.Popen[bytes]:
+    parent = os.getpid() if sandbox is None else 0  # a sandbox ends with us by itself, and cannot see who we are
+    command = [sys.executable, "-u", "-X", "faulthandler", "-m", "palestra.serve.worker", str(connection.fileno()), str(parent)]
+    known = without_secrets(keep) if sandbox is None else variables(keep)
     return subprocess.Popen(  # noqa: S603  nothing of it comes from outside
-        [sys.executable, "-u", "-X", "faulthandler", "-m", "palestra.serve.worker", str(connection.fileno()), str(os.getpid())],
+        command if sandbox is None else sandbox.command(command),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         pass_fds=[connection.fileno()],
         start_new_session=True,
-        env={**without_secrets(keep), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
+        env={**known, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
     )
 
 

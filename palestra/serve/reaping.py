@@ -20,9 +20,9 @@ LEAVE_S = 2 * reaper.KILL_S
 class Reaping:
     """Started when the first worker is. What is told to a reaper that was killed is told to the next one."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        """Processes that a worker may have, itself included."""
+    def __init__(self, most: int, own: int = 0) -> None:
+        self.most, self.own = most, own
+        """Processes that a worker may have, itself included, besides those of its sandbox."""
         self._process: subprocess.Popen[bytes] | None = None
         self._watched: dict[int, str] = {}
         """The marks of the workers that are not ended."""
@@ -37,7 +37,7 @@ class Reaping:
 
     def watch(self, worker: int, mark: str) -> None:
         self._watched[worker] = mark
-        self._tell(f"watch {worker} {mark} {self.most}")
+        self._tell(f"watch {worker} {mark} {self.most + self.own}")
 
     def end(self, worker: int) -> None:
         """Kill all that is left of it. Nobody waits for that before the pool is closed."""
@@ -77,7 +77,7 @@ class Reaping:
             self._process.poll()
         self._process, self._unread = _started(), b""
         for worker, mark in self._watched.items():
-            _told(self._process, f"watch {worker} {mark} {self.most}")
+            _told(self._process, f"watch {worker} {mark} {self.most + self.own}")
         if order.startswith("end"):
             _told(self._process, order)
 

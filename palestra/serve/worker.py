@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
+from palestra.serve.about import ASKED, told
 from palestra.serve.answers import Checked, described
 from palestra.serve.forks import contained, die_with_parent
 from palestra.serve.frames import CHUNK, Call, Frames, framed
@@ -23,7 +24,8 @@ from palestra.types import Task
 
 def main() -> None:
     descriptor, parent = map(int, sys.argv[1:3])
-    _die_with(parent)
+    if parent:
+        _die_with(parent)
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the trainer's; an environment that sends it to itself must not end us
     player, frames, decoder = _Player(), Frames(), msgspec.msgpack.Decoder(Call)
     with socket.socket(fileno=descriptor) as pool:
@@ -81,6 +83,8 @@ class _Player:
                 return self._instances[call.instance].expert()
             case "scene":
                 return self._instances[call.instance].scene()
+            case what if what in ASKED:
+                return told(self._instances[call.instance].env, what, call.argument)
             case "drop":
                 played = self._instances.pop(call.instance, None)
                 if played is not None:

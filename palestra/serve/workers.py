@@ -17,6 +17,7 @@ from palestra.serve.frames import Answer
 from palestra.serve.handle import CollateralFault, EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
 from palestra.serve.reaping import Reaping
+from palestra.serve.sandbox import OWN_PROCESSES, Sandbox
 from palestra.tokens import TOKEN_VARIABLE
 from palestra.types import Step, Task
 
@@ -62,6 +63,10 @@ class WorkerSettings:
     """A worker that has more, itself and all that its environments have started, is killed. A browser has one for each page."""
     pass_env: tuple[str, ...] = ()
     """Secrets among the environment variables that the processes get; they get all that is no secret."""
+    sandbox: str = "none"
+    """"bwrap" runs the processes under bubblewrap."""
+    sandbox_read: tuple[str, ...] = ()
+    """Further files and folders that a sandbox can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +128,15 @@ class Workers:
 
     def __init__(self, name: str, options: dict[str, Any], settings: WorkerSettings) -> None:
         self.name, self.options, self.settings = name, options, settings
-        self.per_worker = settings.per_worker or envs[name].per_process
+        self.per_worker = settings.per_worker or _per_process(name, options, settings)
         self.calls = self.faults = self.restarts = 0
         self._suspects: dict[Task, int] = {}
         """Tasks whose workers broke, and how often; TOGETHER for one that broke a worker itself."""
         self._workers: dict[WorkerProcess, _Worker] = {}
-        self._reaping = Reaping(settings.max_processes)
+        self._sandbox = None
+        if settings.sandbox != "none":
+            self._sandbox = Sandbox(settings.memory_mb, settings.max_processes, settings.sandbox_read)
+        self._reaping = Reaping(settings.max_processes, OWN_PROCESSES if self._sandbox else 0)
         self._timer: asyncio.TimerHandle | None = None
         self._tidied = 0.0
         self._making = asyncio.Semaphore(MADE_AT_ONCE)
@@ -217,7 +225,9 @@ class Workers:
         try:
             self._reaping.start()
             keep = (*self.settings.pass_env, *((TOKEN_VARIABLE,) if is_url(self.name) else ()))  # a served one runs no code there
-            process = WorkerProcess(boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace, keep=keep)
+            process = WorkerProcess(
+                boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace, keep=keep, sandbox=self._sandbox
+            )
         except OSError as error:
             raise EnvFault(f"a worker cannot be started: {error}") from error
         worker = self._workers[process] = _Worker(process)
@@ -274,6 +284,17 @@ class Workers:
                 process.end(f"the worker was killed: it held {process.memory_mb:.0f} MB, with memory_mb = {most}")
 
 
+def _per_process(name: str, options: dict[str, Any], settings: WorkerSettings) -> int:
+    """What the environment says itself; where its code runs in a sandbox only, it is asked there."""
+    if settings.sandbox == "none":
+        return envs[name].per_process
+    from palestra.serve.sandboxed import Sandboxed
+
+    asked = Sandboxed(name, options, settings)
+    asked.close()
+    return asked.per_process
+
+
 class Seat:
     """A handle on one environment of a worker process."""
 
@@ -307,6 +328,19 @@ class Seat:
 
     async def scene(self) -> dict[str, Any] | None:
         return await self._call("scene")
+
+    async def ask(self, what: str, kind: Any, argument: Any = None) -> Any:
+        """What the environment tells besides playing."""
+        answer = await self._ask(what, argument, self._workers.settings.deadline_s)
+        try:
+            return msgspec.msgpack.decode(answer.result, type=kind)
+        except msgspec.ValidationError as error:
+            raise EnvFault(f"{what} gave a wrong answer: {error}") from error
+
+    @property
+    def is_gone(self) -> bool:
+        """Its process has ended."""
+        return self._worker.process.ended is not None
 
     async def make(self) -> None:
         """The environment itself. Starting the process is part of it where there was none."""

@@ -89,9 +89,13 @@ class RunAgent:
             from palestra.envs import make_env
             from palestra.rollout import shared_persona
 
-            env = make_env(name, options)
-            self._personas[name] = make_persona(parts.config, env, shared_persona(parts.arena.places).renderer)
-            env.close()
+            renderer = shared_persona(parts.arena.places).renderer
+            places = parts.config.playgrounds
+            own = [parts.envs[place.label] for place in places if (place.env.name, place.env.options) == (name, options)]
+            env = own[0] if own else make_env(name, options)
+            self._personas[name] = make_persona(parts.config, env, renderer)
+            if not own:
+                env.close()
         return self._personas[name]
 
     def _close(self) -> None:

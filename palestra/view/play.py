@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from palestra.registry import nearest
 from palestra.serve.catalogue import Catalogue, Served
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.wire import WireError
-from palestra.serve.workers import Seat, Workers, WorkerSettings
+from palestra.serve.workers import Seat, Workers
 from palestra.types import Step, Task
 from palestra.view.agent import CannotReply, Exchange, Reply, RunAgent
 
@@ -68,7 +68,7 @@ class Games:
     def __init__(self, served: list[Served], agent: RunAgent | None = None, *, idle_s: float = IDLE_S, most: int = MOST_GAMES) -> None:
         self.catalogue = Catalogue(served)
         self.served = dict(zip(self.catalogue.about, served, strict=True))
-        alone = {name: WorkerSettings(per_worker=1, deadline_s=one.deadline_s) for name, one in self.served.items()}
+        alone = {name: replace(one.limits, per_worker=1) for name, one in self.served.items()}
         self._pools = {name: Workers(one.name, one.options, alone[name]) for name, one in self.served.items()}
         """A process for each game: one that hangs takes no other along."""
         self.agent, self.idle_s, self.most = agent, idle_s, most
