@@ -39,7 +39,9 @@ test-slow: $(INSTALLED)
 test-chaos: $(INSTALLED)
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m chaos --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
 
+# Needs Debian's bubblewrap, which is installed where that may be done.
 test-hostile: $(INSTALLED)
+	.ci/bubblewrap
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m hostile $(ARGS)
 
 test-gpu: $(INSTALLED)

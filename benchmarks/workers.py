@@ -1,6 +1,8 @@
 """Environments in worker processes: calls a second through the pool, from one event loop.
 
-    python benchmarks/workers.py [--env textcraft] [--sessions 256] [--workers 1 2] [--seconds 5]
+    python benchmarks/workers.py [--env textcraft] [--sessions 256] [--workers 1 2] [--seconds 5] [--sandbox]
+
+`--sandbox` measures each with and without bubblewrap, in turns, and what a worker takes to start and to make an environment.
 
 All sessions play the expert's actions, each as fast as it is answered. Prints one table.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import statistics
 import time
 
 from palestra.envs import envs
@@ -46,10 +49,12 @@ async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asy
     return steps, resets
 
 
-async def measured(arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]]) -> tuple[float, float, float]:
+async def measured(
+    arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]], sandbox: str = "none"
+) -> tuple[float, float, float]:
     """Steps, resets and calls a second."""
     per_worker = -(-arguments.sessions // workers)
-    pool = Workers(arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers))
+    pool = Workers(arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers, sandbox=sandbox))
     start = asyncio.Barrier(arguments.sessions + 1)
     sessions = [asyncio.create_task(play(pool, episodes[n:] + episodes[:n], start, arguments.seconds)) for n in range(arguments.sessions)]
     await start.wait()
@@ -61,16 +66,44 @@ async def measured(arguments: argparse.Namespace, workers: int, episodes: list[t
     return steps, resets, steps + resets
 
 
+async def started(env: str, sandbox: str) -> float:
+    """Seconds until a pool has its first environment."""
+    pool = Workers(env, {}, WorkerSettings(workers=1, per_worker=1, sandbox=sandbox))
+    began = time.monotonic()
+    seat = await pool.open()
+    seconds = time.monotonic() - began
+    await seat.close()
+    await pool.close()
+    return seconds
+
+
+def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]]) -> None:
+    """With and without a sandbox: medians of rounds in turns, as a machine is never the same for long."""
+    rounds, kinds = range(arguments.rounds), ("none", "bwrap")
+    starts = [[asyncio.run(started(arguments.env, kind)) for kind in kinds] for _ in rounds]
+    seconds = [statistics.median(of_kind) for of_kind in zip(*starts, strict=True)]
+    print(f"seconds to start: {seconds[0]:.3f} without, {seconds[1]:.3f} with a sandbox")
+    print(f"{'workers':>8}{'without':>10}{'with':>10}{'ratio':>10}   steps/s, and the median of the rounds' ratios")
+    for workers in arguments.workers:
+        played = [[asyncio.run(measured(arguments, workers, episodes, kind))[0] for kind in kinds] for _ in rounds]
+        without, within = (statistics.median(of_kind) for of_kind in zip(*played, strict=True))
+        print(f"{workers:>8}{without:>10.0f}{within:>10.0f}{statistics.median(b / a for a, b in played):>10.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="textcraft")
     parser.add_argument("--sessions", type=int, default=256)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--sandbox", action="store_true", help="compare with bubblewrap")
+    parser.add_argument("--rounds", type=int, default=5, help="with --sandbox")
     arguments = parser.parse_args()
     tasks = envs[arguments.env]().tasks("train")[: arguments.sessions]
     episodes = [(task, solution(arguments.env, task)) for task in tasks]
     print(f"{arguments.env}, {arguments.sessions} sessions")
+    if arguments.sandbox:
+        return compare(arguments, episodes)
     print(f"{'workers':>8}{'steps/s':>10}{'resets/s':>10}{'calls/s':>10}")
     for workers in arguments.workers:
         print(f"{workers:>8}" + "".join(f"{value:>10.0f}" for value in asyncio.run(measured(arguments, workers, episodes))))

@@ -44,17 +44,22 @@ def _tasks_of(row: dict[str, Any]) -> str:
     return row["error"] or ", ".join(f"{count} {split}" for split, count in row["tasks"].items())
 
 
-def _made(name: str, options: dict[str, Any], deadline_s: float = 60.0) -> Environment:
-    from palestra.envs import make_env
+def _made(name: str, make: Callable[[], Environment], deadline_s: float = 60.0) -> Environment:
     from palestra.serve.handle import asked, check_attributes
 
     try:
         with asked(name, "its constructor", deadline_s=deadline_s):
-            env = make_env(name, options)
+            env = make()
     except ValueError as error:
         fail(str(error))
     check_attributes(name, env)
     return env
+
+
+def _made_here(name: str, options: dict[str, Any]) -> Environment:
+    from palestra.envs import make_env
+
+    return _made(name, lambda: make_env(name, options))
 
 
 def _close(name: str, env: Environment, deadline_s: float = 60.0) -> None:
@@ -69,7 +74,7 @@ def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
     from palestra.envs.check import check_environment
 
-    _close(known.name, _made(known.name, settings))
+    _close(known.name, _made_here(known.name, settings))
     checks = check_environment(known.name, settings, tasks=known.tasks)
     if known.json:
         print_json([asdict(check) for check in checks])
@@ -87,7 +92,7 @@ def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.serve.handle import asked, listed
 
     name = known.name
-    env = _made(name, settings)
+    env = _made_here(name, settings)
     if known.split not in env.splits:
         fail(f"--split {known.split}: {name} has no such split; {nearest(known.split, env.splits)}")
     with asked(name, f"tasks({known.split!r})"):
@@ -206,7 +211,7 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     served = [Served(name, options[name], *bounds, known.sandbox, tuple(known.sandbox_read)) for name in options]
     try:
         for one in served:
-            one.make().close()
+            _close(one.name, _made(one.name, one.make, one.deadline_s), one.deadline_s)
         code = run_server(
             ServerSettings(
                 served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,

@@ -32,8 +32,12 @@ class Sandboxed(Environment):
         self._pool = Workers(name, options, replace(settings, workers=1, per_worker=1))
         self._seat: Seat | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        about: About = self._asked("about", About)
-        self.name, self.splits, self.per_process = about.name, about.splits, about.per_process  # type: ignore[misc]  of this one alone
+        try:
+            about: About = self._asked("about", About)
+        except BaseException:
+            self.close()
+            raise
+        self.name, self.splits, self.per_process = about.name, about.splits, about.per_process  # type: ignore[misc] # of this one alone
         self.max_turns, self.instructions, self.example = about.max_turns, about.instructions, tuple(about.example)
 
     def tasks(self, split: str) -> Sequence[Task]:
