@@ -1,13 +1,14 @@
-"""What it costs when environments, workers, servers and lines break: four trials with the real pool, server and client.
+"""What it costs when tasks, environments, workers, servers and lines break: five trials with the real pool, server and client.
 
     python benchmarks/env_faults.py [--small] [--json FILE]
 
 killed workers   TextCraft episodes in a pool whose workers are killed again and again; how soon a reset is answered after each time
 hanging          environments that sleep, compute in C for ever, or ignore signals, beside TextCraft on the same server
 killed server    a rollout over a server that is killed and comes back 5 s later
+bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs beside sound ones in the same workers: how many of the others are lost
 bad line         5% of connections reset and 5% of answers replaced by 503, over the stream and over HTTP
 
-Prints a line for each, and exits with 1 where an episode or a step is unaccounted for. `--small` takes seconds and measures nothing.
+Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or one is lost to another's bad task. `--small` takes seconds and measures nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
+from tests.hostile.environments import NAME as HOSTILE
 
 ROOT = Path(__file__).parents[1]
 HANGS = {"sleeps": "sleep 600", "computes": "backtrack", "is deaf": "ignore_signals"}
@@ -138,6 +140,33 @@ async def until_answered(pool: Workers) -> float:
                 return time.monotonic() - began
         except EnvFault:  # nobody has noticed yet that they are dead
             await asyncio.sleep(0.001)
+
+
+# bad tasks beside sound ones
+
+BAD = {"raise": "raises", "exit": "os._exit", "hang": "hangs"}
+
+
+async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> dict:
+    """Each bad task is another one. Whether it is retried does not concern the others, so it is not."""
+    count = others + -(-others // (every - 1))
+    ids = [f"{BAD[kind]}/{number}" if number % every == every - 1 else str(number) for number in range(count)]
+    pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
+    renderer = Renderer(byte_tokenizer())
+    persona = Persona(renderer, Plain(), context_tokens=1_000_000)
+    engine = Scripted(expert(persona.format), renderer)
+    place = Arena({"hostile": Place(persona, pool)}, engine, Sampling(max_tokens=1000), concurrency=64, retries=0)
+    began = time.monotonic()
+    tasks = [Task("hostile", "train", id) for id in ids]
+    played, faulted = await play_all(place, [Episode(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
+    seconds = time.monotonic() - began
+    restarts = pool.stats().restarts
+    await pool.close()
+    sound = [t for t in played if t.task.id.isdecimal()]
+    return {
+        "kind": kind, "every": every, "others": len(sound), "lost": sum(t.stop.is_fault for t in sound),
+        "bad": len(played) - len(sound), "begun_anew": len(faulted), "restarts": restarts, "seconds": seconds,
+    }  # fmt: skip
 
 
 # environments that hang
@@ -283,7 +312,9 @@ def count_over_http(url: str, steps: int) -> int:
 
 
 async def trials(is_small: bool) -> dict:
+    others, deadline_s = (30, 1.0) if is_small else (372, 2.0)
     return {
+        "bad_tasks": [await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD],
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),
         "hanging": await (hanging(1, 1.0, 0.5) if is_small else hanging(10, 3.0, 1.5)),
         "killed_server": await (killed_server(60, 0.5) if is_small else killed_server(600, 5.0)),
@@ -296,7 +327,11 @@ def lines(results: dict) -> list[tuple[str, str]]:
     late = ", ".join(f"{name} {seconds:.2f}" for name, seconds in hangs["late_s_max"].items())
     changes = ", ".join(f"{name} {100 * (ratio - 1):+.0f}%" for name, ratio in hangs["p99_ratio"].items())
     change = 100 * (hangs["p99_ratio_of_hanging"] - 1)
-    found = [
+    found = []
+    for row in results["bad_tasks"]:
+        figures = f"{row['lost']} of {row['others']} other episodes lost, {row['begun_anew']} begun anew, {row['seconds']:.0f} s"
+        found.append((f"{row['kind']}, 1 in {row['every']}", figures))
+    found += [
         ("killed workers", f"{ends(workers)}; {workers['kills']} kills"),
         ("", f"a reset answered after {workers['back_s_median']:.2f} s (median), {workers['back_s_max']:.2f} s (longest)"),
         ("hanging", f"{hangs['timeouts']} timeouts, seconds after the deadline at most: {late}"),
@@ -327,6 +362,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps({"date": date.today().isoformat(), "cores": os.cpu_count(), **results}, indent=2))
     rollouts = [results["killed_workers"], results["killed_server"]]
     is_sound = all(r["ok"] + r["retried"] + r["faulted"] == r["episodes"] and not r["scored_faults"] for r in rollouts)
+    is_sound = is_sound and not any(row["lost"] for row in results["bad_tasks"])
     sys.exit(0 if is_sound and not any(row["lost_or_repeated"] for row in results["bad_line"]) else 1)
 
 
