@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import os
 import statistics
 import time
+from pathlib import Path
 
 from palestra.envs import envs
+from palestra.serve.process import _family
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
 
@@ -51,19 +54,26 @@ async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asy
 
 async def measured(
     arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]], sandbox: str = "none"
-) -> tuple[float, float, float]:
-    """Steps, resets and calls a second."""
+) -> tuple[float, float, float, float]:
+    """Steps, resets and calls a second, and the microseconds of a processor that the workers take for a step."""
     per_worker = -(-arguments.sessions // workers)
     pool = Workers(arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers, sandbox=sandbox))
     start = asyncio.Barrier(arguments.sessions + 1)
     sessions = [asyncio.create_task(play(pool, episodes[n:] + episodes[:n], start, arguments.seconds)) for n in range(arguments.sessions)]
     await start.wait()
-    began = time.monotonic()
+    pids = [worker.pid for worker in pool.stats().workers]
+    began, before = time.monotonic(), processor_s(pids)
     played = await asyncio.gather(*sessions)
-    seconds = time.monotonic() - began
+    seconds, taken = time.monotonic() - began, processor_s(pids) - before
     await pool.close()
     steps, resets = (sum(counts) / seconds for counts in zip(*played, strict=True))
-    return steps, resets, steps + resets
+    return steps, resets, steps + resets, 1e6 * taken / (steps * seconds)
+
+
+def processor_s(workers: list[int]) -> float:
+    """Of these and all that they have started, as the kernel counts it. A busy machine changes it far less than the time on the clock."""
+    times = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13] for worker in workers for pid in _family(worker)]
+    return sum(int(user) + int(system) for user, system in times) / os.sysconf("SC_CLK_TCK")
 
 
 async def started(env: str, sandbox: str) -> float:
@@ -83,11 +93,15 @@ def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]
     starts = [[asyncio.run(started(arguments.env, kind)) for kind in kinds] for _ in rounds]
     seconds = [statistics.median(of_kind) for of_kind in zip(*starts, strict=True)]
     print(f"seconds to start: {seconds[0]:.3f} without, {seconds[1]:.3f} with a sandbox")
-    print(f"{'workers':>8}{'without':>10}{'with':>10}{'ratio':>10}   steps/s, and the median of the rounds' ratios")
+    print(f"{'workers':>8}{'':>10}{'without':>10}{'with':>10}{'ratio':>10}   (us/step: the workers' time on a processor)")
     for workers in arguments.workers:
-        played = [[asyncio.run(measured(arguments, workers, episodes, kind))[0] for kind in kinds] for _ in rounds]
-        without, within = (statistics.median(of_kind) for of_kind in zip(*played, strict=True))
-        print(f"{workers:>8}{without:>10.0f}{within:>10.0f}{statistics.median(b / a for a, b in played):>10.3f}")
+        played: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
+        for number in rounds:
+            for kind in kinds[:: 1 if number % 2 else -1]:
+                played[kind].append(asyncio.run(measured(arguments, workers, episodes, kind)))
+        for place, what in ((0, "steps/s"), (3, "us/step")):
+            without, within = (statistics.median(values[place] for values in played[kind]) for kind in kinds)
+            print(f"{workers:>8}{what:>10}{without:>10.1f}{within:>10.1f}{within / without:>10.3f}")
 
 
 def main() -> None:
@@ -106,7 +120,7 @@ def main() -> None:
         return compare(arguments, episodes)
     print(f"{'workers':>8}{'steps/s':>10}{'resets/s':>10}{'calls/s':>10}")
     for workers in arguments.workers:
-        print(f"{workers:>8}" + "".join(f"{value:>10.0f}" for value in asyncio.run(measured(arguments, workers, episodes))))
+        print(f"{workers:>8}" + "".join(f"{value:>10.0f}" for value in asyncio.run(measured(arguments, workers, episodes))[:3]))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 PACKAGE = "install Debian's package bubblewrap (apt install bubblewrap)"
 NEEDS_NETWORK = frozenset({"agentgym", "web", "webarena"})
 """Registered environments that are nothing without a server."""
+TMP, SHM = "/tmp", "/dev/shm"  # noqa: S108  of a sandbox
 TMP_MB = 512
 """Of each `/tmp`, which is memory; and of any one file that a sandbox writes."""
 SHM_MB = 64
@@ -76,19 +77,9 @@ class Sandbox:
         if missing:
             raise NoSandbox(f"there is no {missing[0]!r}, which sandbox_read names")
         folders, masks = _folders(here), []
-        said = [
-            *_system(),
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            *_tmpfs("/dev/shm", SHM_MB),
-            "--remount-ro",
-            "/dev",
-            *_tmpfs("/tmp", TMP_MB),
-        ]
-        said += ["--symlink", "../tmp", "/var/tmp"]
-        made: set[Path] = {Path("/tmp")}  # noqa: S108  the sandbox's own
+        said = [*_system(), "--proc", "/proc", "--dev", "/dev", *_tmpfs(SHM, SHM_MB), "--remount-ro", "/dev"]
+        said += [*_tmpfs(TMP, TMP_MB), "--symlink", f"..{TMP}", f"/var{TMP}"]
+        made: set[Path] = {Path(TMP)}
         for folder in folders:
             said += [*_parents(folder, made), "--ro-bind", str(folder), str(folder)]
             for hidden in _hidden(folder):
@@ -102,14 +93,14 @@ class Sandbox:
                 said += [*_parents(path, made), "--ro-bind", str(path), str(path)]
         for mask in masks:
             said += ["--remount-ro", str(mask)]
-        return [*said, "--remount-ro", "/", "--chdir", str(here) if here in folders else "/tmp"]  # noqa: S108
+        return [*said, "--remount-ro", "/", "--chdir", str(here) if here in folders else TMP]
 
 
 def variables(keep: Iterable[str] = ()) -> dict[str, str]:
     """The environment variables of a sandbox: an allow-list, as any other may hold a secret, and those that `keep` names."""
     listed = {*KEPT, *keep}
     kept = {name: value for name, value in os.environ.items() if name in listed or name.startswith(KEPT_PREFIXES)}
-    own = {"HOME": "/tmp", "TMPDIR": "/tmp", "USER": "nobody", "LOGNAME": "nobody"}  # noqa: S108  the sandbox's own
+    own = {"HOME": TMP, "TMPDIR": TMP, "USER": "nobody", "LOGNAME": "nobody"}
     return {**kept, **own, "PYTHONDONTWRITEBYTECODE": "1"}
 
 

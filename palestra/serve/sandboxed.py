@@ -37,7 +37,7 @@ class Sandboxed(Environment):
         except BaseException:
             self.close()
             raise
-        self.name, self.splits, self.per_process = about.name, about.splits, about.per_process  # type: ignore[misc] # of this one alone
+        vars(self).update(name=about.name, splits=about.splits, per_process=about.per_process)  # of this one alone, and not of the class
         self.max_turns, self.instructions, self.example = about.max_turns, about.instructions, tuple(about.example)
 
     def tasks(self, split: str) -> Sequence[Task]:
