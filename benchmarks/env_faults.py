@@ -8,7 +8,8 @@ killed server    a rollout over a server that is killed and comes back 5 s later
 bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs beside sound ones in the same workers: how many of the others are lost
 bad line         5% of connections reset and 5% of answers replaced by 503, over the stream and over HTTP
 
-Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or one is lost to another's bad task. `--small` takes seconds and measures nothing.
+Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or one is
+lost to another's bad task. `--small` takes seconds and measures nothing.
 """
 
 from __future__ import annotations
