@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
+from palestra.errors import is_users_to_mend
 from palestra.interrupts import Interrupted, end_in_time
-from palestra.printing import as_json, fail, is_users_to_mend, print_json, print_result
+from palestra.printing import as_json, fail, print_json, print_result
 from palestra.serve.overseeing import overseeing
 from palestra.tokens import name_hosts
 

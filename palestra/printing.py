@@ -22,15 +22,6 @@ def warn(message: str) -> None:
     print(f"palestra: {shown(message)}", file=sys.stderr)
 
 
-def is_users_to_mend(error: Exception) -> bool:
-    """Errors whose message is all there is to say; others come with a traceback."""
-    mendable = "UnknownName ConfigError BadCheckpoint TemplateError DataError Diverged EngineFailed ReplayError FileFault IndexFault"
-    others = (
-        "LaunchFailed CannotWrite CannotRead FolderInUse Collapsed AllBroke Forked BadModel BadEnvironment ReportError Unreadable BadToken"
-    )
-    return type(error).__name__ in f"{mendable} {others}".split()
-
-
 def as_json(value: Any) -> str:
     import msgspec
 

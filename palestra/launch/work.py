@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from palestra import world
+from palestra.errors import is_users_to_mend
 from palestra.files import CannotRead, delete, read_json
 from palestra.interrupts import Interrupted, end_in_time
 from palestra.lock import WRITERS_NAME
-from palestra.printing import is_users_to_mend, print_json, print_result
+from palestra.printing import print_json, print_result
 from palestra.serve.overseeing import overseeing
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 from palestra.envs.base import Environment
+from palestra.errors import is_users_to_mend
 from palestra.interrupts import told_apart
-from palestra.printing import is_users_to_mend
 from palestra.serve.answers import Checked, Overdue, cut, described, is_environments, shown, text
 from palestra.serve.forks import FORKED, Forked, contained
 from palestra.serve.overseeing import overseeing

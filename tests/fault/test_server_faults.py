@@ -248,7 +248,8 @@ def test_a_process_that_dies_is_replaced():
         paths = [server.at.open("tally", "train-0") for _ in range(4)]
         while len({owner(path) for path in paths}) < 2:  # whichever process a connection reaches has the session
             paths.append(server.at.open("tally", "train-0"))
-        (victim, *_) = [int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()]
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        (victim, *_) = [int(pid) for pid in children if b"palestra.serve.run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
         assert json.loads(server.stderr.readline())["event"] == "process died"
         assert json.loads(server.stderr.readline())["event"] == "listening"

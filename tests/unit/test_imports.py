@@ -12,7 +12,7 @@ from tests.helpers import needs_sciworld
 PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
-    "types": 0, "addresses": 0, "tokens": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
+    "types": 0, "errors": 0, "addresses": 0, "tokens": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
     "run_folder": 0, "loop": 0, "files": 0, "outside": 0, "interrupts": 0, "early": 0, "lock": 0,
     "confined": 0, "chat_templates": 0, "model_files": 0, "gguf_header": 0,
     "settings": 1, "world": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
