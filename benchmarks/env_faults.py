@@ -8,8 +8,8 @@ killed server    a rollout over a server that is killed and comes back 5 s later
 bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs beside sound ones in the same workers: how many of the others are lost
 bad line         5% of connections reset and 5% of answers replaced by 503, over the stream and over HTTP
 
-Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or one is
-lost to another's bad task. `--small` takes seconds and measures nothing.
+Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or an episode is lost to another's bad task.
+`--small` takes seconds and measures nothing.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def count_over_http(url: str, steps: int) -> int:
 
 
 async def trials(is_small: bool) -> dict:
-    others, deadline_s = (30, 1.0) if is_small else (372, 2.0)
+    others, deadline_s = (30, 0.5) if is_small else (372, 1.0)
     return {
         "bad_tasks": [await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD],
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from palestra.serve.answers import CHARACTERS, is_cut
+from palestra.serve.answers import cut as shortened
 from palestra.types import Example, Step, Task
 
 BODY_BYTES = 1024 * 1024
 """The largest request, and the largest frame of calls."""
-OBSERVATION_CHARACTERS = 1_000_000
+OBSERVATION_CHARACTERS = CHARACTERS
 ANSWER_BYTES = 8 * 1024 * 1024
 """The largest answer; information beside the observation can be long too."""
 BATCH_CALLS = 1000
@@ -207,10 +209,11 @@ class Health(Struct):
 
 
 def cut(step: Step) -> Step:
-    """The step with an observation that can be sent, marked where it was longer."""
-    if len(step.observation) <= OBSERVATION_CHARACTERS:
+    """The step with an observation that can be sent, and with a word in `info` where there was more of it."""
+    observation = shortened(step.observation, OBSERVATION_CHARACTERS)
+    if not (len(observation) == OBSERVATION_CHARACTERS and is_cut(observation)):
         return step
-    return replace(step, observation=step.observation[:OBSERVATION_CHARACTERS], info={**step.info, "observation_cut": True})
+    return replace(step, observation=observation, info={**step.info, "observation_cut": True})
 
 
 def unsendable(result: Any) -> str:

@@ -436,7 +436,8 @@ class Talks(Echo):
 def test_an_observation_too_long_is_cut_and_marked():
     with served(f"{HERE}:Talks") as url:
         said = EnvIdxClient(f"{url}/echo").post("/step", action="red")
-        assert said["observation"] == "x" * OBSERVATION_CHARACTERS
+        mark = "[... cut, 30 characters more]"
+        assert said["observation"] == "x" * (OBSERVATION_CHARACTERS - len(mark)) + mark
         assert said["info"] == {"observation_cut": True}
 
 

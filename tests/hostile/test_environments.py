@@ -178,8 +178,9 @@ def test_one_bad_task_costs_no_episode_of_another(bad, every, retries):
         assert {t.attempt for t in others} == {0}
         assert all(t.stop is Stop.ENV_FAULT or bad == "hangs" for t in found if t.task.id.startswith(bad))
         assert {t.attempt for t in found if t.task.id.startswith(bad)} == {retries}
-    assert restarts > 0 or bad == "raises"
-    assert any(t.is_collateral for t in faulted) or bad == "raises"
+    if bad not in ("raises", "dies later"):  # the latter may be left over when all is played
+        assert restarts > 0
+        assert any(t.is_collateral for t in faulted)
     assert all(t.seed == int(t.id) for t in faulted if t.is_collateral)
 
 
