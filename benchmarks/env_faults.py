@@ -96,13 +96,14 @@ def episodes(count: int) -> list[Episode]:
 def counted(played, faulted) -> dict:
     """How the episodes ended. A fault that has a reward or a verdict would be learnt from."""
     given_up = [t for t in played if t.stop.is_fault]
+    hit = {t.id for t in (*faulted, *given_up)}
     sound = [t for t in played if not t.stop.is_fault]
     return {
         "episodes": len(played),
-        "ok": sum(t.attempt == 0 for t in sound),
-        "retried": sum(t.attempt > 0 for t in sound),
+        "ok": sum(t.id not in hit for t in sound),
+        "retried": sum(t.id in hit for t in sound),
         "faulted": len(given_up),
-        "hit": len({t.id for t in (*faulted, *given_up)}),
+        "hit": len(hit),
         "unsolved": sum(not t.success for t in sound),
         "scored_faults": sum(t.success is not None or t.reward != 0 for t in (*faulted, *given_up)),
         "kinds": sorted({str(t.stop) for t in (*faulted, *given_up)}),

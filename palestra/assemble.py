@@ -216,7 +216,8 @@ def _made(settings: EnvSettings) -> Environment:
 def asked(place: Playground, what: str) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
     try:
-        with handle.asked(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline):
+        known = (ConfigError,)
+        with handle.asked(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline, telling=known):
             yield
     except BadEnvironment as error:
         raise ConfigError(str(error)) from error

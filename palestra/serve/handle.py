@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 from palestra.envs.base import Environment
-from palestra.errors import is_users_to_mend
 from palestra.interrupts import told_apart
+from palestra.registry import UnknownName
 from palestra.serve.answers import Checked, Overdue, cut, described, is_environments, shown, text
 from palestra.serve.forks import FORKED, Forked, contained
 from palestra.serve.overseeing import overseeing
@@ -58,10 +58,12 @@ DEADLINE_S = 60.0
 
 
 @contextmanager
-def asked(name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: bool = False) -> Iterator[None]:
+def asked(
+    name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: bool = False, telling: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is a `BadEnvironment`.
 
-    Errors that say themselves what is to be done are let through.
+    Errors that say themselves what is to be done are let through: those that are `telling`, and a name that is not known.
     """
     words = ""
     try:
@@ -69,7 +71,7 @@ def asked(name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: boo
             try:
                 yield
             except BaseException as error:
-                if is_environments(error) and not _is_telling(error):
+                if is_environments(error) and not isinstance(error, (BadEnvironment, UnknownName, *telling)):
                     words = cut(" ".join(described(error).split()), ONE_LINE)
                 raise
     except Overdue:
@@ -80,10 +82,6 @@ def asked(name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: boo
         if not words:
             raise
         raise BadEnvironment(f"{name}: {what} raised {words}") from error
-
-
-def _is_telling(error: BaseException) -> bool:
-    return isinstance(error, BadEnvironment) or (isinstance(error, Exception) and is_users_to_mend(error))
 
 
 def check_attributes(name: str, env: Environment) -> None:

@@ -474,8 +474,15 @@ def test_a_long_observation_is_cut_and_marked(odd):
     assert odd.ask("POST", f"{path}/observe")[1]["info"] == {"observation_cut": True}
 
 
+def test_long_information_is_cut_and_marked(odd):
+    path = odd.open("odd", "train-0")
+    info = odd.ask("POST", f"{path}/step", {"action": "info"})[1]["info"]
+    assert len(info["info"]) == 1_000_000
+    assert info["info"].endswith(" characters more]")
+
+
 @pytest.mark.parametrize("overs", [overs_http, overs_batch, overs_stream])
-@pytest.mark.parametrize("action", ["surrogate", "number", "info"])
+@pytest.mark.parametrize("action", ["surrogate", "number"])
 def test_what_cannot_be_sent_is_a_fault(odd, overs, action):
     call = overs(odd)
     session = call("open", env="odd")["session"]

@@ -76,7 +76,9 @@ def test_what_breaks_is_accounted_for(tmp_path):
     assert set(results["hanging"]["late_s_max"]) == {"sleeps", "computes", "is deaf"}
     assert [(row["transport"], row["lost_or_repeated"]) for row in results["bad_line"]] == [("stream", 0), ("http", 0)]
     assert sum(row["resets"] + row["unavailable"] for row in results["bad_line"]) > 0
-    assert len(printed.splitlines()) == 7
+    bad = [(row["kind"], row["every"], row["lost"]) for row in results["bad_tasks"]]
+    assert bad == [(kind, every, 0) for every in (30, 2) for kind in ("raise", "exit", "hang")]
+    assert len(printed.splitlines()) == 13
 
 
 def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
