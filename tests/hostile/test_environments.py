@@ -36,7 +36,7 @@ FEW = (
     "os._exit", "kills itself",
 )  # fmt: skip
 MOST_BYTES = 6 << 30
-PEAK_MB = 300
+PEAK_MB = 400
 
 
 def limited(seconds):
