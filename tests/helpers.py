@@ -292,6 +292,8 @@ class Odd(Tally):
 class Unsteady(Count):
     """Takes another time for each step, and never the same in two runs."""
 
+    name = "unsteady"
+
     def step(self, action):
         time.sleep(os.urandom(1)[0] / 50_000)
         return super().step(action)

@@ -74,7 +74,7 @@ def test_the_first_fault_of_a_step_is_that_of_an_attempt_before_a_retry(tmp_path
 @pytest.mark.parametrize(
     ("episodes", "what"),
     [
-        (30, "the expert of echo"),
+        (30, "the expert of wearsout"),
         (30 + 20, "an evaluation"),
         (30 + 20 + 4, r"the evaluation \(warm-start\)"),
         (30 + 20 + 4 + 30, "this step"),

@@ -30,7 +30,7 @@ def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
     apart = {"env.isolation": "process", "env.per_worker": 3}
     workers = trained(tmp_path / "workers", **small, **apart, **{"env.name": "tests.helpers:Unsteady"})
     with running("tests.helpers:Unsteady", lease_s=1.0) as server:
-        remote = trained(tmp_path / "remote", **small, **{"env.name": server.url("count")})
+        remote = trained(tmp_path / "remote", **small, **{"env.name": server.url("unsteady")})
         assert len(server.server.sessions) == 0
         assert server.server.sessions.expired_total == 0
     remote_kind.cache_clear()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from palestra.assemble import check_run
 from palestra.cli import main
 from palestra.config import ConfigError, build
 from palestra.envs import envs
@@ -81,7 +82,7 @@ def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
     }
     for name, message in cases.items():
         with pytest.raises(ConfigError, match=message) as raised:
-            build({"env": {"name": name}})
+            check_run(build({"env": {"name": name}}))
         assert "\n" not in str(raised.value)
 
 
@@ -96,7 +97,7 @@ def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
 )
 def test_settings_that_do_not_fit(guess, changes, message):
     with pytest.raises(ConfigError, match=message):
-        build({"env": {"name": guess.url("guess")} | changes, "engine": {"deterministic": False}})
+        check_run(build({"env": {"name": guess.url("guess")} | changes, "engine": {"deterministic": False}}))
 
 
 def test_several_servers_must_have_the_same_environment(guess):
@@ -114,7 +115,7 @@ def test_which_group_is_complete_first_is_a_race(guess):
 def test_a_token_is_needed_and_taken_from_the_environment(monkeypatch):
     with running("guess", tokens=("anna",)) as server:
         with pytest.raises(ConfigError, match="needs a token; set PALESTRA_ENV_TOKEN"):
-            build({"env": {"name": server.url("guess")}})
+            check_run(build({"env": {"name": server.url("guess")}}))
         monkeypatch.setenv("PALESTRA_ENV_TOKEN", "anna")
         monkeypatch.setenv("PALESTRA_ENV_HOSTS", "127.0.0.1")
         task = envs[server.url("guess")]().tasks("train")[0]
