@@ -242,7 +242,7 @@ def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
     """
     began = time.monotonic()
     overseeing.begins(name, method, seconds)
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != threading.main_thread().ident:
         try:
             yield
         finally:

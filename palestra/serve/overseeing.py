@@ -26,24 +26,29 @@ class Overseeing:
         self._memory: mmap.mmap | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
-        self._pid = 0
+        self._words = b""
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
         """A forked child has the same memory, and must not write into it."""
+        self.is_wanted, self._memory = False, None
 
     def begins(self, name: str, method: str, seconds: float) -> None:
         if self._memory is None:
             if not self.is_wanted:
                 return
             self._memory = self._start()
-        if self._pid == os.getpid():
-            self._memory[:] = overseer.HEAD.pack(next(self._numbers), seconds) + _words(name, method)
+        words = _words(name, method)
+        if words is not self._words:
+            self._memory[overseer.HEAD.size :] = self._words = words
+        overseer.HEAD.pack_into(self._memory, 0, next(self._numbers), seconds)
 
     def ends(self) -> None:
-        if self._memory is not None and self._pid == os.getpid():
-            self._memory[:8] = bytes(8)
+        if self._memory is not None:
+            overseer.HEAD.pack_into(self._memory, 0, 0, 0.0)
 
     def _start(self) -> mmap.mmap:
         """Where no process can be started, nobody looks."""
-        self._pid = os.getpid()
         with tempfile.TemporaryFile() as file:
             file.truncate(overseer.SIZE)
             memory = mmap.mmap(file.fileno(), overseer.SIZE)
