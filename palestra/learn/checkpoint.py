@@ -151,7 +151,7 @@ def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     except (msgspec.MsgspecError, ValueError, Unreadable, RecursionError) as error:  # what is no UTF-8 is a ValueError, too
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
     for name in digests:
-        if Path(name).name != name:
+        if Path(name).name != name or name in ("", ".."):
             raise BadCheckpoint(f"{folder / STATE} is damaged: {name!r} is not the name of a file in this folder")
     own = digests.pop(STATE, None)  # older versions have none
     if own is not None and hashlib.sha256(content.replace(own.encode(), NO_DIGEST.encode())).hexdigest() != own:
@@ -167,8 +167,6 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise BadCheckpoint(f"{folder / strangers[0]} is not of this checkpoint: it was put there later")
     for name, digest in digests.items():
         path = folder / name
-        if Path(name).name != name or (path.exists() and not path.is_file()):
-            raise BadCheckpoint(f"{folder / STATE}: names {name!r}: expected regular files beside it")
         try:
             found = _digest(path)
         except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from palestra.assemble import make_envs
 from palestra.files import CannotWrite
 from palestra.run import Run
 from tests.chaos.trainer import ended
@@ -153,7 +154,7 @@ def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):
     with run.locked():
         run.folder.rename(tmp_path / "moved")
         with pytest.raises(CannotWrite):
-            train_here(run, as_json=True)
+            train_here(run, as_json=True, envs=make_envs(run.config))
     assert not (tmp_path / "run").exists()
 
 
