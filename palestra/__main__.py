@@ -1,14 +1,14 @@
 """`python -m palestra` is `palestra`."""
 
-from palestra import early
+from palestra import early_interrupt
 
-early.install()
+early_interrupt.install()
 
 
 def main() -> None:
     from palestra.cli import main as command
 
-    with early.running():
+    with early_interrupt.running():
         command()
 
 

@@ -37,11 +37,11 @@ from palestra.registry import UnknownName, nearest
 from palestra.rollout import Arena, Place, shared_persona
 from palestra.seeds import derive_seed
 from palestra.serve import handle
-from palestra.serve.answers import shown
 from palestra.serve.counted import CountedPool
 from palestra.serve.handle import BadEnvironment, EnvPool, InlinePool
 from palestra.serve.sandbox import objection
 from palestra.serve.sandboxed import make_sandboxed
+from palestra.serve.validation import shown
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Task
 from palestra.world import current
@@ -79,7 +79,7 @@ class Parts:
     def tasks(self, label: str, split: str) -> list[Task]:
         """All tasks of a split, by the name that the run has for the environment."""
         (place,) = [place for place in self.config.playgrounds if place.label == label]
-        with asked(place, f"tasks({split!r})"):
+        with guarded(place, f"tasks({split!r})"):
             tasks = [replace(task, env=label) for task in handle.listed(label, self.envs[label], split)]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
@@ -90,17 +90,13 @@ class Parts:
             for place in self.arena.places.values():
                 self.loop.run(place.pool.close())
             self.loop.close()
-        for played in self.config.playgrounds:
-            try:
-                with asked(played, "close()"):
-                    self.envs[played.label].close()
-            except ConfigError as error:  # nothing more is asked of it
-                log.warning("%s", error)
+        close_envs(self.config, self.envs)
 
 
 def check_run(config: Config) -> dict[str, Environment]:
     """All that can be found wrong with a run before a model is loaded. Returns the environments, for `assemble`."""
     check_here(config)
+    _check_sandboxes(config)
     try:
         formats[config.agent.format]
     except UnknownName as error:
@@ -119,7 +115,6 @@ def check_run(config: Config) -> dict[str, Environment]:
 def check_here(config: Config) -> None:
     """What can be found wrong without making an environment, or importing anything that the configuration names."""
     _check_devices(config)
-    _check_sandboxes(config)
     if config.dtype == "float64" and device_of(config).type != "cpu":
         raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
     if isinstance(config.model, PretrainedModel):
@@ -194,12 +189,12 @@ def make_envs(config: Config) -> dict[str, Environment]:
 
 def _make_env(config: Config, place: Playground) -> Environment:
     table = "env" if config.env is not None else f"mixture.{place.label}"
-    with asked(place, "its constructor"):
+    with guarded(place, "its constructor"):
         try:
             env = _made(place.env)
         except ValueError as error:
             raise ConfigError(f"{table}.{error}") from error
-    with asked(place, "max_turns"):
+    with guarded(place, "max_turns"):
         handle.check_attributes(place.label, env)
     if config.eval.split not in env.splits:
         raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, env.splits)}")
@@ -212,12 +207,22 @@ def _made(settings: EnvSettings) -> Environment:
     return make_env(settings.name, settings.options)
 
 
+def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
+    """Those of `make_envs`. May be called twice."""
+    for place in config.playgrounds:
+        try:
+            with guarded(place, "close()"):
+                envs[place.label].close()
+        except ConfigError as error:  # nothing more is asked of it
+            log.warning("%s", error)
+
+
 @contextmanager
-def asked(place: Playground, what: str) -> Iterator[None]:
+def guarded(place: Playground, what: str) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
     try:
         known = (ConfigError,)
-        with handle.asked(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline, telling=known):
+        with handle.guarded(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline, telling=known):
             yield
     except BadEnvironment as error:
         raise ConfigError(str(error)) from error
@@ -329,7 +334,7 @@ def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
         return piece_tokenizer(_all_texts(config, envs), settings.pieces or PIECES)
     words: dict[str, None] = {}
     for place in config.playgrounds:
-        with asked(place, "vocabulary()"):
+        with guarded(place, "vocabulary()"):
             own = envs[place.label].vocabulary()
             if own is None:
                 raise ConfigError(f"model.tokenizer = 'words': {place.label} does not list its words; use 'pieces' or 'bytes'")
@@ -342,7 +347,7 @@ def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
 
 def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
     for place in config.playgrounds:
-        with asked(place, "texts()"):
+        with guarded(place, "texts()"):
             own = envs[place.label].texts()
             if own is None:
                 raise ConfigError(f"model.tokenizer = 'pieces': {place.label} has no texts to learn them from; use 'bytes'")

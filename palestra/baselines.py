@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palestra.assemble import asked, assemble, held_out, make_envs, make_places
+from palestra.assemble import assemble, close_envs, guarded, held_out, make_envs, make_places
 from palestra.config import Config
 from palestra.display import Display
 from palestra.engines.scripted import Scripted, expert, uniform
+from palestra.envs import Environment
 from palestra.evaluate import evaluate, summarise
 from palestra.learn import checkpoint
 from palestra.loop import Loop
@@ -51,7 +52,7 @@ def evaluate_config(
         horizons[place.label] = [min(known, full), full]
     tasks = []
     for place in config.playgrounds if ids is None else ():
-        with asked(place, f"tasks({config.eval.split!r})"):
+        with guarded(place, f"tasks({config.eval.split!r})"):
             own = listed(place.label, envs[place.label], config.eval.split)
         tasks += [replace(task, env=place.label) for task in held_out(own, config.eval.tasks)]
     if ids is not None:
@@ -59,7 +60,7 @@ def evaluate_config(
             tasks = tasks_in(ids, envs)
         horizons = {label: turns for label, turns in horizons.items() if any(task.env == label for task in tasks)}
     step = _step_of(config) if agent is None else 0
-    with playing(config, agent) as (arena, loop):
+    with playing(config, agent, envs) as (arena, loop):
         run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
@@ -83,17 +84,17 @@ def evaluate_config(
 
 
 @contextmanager
-def playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
-    """Where the model, or the baseline, plays."""
+def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> Iterator[tuple[Arena, Loop]]:
+    """Where the model, or the baseline, plays. Closes the environments, too."""
     if agent is None:
-        parts = assemble(config)
+        parts = assemble(config, envs=envs)
         try:
             parts.loop.run(parts.engine.load(version=0))
             yield parts.eval_arena, parts.loop
         finally:
             parts.close()
         return
-    places = make_places(config, make_envs(config), byte_tokenizer())
+    places = make_places(config, envs, byte_tokenizer())
     for place in places.values():
         place.persona.context_tokens = UNBOUNDED
     persona = shared_persona(places)
@@ -106,6 +107,7 @@ def playing(config: Config, agent: str | None) -> Iterator[tuple[Arena, Loop]]:
         finally:
             for place in places.values():
                 loop.run(place.pool.close())
+            close_envs(config, envs)
 
 
 def _step_of(config: Config) -> int:

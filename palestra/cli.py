@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
+from palestra.credentials import name_hosts
 from palestra.errors import is_users_to_mend
 from palestra.interrupts import Interrupted, end_in_time
 from palestra.printing import as_json, fail, print_json, print_result
-from palestra.serve.overseeing import overseeing
-from palestra.tokens import name_hosts
+from palestra.serve.watchdog import watchdog
 
 if TYPE_CHECKING:
     from palestra.config import Config
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """`arguments`: what to do in place of the program's own, by somebody who goes on afterwards."""
     if arguments is not None:
         return _run(arguments)
-    overseeing.is_wanted = True
+    watchdog.is_wanted = True
     code = 1
     try:
         _run(sys.argv[1:])
@@ -448,7 +448,7 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import logging
 
     from palestra import config as configs
-    from palestra.assemble import asked, check_run
+    from palestra.assemble import check_run
     from palestra.doctor.examine import examine
     from palestra.experience import check_data
 
@@ -457,12 +457,9 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     recipe = known.recipe or (quickstart if quickstart.is_file() else None)
     config = configs.load(recipe, settings, imports=True) if recipe else configs.build({}, settings, imports=True)
     envs = check_run(config)
-    for place in config.playgrounds:
-        with asked(place, "close()"):
-            envs[place.label].close()
     check_data(config)
     findings = []
-    for finding in examine(config, folder=Path("runs"), fit=known.fit):
+    for finding in examine(config, envs, folder=Path("runs"), fit=known.fit):
         findings.append(finding)
         if not known.json:
             print(f"{'ok' if finding.ok else 'FAILED':<8}{finding.name:<40}{finding.detail}", flush=True)
@@ -489,8 +486,8 @@ def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from palestra import early
+    from palestra import early_interrupt
 
-    early.install()
-    with early.running():
+    early_interrupt.install()
+    with early_interrupt.running():
         main()

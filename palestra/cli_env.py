@@ -11,7 +11,7 @@ from palestra.printing import fail, print_json, print_table
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
-    from palestra.serve.inbound import Limits
+    from palestra.serve.connection_limits import Limits
 
 
 def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -26,10 +26,10 @@ def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _row(name: str) -> dict[str, Any]:
     """What there is to say about an environment; one that cannot be made here says why."""
     from palestra.envs import envs
-    from palestra.serve.handle import asked, check_attributes, listed
+    from palestra.serve.handle import check_attributes, guarded, listed
 
     try:
-        with asked(name, "making it"):
+        with guarded(name, "making it"):
             kind = envs[name]
             env = kind()
             check_attributes(name, env)
@@ -45,10 +45,10 @@ def _tasks_of(row: dict[str, Any]) -> str:
 
 
 def _made(name: str, make: Callable[[], Environment], deadline_s: float = 60.0) -> Environment:
-    from palestra.serve.handle import asked, check_attributes
+    from palestra.serve.handle import check_attributes, guarded
 
     try:
-        with asked(name, "its constructor", deadline_s=deadline_s):
+        with guarded(name, "its constructor", deadline_s=deadline_s):
             env = make()
     except ValueError as error:
         fail(str(error))
@@ -63,9 +63,9 @@ def _made_here(name: str, options: dict[str, Any]) -> Environment:
 
 
 def _close(name: str, env: Environment, deadline_s: float = 60.0) -> None:
-    from palestra.serve.handle import asked
+    from palestra.serve.handle import guarded
 
-    with asked(name, "close()", deadline_s=deadline_s):
+    with guarded(name, "close()", deadline_s=deadline_s):
         env.close()
 
 
@@ -88,14 +88,14 @@ def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import random
 
     from palestra.registry import UnknownName, nearest
-    from palestra.serve.answers import Checked
-    from palestra.serve.handle import asked, listed
+    from palestra.serve.handle import guarded, listed
+    from palestra.serve.validation import ValidatedEnv
 
     name = known.name
     env = _made_here(name, settings)
     if known.split not in env.splits:
         fail(f"--split {known.split}: {name} has no such split; {nearest(known.split, env.splits)}")
-    with asked(name, f"tasks({known.split!r})"):
+    with guarded(name, f"tasks({known.split!r})"):
         tasks = {task.id: task for task in listed(name, env, known.split)}
     if not tasks:
         fail(f"{name}: the split {known.split!r} has no tasks")
@@ -105,24 +105,24 @@ def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
         print(env.instructions, "\n")
-    played = Checked(env)
-    with asked(name, "reset"):
+    played = ValidatedEnv(env)
+    with guarded(name, "reset"):
         first = played.reset(task)
     print(first)
     turns, reward = 0, 0.0
     while (line := _ask()) not in (None, ":quit"):
         if line == ":actions":
-            with asked(name, "actions"):
+            with guarded(name, "actions"):
                 actions = played.actions()
             print("\n".join(actions or ["this environment does not list its actions"]))
             continue
         if line == ":expert":
-            with asked(name, "expert"):
+            with guarded(name, "expert"):
                 line = played.expert()
             print(f"> {line}" if line else "the expert has no answer")
         if not line:
             continue
-        with asked(name, "step"):
+        with guarded(name, "step"):
             step = played.step(line)
         turns, reward = turns + 1, reward + step.reward
         print(step.observation)
@@ -160,7 +160,7 @@ LIMITS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
 
 
 def _limits(known: argparse.Namespace) -> Limits:
-    from palestra.serve.inbound import Limits
+    from palestra.serve.connection_limits import Limits
     from palestra.serve.wire import LONGEST_LEASE_S
 
     flags = vars(known)
@@ -189,10 +189,10 @@ def _check_sandbox(known: argparse.Namespace) -> None:
 
 
 def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from palestra.credentials import TOKEN_VARIABLE
     from palestra.serve.catalogue import Served
     from palestra.serve.run import ServerSettings
     from palestra.serve.run import serve as run_server
-    from palestra.tokens import TOKEN_VARIABLE
 
     variable = known.token_env or TOKEN_VARIABLE
     try:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from palestra.outside import shown
 from palestra.printing import print_json, warn
+from palestra.untrusted import terminal_safe
 
 
 def add(commands: Any) -> None:
@@ -34,4 +34,4 @@ def _report(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     for run in runs:
         if run.notes:
             print(f"{run.name}: {len(run.notes)} places could not be read; see the end of the report")
-    print(f"report: {shown(str(page))}")
+    print(f"report: {terminal_safe(str(page))}")

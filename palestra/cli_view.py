@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra import early
+from palestra import early_interrupt
 from palestra.addresses import tokens_for
-from palestra.outside import shown
 from palestra.printing import fail, warn
+from palestra.untrusted import terminal_safe
 
 if TYPE_CHECKING:
     from aiohttp.web import Application
@@ -89,9 +89,9 @@ def _check_runs(paths: list[Path]) -> None:
         for link in linked_runs(path):
             warn(f"{link}: a link is not followed; name it on the command line to see what it leads to")
         if not path.is_dir():
-            fail(f"{shown(str(path))}: there is no such folder")
+            fail(f"{terminal_safe(str(path))}: there is no such folder")
         if not runs_in(path):
-            fail(f"{shown(str(path))}: there is no run in this folder (no config.toml), nor in the folders in it")
+            fail(f"{terminal_safe(str(path))}: there is no run in this folder (no config.toml), nor in the folders in it")
 
 
 def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Application], None] | None = None) -> None:
@@ -122,7 +122,7 @@ def _serve(known: argparse.Namespace, runs: list[Path], *, play: Callable[[Appli
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()  # some browsers keep the caller waiting
 
     try:
-        early.leave_to_python()
+        early_interrupt.leave_to_python()
         asyncio.run(serve(app, known.host, known.port, ready))
     except (OSError, OverflowError) as error:
         fail(f"--host {known.host} --port {known.port}: {error}")
@@ -135,7 +135,7 @@ def _bundle(known: argparse.Namespace) -> None:
     from palestra.view.bundle import BundleError, write_bundle
 
     def written(folder: Path, episodes: int) -> None:
-        print(f"{shown(str(folder))}: {episodes:,} episodes", flush=True)
+        print(f"{terminal_safe(str(folder))}: {episodes:,} episodes", flush=True)
 
     try:
         with closing(Answers(known.runs, live=False)) as answers:

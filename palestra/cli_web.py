@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from palestra.credentials import without_secrets
 from palestra.printing import fail, print_json, print_table
-from palestra.tokens import without_secrets
 
 START_SECONDS = 120
 

@@ -23,6 +23,7 @@ from palestra.agents.formats import formats
 from palestra.algos import algos
 from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
+from palestra.credentials import hidden
 from palestra.engines import engines
 from palestra.engines.native import NativeSettings
 from palestra.env_settings import DEFAULT_ENV, EnvSettings, Member, Playground
@@ -34,13 +35,12 @@ from palestra.launch_settings import LaunchSettings
 from palestra.learn.schedule import Optim
 from palestra.lora import LoraSettings
 from palestra.model_settings import NewModel, PretrainedModel, models
-from palestra.outside import Unreadable, read_toml
 from palestra.registry import Registry, UnknownName, nearest
 from palestra.rollout_settings import RolloutSettings
 from palestra.run_settings import EvalSettings, LimitSettings, SaveSettings, WarmStart
 from palestra.settings import UNSET, Settings, Unresolved, chosen_from
-from palestra.tokens import hidden
 from palestra.track import TrackSettings
+from palestra.untrusted import Unreadable, read_toml
 
 log = logging.getLogger(__name__)
 

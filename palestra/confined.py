@@ -19,6 +19,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, TypedDict
 
+from palestra.untrusted import terminal_safe
+
 START_S = 120.0
 """For the child's imports: disks may be slow."""
 MOST_ANSWER = 1 << 24
@@ -194,9 +196,4 @@ def in_one_line(error: BaseException, most: int = 300) -> str:
         lines = []
     name = type(error).__name__
     text = (lines[0] if name in SPEAKING else f"{name}: {lines[0]}") if lines else name
-    return printable(text if len(text) <= most else f"{text[:most]}...")
-
-
-def printable(text: str) -> str:
-    """Without control characters and halves of characters."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return terminal_safe(text if len(text) <= most else f"{text[:most]}...")

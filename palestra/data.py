@@ -13,9 +13,9 @@ import msgspec
 from palestra.agents.render import Renderer
 from palestra.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
 from palestra.files import open_regular
-from palestra.outside import Unreadable, decode
 from palestra.run import read_trajectories
 from palestra.types import Group, Stop, Task, Trajectory
+from palestra.untrusted import Unreadable, decode
 
 __all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt, SerializeAsAny, model_validator
 
+from palestra.credentials import TOKEN_VARIABLE, has_password
 from palestra.envs import check_name, is_url, label_of
 from palestra.horizon import Horizon, horizons
 from palestra.registry import UnknownName
 from palestra.serve.sandbox import misuse
 from palestra.settings import Settings, chosen_from
-from palestra.tokens import TOKEN_VARIABLE, has_password
 
 DEFAULT_ENV = "textcraft"
 

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
-from palestra.outside import Unreadable, check_nesting
+from palestra.untrusted import Unreadable, check_nesting
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of a file that is read into memory as a whole."""
@@ -76,7 +76,7 @@ def open_regular(path: Path) -> BufferedReader:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(0, f"is {_kind(mode)}, not a file", str(path))
+        raise OSError(0, f"is {kind_of(mode)}, not a file", str(path))
     return open(descriptor, "rb")
 
 
@@ -108,7 +108,7 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number in JSON")
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
     kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     return kinds.get(stat.S_IFMT(mode), "a device")
 

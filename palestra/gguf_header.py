@@ -8,8 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from palestra.confined import printable
 from palestra.model_files import BadModel, size_of
+from palestra.untrusted import terminal_safe
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -29,13 +29,13 @@ KEPT = 64
 def read_header(path: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """The fields (of long lists only the lengths) and the shapes of all tensors. `BadModel` where they do not fit the file."""
     if size_of(path) < 24:
-        raise BadModel(f"{printable(str(path))}: expected a GGUF file; it is truncated")
+        raise BadModel(f"{terminal_safe(str(path))}: expected a GGUF file; it is truncated")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         try:
             return _Header(content).read()
         except (BadModel, UnicodeDecodeError, struct.error) as error:
             why = str(error) if isinstance(error, BadModel) else "a text in its header is no text"
-            raise BadModel(f"{printable(str(path))}: a damaged GGUF file: {why}") from error
+            raise BadModel(f"{terminal_safe(str(path))}: a damaged GGUF file: {why}") from error
 
 
 class _Header:
@@ -127,7 +127,7 @@ class _Header:
 
 def check_numbers(path: Path, fields: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """That the sizes which the fields tell are those of the tensors: the library would make up what is missing, at any size."""
-    name = printable(str(path))
+    name = terminal_safe(str(path))
     architecture = fields.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise BadModel(f"{name}: does not say its general.architecture")
@@ -156,5 +156,5 @@ def check_numbers(path: Path, fields: dict[str, Any], shapes: dict[str, tuple[in
 
 
 def _short(value: Any) -> str:
-    text = printable(str(value))
+    text = terminal_safe(str(value))
     return text if len(text) <= 80 else f"{text[:80]}..."

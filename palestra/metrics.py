@@ -8,7 +8,7 @@ from typing import Any
 
 from palestra.algos.base import Algorithm
 from palestra.rollout import Collected
-from palestra.serve.answers import is_cut
+from palestra.serve.validation import is_cut
 from palestra.types import Group, Stop, Trajectory
 
 

@@ -38,8 +38,9 @@ from transformers.modeling_utils import AttentionInterface
 from transformers.utils import logging as transformers_logging
 
 from palestra.chat_templates import TRYING, WORD_TEMPLATE, foreign
-from palestra.confined import Overran, Refused, printable
+from palestra.confined import Overran, Refused
 from palestra.model_files import CONFIG, BadModel, Stored, check_entries, check_folder, told_in_one_line
+from palestra.untrusted import terminal_safe
 
 if TYPE_CHECKING:
     from palestra.batch import Sharing
@@ -218,17 +219,17 @@ def check_loading(path: Path | str, told: dict[str, Any]) -> None:
     """Refuse weights that transformers made up, because they were not there or had other shapes."""
     for name, stored, expected in sorted(told["mismatched_keys"]):
         shapes = f"{list(stored)}; {CONFIG} describes {list(expected)}"
-        raise BadModel(f"{printable(str(path))}: its files hold {printable(name)} with the shape {shapes}")
+        raise BadModel(f"{terminal_safe(str(path))}: its files hold {terminal_safe(name)} with the shape {shapes}")
     if missing := sorted(told["missing_keys"]):
         more = f" and {len(missing) - 1} more" if missing[1:] else ""
-        raise BadModel(f"{printable(str(path))}: its files hold no {printable(missing[0])}{more}")
+        raise BadModel(f"{terminal_safe(str(path))}: its files hold no {terminal_safe(missing[0])}{more}")
 
 
 def _check_size(path: Path | str, config: PreTrainedConfig, stored: Stored) -> None:
     """Refuse a configuration of a larger model than its files hold: the rest would be made up, at any size."""
     with torch.device("meta"):
         described = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    place = printable(str(Path(path) / CONFIG))
+    place = terminal_safe(str(Path(path) / CONFIG))
     tables = sum(buffer.nbytes for buffer in described.buffers())
     if tables > MOST_BUFFERS:
         raise BadModel(f"{place}: describes tables of {tables:,} bytes, expected at most {MOST_BUFFERS:,}")

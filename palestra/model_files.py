@@ -5,7 +5,6 @@ Models come from anywhere: files may be links, pipes or endless, numbers may be 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palestra.confined import in_one_line, printable
+from palestra.confined import in_one_line
+from palestra.files import CannotRead, kind_of, read_json
+from palestra.untrusted import terminal_safe
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -58,7 +59,7 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
             raise
         if type(error).__name__ == "ConfigError":
             raise
-        raise BadModel(f"{printable(str(path))}: cannot be loaded: {in_one_line(error)}") from error
+        raise BadModel(f"{terminal_safe(str(path))}: cannot be loaded: {in_one_line(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +104,16 @@ def size_of(path: Path) -> int:
     except OSError as error:
         raise BadModel(f"{_name(path)}: cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(state.st_mode):
-        raise BadModel(f"{_name(path)}: expected a regular file, or a link to one; it is {_kind(state.st_mode)}")
+        raise BadModel(f"{_name(path)}: expected a regular file, or a link to one; it is {kind_of(state.st_mode)}")
     return state.st_size
 
 
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
 def read_object(path: Path, most_bytes: int = MOST_TEXT) -> dict[str, Any]:
-    """A JSON object from a regular file of at most so many bytes."""
-    size = size_of(path)
-    if size > most_bytes:
-        raise BadModel(f"{_name(path)}: has {size:,} bytes, expected at most {most_bytes:,}")
+    """A JSON object from a regular file, or a link to one, of at most so many bytes."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BadModel(f"{_name(path)}: expected a regular file")
-            content = json.loads(file.read(most_bytes))
-    except OSError as error:
-        raise BadModel(f"{_name(path)}: cannot be read: {error.strerror}") from error
-    except RecursionError:
-        raise BadModel(f"{_name(path)}: expected JSON; it is nested too deeply") from None
-    except ValueError as error:
-        raise BadModel(f"{_name(path)}: expected JSON: {in_one_line(error)}") from error
+        content = read_json(path, most_bytes=most_bytes)
+    except CannotRead as error:
+        raise BadModel(terminal_safe(str(error))) from error
     if not isinstance(content, dict):
         raise BadModel(f"{_name(path)}: expected a JSON object, came {type(content).__name__}")
     return content
@@ -184,7 +170,7 @@ def weight_files(folder: Path) -> list[Path]:
     if os.path.lexists(folder / INDEX):
         return [folder / shard for shard in shards_of(folder / INDEX)]
     pickles = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(PICKLES))
-    found = f"; {printable(pickles[0])} is a pickle, and is never opened" if pickles else ""
+    found = f"; {terminal_safe(pickles[0])} is a pickle, and is never opened" if pickles else ""
     raise BadModel(f"{folder}: expected {WEIGHTS} or {INDEX}: only safetensors are read{found}")
 
 
@@ -230,10 +216,10 @@ def _check_header(path: Path) -> None:
 
 
 def _name(path: Path | str) -> str:
-    return printable(str(path))
+    return terminal_safe(str(path))
 
 
 def shown(value: Any) -> str:
     """A value of a stranger's, short and harmless."""
-    text = printable(repr(value)) if not isinstance(value, int) or value.bit_length() < 128 else "a number of many digits"
+    text = terminal_safe(repr(value)) if not isinstance(value, int) or value.bit_length() < 128 else "a number of many digits"
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -15,12 +15,12 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.config import ConfigError
-from palestra.confined import printable
 from palestra.gguf_import import check_gguf, import_gguf
 from palestra.lora import CONFIG as ADAPTER
 from palestra.lora import WEIGHTS, adapter_config, has_peft, merge_folder
 from palestra.model import load_model, load_tokenizer
 from palestra.model_files import CONFIG, MOST_CONFIG, BadModel, check_folder, read_object, shards_of, told_in_one_line
+from palestra.untrusted import terminal_safe
 
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Of a repository on the hub: weights, configurations, tokenizers, chat templates."""
@@ -42,7 +42,8 @@ def check_model(path: str) -> None:
             check_folder(folder)
         elif not _is_hub_name(place):
             expected = "expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub"
-            raise ConfigError(f"model.path = {_shown(place)}: {expected}" + (f" (the base model of {printable(path)})" if number else ""))
+            whose = f" (the base model of {terminal_safe(path)})" if number else ""
+            raise ConfigError(f"model.path = {_shown(place)}: {expected}{whose}")
 
 
 def chain_of(path: str) -> list[str]:
@@ -51,7 +52,7 @@ def chain_of(path: str) -> list[str]:
     while _is(Path.is_dir, Path(chain[-1])) and os.path.lexists(Path(chain[-1]) / ADAPTER):
         base = _base_of(Path(chain[-1]))
         if len(chain) > MOST_ADAPTERS:
-            raise BadModel(f"{printable(path)}: an adapter of an adapter, more than {MOST_ADAPTERS} deep or in a circle")
+            raise BadModel(f"{terminal_safe(path)}: an adapter of an adapter, more than {MOST_ADAPTERS} deep or in a circle")
         chain.append(base)
     return chain
 
@@ -65,7 +66,7 @@ def _is(question: Callable[[Path], bool], path: Path) -> bool:
 
 
 def _shown(path: str) -> str:
-    text = repr(printable(path))
+    text = repr(terminal_safe(path))
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
@@ -96,7 +97,7 @@ def _check_vocabulary(path: str, model: PreTrainedModel, tokenizer: PreTrainedTo
     added = set(tokenizer.get_added_vocab().values()) - {tokenizer.eos_token_id}
     highest = max((number for number in tokenizer.get_vocab().values() if number not in added), default=0)
     if highest >= rows:
-        raise BadModel(f"{printable(path)}: its tokenizer has tokens up to {highest:,}, and the model has {rows:,} embeddings")
+        raise BadModel(f"{terminal_safe(path)}: its tokenizer has tokens up to {highest:,}, and the model has {rows:,} embeddings")
 
 
 def tokenizer_folder(path: str) -> Path:

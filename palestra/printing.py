@@ -6,20 +6,20 @@ import json
 import sys
 from typing import Any, NoReturn
 
-from palestra.outside import shown
+from palestra.credentials import hidden
 from palestra.tables import with_interval
-from palestra.tokens import hidden
+from palestra.untrusted import terminal_safe
 
 
 def fail(message: str) -> NoReturn:
     """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
-    print("\n".join(map(shown, f"palestra: {hidden(message)}".split("\n"))), file=sys.stderr)
+    print("\n".join(map(terminal_safe, f"palestra: {hidden(message)}".split("\n"))), file=sys.stderr)
     raise SystemExit(2)
 
 
 def warn(message: str) -> None:
     """On one line."""
-    print(f"palestra: {shown(message)}", file=sys.stderr)
+    print(f"palestra: {terminal_safe(message)}", file=sys.stderr)
 
 
 def as_json(value: Any) -> str:

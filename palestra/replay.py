@@ -12,7 +12,7 @@ from typing import Any
 
 from palestra import config as configs
 from palestra.agents.agent import ChatAgent
-from palestra.assemble import assemble, make_envs, make_places
+from palestra.assemble import assemble, close_envs, make_envs, make_places
 from palestra.config import Config
 from palestra.data import reads_as_recorded
 from palestra.engines.native import NativeSettings
@@ -23,7 +23,6 @@ from palestra.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.rollout import Arena, Episode, Place, Play, play_on, play_once
 from palestra.run import Run, encode_trajectory, read_trajectories, trajectory_ids
 from palestra.seeds import derive_seed
-from palestra.serve.forks import contained
 from palestra.serve.handle import EnvFault, EnvHandle, opened
 from palestra.types import Segment, Stop, Task, Trajectory, Turn
 
@@ -131,9 +130,7 @@ def check_stored(run: Run, recorded: Trajectory) -> Check:
     places = make_places(run.config, envs, byte_tokenizer())  # only environments are asked: any tokenizer will do
     with asyncio.Runner() as loop:
         result = loop.run(check(places[recorded.task.env], recorded))
-    for env in envs.values():
-        with contained():
-            env.close()
+    close_envs(run.config, envs)
     return result
 
 

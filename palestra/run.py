@@ -15,7 +15,6 @@ import msgspec
 
 from palestra import config as configs
 from palestra.carry import Begun
-from palestra.changes import refuse_changes, tree_of
 from palestra.config import Config, ConfigError
 from palestra.explain import explain
 from palestra.files import CannotWrite, delete, open_regular, replace_file, writing
@@ -26,6 +25,7 @@ from palestra.interrupts import Interrupts
 from palestra.learnt import LearntEpisode
 from palestra.lock import NAME, FolderLock
 from palestra.metrics import of_eval
+from palestra.resume_config import refuse_changes, tree_of
 from palestra.run_folder import OBJECTIVE, read_metrics
 from palestra.seeds import derive_seed
 from palestra.types import Trajectory

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from palestra import outside
-from palestra.outside import Unreadable, printable
+from palestra import untrusted
+from palestra.untrusted import Unreadable, valid_utf8
 
 T = TypeVar("T")
 
@@ -77,10 +77,10 @@ def signature(path: Path) -> Signature:
 
 def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
     """What can be read of a file of JSON lines; `decoder`: of a type in which nothing is of any depth."""
-    with suppress(FileNotFoundError, Unreadable), outside.open_file(top, name) as file:
-        for line in outside.lines(file):
+    with suppress(FileNotFoundError, Unreadable), untrusted.open_file(top, name) as file:
+        for line in untrusted.lines(file):
             with suppress(Unreadable):
-                yield outside.decode(line, decoder, is_flat=True)
+                yield untrusted.decode(line, decoder, is_flat=True)
 
 
 class Progress(NamedTuple):
@@ -120,16 +120,17 @@ class RunFolder:
     def evals(self) -> tuple[list[dict[str, Any]], list[Damage]]:
         """In the order of their steps."""
         try:
-            names = outside.names(self.path, "eval", ".json")
+            names = untrusted.names(self.path, "eval", ".json")
         except Unreadable as error:
             return [], [_whole_file("eval", str(error))]
         evals, damages, left = [], [], EVALS_BYTES
         for name in names:
             path = self.path / "eval" / name
             size = found[1] if (found := signature(path)) else 0
-            left -= size if size <= outside.RESULT_BYTES else 0  # larger ones are not read
+            left -= size if size <= untrusted.RESULT_BYTES else 0  # larger ones are not read
             if left < 0:
-                damages.append(_whole_file("eval", f"expected at most {outside.size_text(EVALS_BYTES)} of evaluations; some are left out"))
+                most = untrusted.size_text(EVALS_BYTES)
+                damages.append(_whole_file("eval", f"expected at most {most} of evaluations; some are left out"))
                 break
             result, damage = read_eval(path)
             evals += [result] if result is not None else []
@@ -142,8 +143,8 @@ class RunFolder:
         _, tree, _ = self.config()
         progress = self.progress()
         return {
-            "name": printable(self.path.name),
-            "folder": printable(str(self.path)),
+            "name": valid_utf8(self.path.name),
+            "folder": valid_utf8(str(self.path)),
             "algo": _named(tree.get("algo"), "name"),
             "envs": [env.label or env.name for env in environments(tree)],
             "seed": tree.get("seed") if isinstance(tree.get("seed"), int) else None,
@@ -158,7 +159,7 @@ class RunFolder:
         rows, metrics_damage = read_metrics(self.path / "metrics.jsonl", most=MOST_ROWS)
         evals, eval_damage = self.evals()
         return {
-            "name": printable(self.path.name),
+            "name": valid_utf8(self.path.name),
             "config": text,
             "rows": rows,
             "stages": stages(rows),
@@ -170,23 +171,23 @@ class RunFolder:
 
     def _has_learnt(self) -> bool:
         with suppress(Unreadable):
-            return bool(outside.names(self.path, "learnt", ".jsonl"))
+            return bool(untrusted.names(self.path, "learnt", ".jsonl"))
         return False
 
     def _misplaced(self) -> list[Damage]:
         """What is not a file where one is expected, nor a folder: links above all."""
-        found: dict[str, str | None] = {"log.txt": outside.trouble(self.path, "log.txt")}
+        found: dict[str, str | None] = {"log.txt": untrusted.trouble(self.path, "log.txt")}
         for folder in ("trajectories", "learnt", "checkpoints"):
-            found[folder] = outside.trouble(self.path, folder, folder=True)
+            found[folder] = untrusted.trouble(self.path, folder, folder=True)
             if folder == "checkpoints" or found[folder]:
                 continue
             try:
-                names = [f"{folder}/{name}" for name in outside.names(self.path, folder, ".jsonl")]
+                names = [f"{folder}/{name}" for name in untrusted.names(self.path, folder, ".jsonl")]
             except Unreadable as error:
                 found[folder] = str(error)
             else:
-                found |= {name: outside.trouble(self.path, name) for name in names if not _is_plain(self.path / name)}
-        return [_whole_file(printable(name), why) for name, why in found.items() if why][:MOST_DAMAGED]
+                found |= {name: untrusted.trouble(self.path, name) for name in names if not _is_plain(self.path / name)}
+        return [_whole_file(valid_utf8(name), why) for name, why in found.items() if why][:MOST_DAMAGED]
 
 
 def _is_plain(path: Path) -> bool:
@@ -199,13 +200,13 @@ def _is_plain(path: Path) -> bool:
 def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
     """As text, as nested tables, and what is wrong with it."""
     try:
-        text = outside.read_file(path.parent, path.name, outside.CONFIG_BYTES).decode(errors="replace")
+        text = untrusted.read_file(path.parent, path.name, untrusted.CONFIG_BYTES).decode(errors="replace")
     except FileNotFoundError as error:
         return "", {}, [_whole_file(path.name, str(error.strerror))]
     except Unreadable as error:
         return "", {}, [_whole_file(path.name, str(error))]
     try:
-        return text, outside.read_toml(text), []
+        return text, untrusted.read_toml(text), []
     except Unreadable as error:
         return text, {}, [_whole_file(path.name, str(error))]
 
@@ -244,18 +245,18 @@ def _progress(path: Path) -> Progress:
 def _metrics_rows(path: Path, most: int | None) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Each line's number, and its row or what is wrong with it. Raises FileNotFoundError and Unreadable."""
     size = 0
-    with outside.open_file(path.parent, path.name) as file:
-        for number, line in enumerate(outside.lines(file), start=1):
+    with untrusted.open_file(path.parent, path.name) as file:
+        for number, line in enumerate(untrusted.lines(file), start=1):
             size += len(line)
             if most is not None and (number > most or size > METRICS_BYTES):
-                raise Unreadable(f"expected at most {most:,} lines and {outside.size_text(METRICS_BYTES)}; the rest is left out")
+                raise Unreadable(f"expected at most {most:,} lines and {untrusted.size_text(METRICS_BYTES)}; the rest is left out")
             yield number, _metrics_row(line)
 
 
 def _metrics_row(line: bytes) -> dict[str, Any] | str:
     why = "the line is incomplete"
     try:
-        row = outside.decode(line, _rows, is_flat=True)
+        row = untrusted.decode(line, _rows, is_flat=True)
     except Unreadable as error:
         return str(error) if line.endswith(b"\n") else why
     step = row.get("step")
@@ -272,12 +273,12 @@ def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
     """`path`: in the folder eval/ of a run."""
     name = f"eval/{path.name}"
     try:
-        result = outside.decode(outside.read_file(path.parents[1], name, outside.RESULT_BYTES), _anything)
+        result = untrusted.decode(untrusted.read_file(path.parents[1], name, untrusted.RESULT_BYTES), _anything)
         if not isinstance(result, dict):
             raise Unreadable(f"expected an object, got {type(result).__name__}")
     except (FileNotFoundError, Unreadable) as error:
-        return None, [_whole_file(printable(name), str(error))]
-    return result | {"file": printable(name)}, []
+        return None, [_whole_file(valid_utf8(name), str(error))]
+    return result | {"file": valid_utf8(name)}, []
 
 
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -290,7 +291,7 @@ def _whole_file(file: str, why: str) -> Damage:
 def read_tail(path: Path) -> str:
     """The last lines of a log."""
     try:
-        with outside.open_file(path.parent, path.name) as file:
+        with untrusted.open_file(path.parent, path.name) as file:
             file.seek(max(os.fstat(file.fileno()).st_size - LOG_BYTES, 0))
             text = file.read(LOG_BYTES).decode(errors="replace")
     except (OSError, Unreadable):

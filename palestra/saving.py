@@ -15,7 +15,6 @@ import msgspec
 
 from palestra.algos.evol import AgentEvol
 from palestra.assemble import Parts
-from palestra.changes import described_changes, refuse_changes, tree_of
 from palestra.config import ConfigError
 from palestra.display import Display
 from palestra.experience import Experience
@@ -23,6 +22,7 @@ from palestra.files import open_regular, writing
 from palestra.guard import BoundBroken, Collapsed
 from palestra.interrupts import Interrupted
 from palestra.learn import checkpoint
+from palestra.resume_config import described_changes, refuse_changes, tree_of
 from palestra.run import Run, State, state_from_dict, state_to_dict
 
 log = logging.getLogger(__name__)

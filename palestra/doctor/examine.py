@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from palestra.assemble import Parts, assemble, make_envs, make_pool, read_tokenizer
+from palestra.assemble import Parts, assemble, close_envs, make_envs, make_pool, read_tokenizer
 from palestra.config import Config
 from palestra.doctor.finding import Finding, attempt
 from palestra.doctor.memory import check_fit, check_memory
@@ -19,12 +19,22 @@ from palestra.doctor.weights import check_handover, check_logprobs, check_packin
 from palestra.envs import Environment
 from palestra.lora import adapter_of
 from palestra.rollout import shared_persona
-from palestra.serve.handle import asked
+from palestra.serve.handle import guarded
 
 
-def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Finding]:
-    """Findings as they come. `folder` is where runs go; `fit` adds the search for the largest sizes."""
-    envs = make_envs(config)
+def examine(config: Config, envs: dict[str, Environment] | None = None, *, folder: Path, fit: bool = False) -> Iterator[Finding]:
+    """Findings as they come. `envs`: those that `check_run` made. `folder`: where runs go. `fit` adds the search for the largest sizes."""
+    envs = make_envs(config) if envs is None else envs
+    try:
+        goes_on = yield from _examine(config, envs, folder)
+    finally:
+        close_envs(config, envs)
+    if fit and goes_on:
+        yield check_fit(config)
+
+
+def _examine(config: Config, envs: dict[str, Environment], folder: Path) -> Generator[Finding, None, bool]:
+    """All but the search for sizes. Returns whether what that needs is in order."""
     healthy: list[str] = []
     for place in config.playgrounds:
         pool = make_pool(place.env)
@@ -35,20 +45,18 @@ def examine(config: Config, *, folder: Path, fit: bool = False) -> Iterator[Find
     tokenizer = attempt("there is a tokenizer", partial(read_tokenizer, config, envs), _counted)
     yield tokenizer.finding
     if tokenizer.made is None:
-        return
+        return False
     yield (template := check_template(tokenizer.made, config.agent.template, words_of(envs)))
     if not template.ok:
-        return
-    whole = attempt("the run can be put together", partial(assemble, config), _described)
+        return False
+    whole = attempt("the run can be put together", partial(assemble, config, envs=envs), _described)
     yield whole.finding
     if whole.made is not None:
         try:
             yield from examine_parts(whole.made, healthy, folder)
         finally:
             whole.made.close()
-    if fit:
-        del whole  # its memory is wanted
-        yield check_fit(config)
+    return True
 
 
 def examine_parts(parts: Parts, healthy: list[str], folder: Path) -> Iterator[Finding]:
@@ -79,7 +87,7 @@ def words_of(envs: Mapping[str, Environment]) -> list[str]:
     """Some that the environments use."""
     words: list[str] = []
     for label, env in envs.items():
-        with asked(label, "vocabulary()"):
+        with guarded(label, "vocabulary()"):
             words += env.vocabulary() or env.instructions.split()
     return sorted(set(words)) or ["red", "blue", "green"]
 

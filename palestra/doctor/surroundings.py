@@ -18,7 +18,7 @@ from palestra.envs.check import check_environment
 from palestra.learn.learner import Learner
 from palestra.lora import adapter_of
 from palestra.model import exact_type
-from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, asked, listed, opened
+from palestra.serve.handle import EnvFault, EnvHandle, EnvPool, guarded, listed, opened
 from palestra.types import Stop, Task
 
 TURNS = 20
@@ -40,7 +40,7 @@ def check_answers(label: str, env: Environment, pool: EnvPool, *, deadline_s: fl
     `env` is only asked for its tasks; those of `pool` are played.
     """
     watch = _Watch()
-    with asked(label, "tasks('train')", deadline_s=deadline_s):
+    with guarded(label, "tasks('train')", deadline_s=deadline_s):
         tasks = held_out(listed(label, env, "train"), episodes)
     asyncio.run(_watched(pool, tasks, watch, budget_s))
     calls = sorted([*watch.reset_s, *watch.step_s])

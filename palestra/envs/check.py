@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from palestra.envs import Environment, envs
-from palestra.serve.answers import checked
-from palestra.serve.handle import asked, listed
+from palestra.serve.handle import guarded, listed
+from palestra.serve.validation import checked
 from palestra.types import Step, Task
 
 NONSENSE = (
@@ -60,7 +60,7 @@ class Check:
 
 def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks: int = 20, promise_s: float = PROMISE_S) -> list[Check]:
     """Try every promise on a sample of tasks, each within `promise_s`."""
-    with asked(name, "tasks()", deadline_s=promise_s):
+    with guarded(name, "tasks()", deadline_s=promise_s):
         examiner = _Examiner(name, options or {}, tasks)
     promises: list[tuple[str, Callable[[], str]]] = [
         ("tasks have unique ids, and splits share none", examiner.unique_ids),
@@ -80,7 +80,7 @@ def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks
 
 def _tried(name: str, promise: str, attempt: Callable[[], str], promise_s: float) -> Check:
     try:
-        with asked(name, "a call", deadline_s=promise_s):
+        with guarded(name, "a call", deadline_s=promise_s):
             try:
                 return Check(promise, True, attempt())
             except Violation as violation:

@@ -18,7 +18,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
 from py4j.protocol import Py4JError, Py4JJavaError
 from scienceworld.constants import BASEPATH, JAR_PATH
 
-from palestra.tokens import without_secrets
+from palestra.credentials import without_secrets
 
 JAVA_OPTIONS = (
     "-XX:+UseSerialGC",

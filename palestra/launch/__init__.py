@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 def launch(run: Run, assignment: Assignment, envs: Mapping[str, Environment]) -> None:
     """Train `run` to its end, by as many workers as it says. `envs`: those that the checks made; other processes make their own."""
+    from palestra.assemble import close_envs
+
     settings = run.config.launch
     with run.locked():
         if settings.is_in_process:
             from palestra.launch.work import train_here
 
             return train_here(run, as_json=assignment.as_json, envs=dict(envs))
-        for env in envs.values():
-            env.close()
+        close_envs(run.config, envs)
         if settings.kind == "ray":
             from palestra.launch.on_ray import launch_on_ray
 

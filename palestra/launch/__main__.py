@@ -1,6 +1,6 @@
-from palestra import early
+from palestra import early_interrupt
 
-early.install()
+early_interrupt.install()
 
 from palestra.launch.work import main  # noqa: E402  what takes seconds comes after what makes them safe
 

@@ -12,11 +12,11 @@ from typing import IO
 import msgspec
 
 from palestra.config import Config, ConfigError
+from palestra.credentials import without_secrets
 from palestra.env_settings import Playground
 from palestra.envs import envs
 from palestra.serve.catalogue import Served
 from palestra.serve.run import ServerSettings
-from palestra.tokens import without_secrets
 
 CAPACITY = 1024
 """Sessions of one server."""

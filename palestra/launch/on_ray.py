@@ -22,12 +22,12 @@ from typing import Any, NoReturn
 import msgspec
 
 from palestra.config import ConfigError
+from palestra.credentials import HOSTS_VARIABLE, TOKEN_VARIABLE, name_host
 from palestra.interrupts import Interrupted
 from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_label
 from palestra.launch.work import Assignment, Failure, LaunchFailed, how_to_go_on, say_stopped, work
 from palestra.run import Run
 from palestra.serve.run import ServerSettings
-from palestra.tokens import HOSTS_VARIABLE, TOKEN_VARIABLE, name_host
 
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # paths in a recipe are relative to where it was started
 

@@ -20,7 +20,7 @@ from palestra.files import CannotRead, delete, read_json
 from palestra.interrupts import Interrupted, end_in_time
 from palestra.lock import WRITERS_NAME
 from palestra.printing import print_json, print_result
-from palestra.serve.overseeing import overseeing
+from palestra.serve.watchdog import watchdog
 
 if TYPE_CHECKING:
     from palestra.display import Display
@@ -72,7 +72,7 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
 
     folder = Path(assignment.folder)
     rank = int(os.environ["RANK"])
-    overseeing.is_wanted = True
+    watchdog.is_wanted = True
     try:
         with world.join() as place:
             if not folder.is_dir():

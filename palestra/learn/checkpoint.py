@@ -23,7 +23,7 @@ from palestra.learn.learner import Learner
 from palestra.learn.sharded import described, like, read_tensors, save_model, save_shares
 from palestra.lora import adapter_of, load_adapter, save_adapter
 from palestra.model import exact_type
-from palestra.outside import Unreadable, check_nesting
+from palestra.untrusted import Unreadable, check_nesting
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from palestra import outside
-from palestra.outside import Unreadable
+from palestra import untrusted
 from palestra.run_folder import EVALS_BYTES, MOST_ROWS, environments, is_over, read_config, read_metrics, runs_in, stages
+from palestra.untrusted import Unreadable
 
 Row = dict[str, Any]
 
@@ -130,7 +130,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        return outside.shown(self.folder.resolve().name)
+        return untrusted.terminal_safe(self.folder.resolve().name)
 
     @property
     def seed(self) -> int:
@@ -182,8 +182,8 @@ class Record:
 
     def _count_lines(self, name: str) -> int:
         count = 0
-        with self._noting(name), outside.open_file(self.folder, name) as file:
-            for _ in outside.lines(file):
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
+            for _ in untrusted.lines(file):
                 count += 1
         return count
 
@@ -204,17 +204,17 @@ class Record:
     def _stored(self, kind: str) -> list[str]:
         found: list[str] = []
         with self._noting("trajectories"):
-            found = [f"trajectories/{name}" for name in outside.names(self.folder, "trajectories", ".jsonl") if name.startswith(kind)]
+            found = [f"trajectories/{name}" for name in untrusted.names(self.folder, "trajectories", ".jsonl") if name.startswith(kind)]
         return found
 
     def _places(self, name: str) -> Iterator[_Place]:
         """Of the episodes that can be told. Only their places are kept: all episodes may be too many."""
         start = damaged = 0
-        with self._noting(name), outside.open_file(self.folder, name) as file:
-            for number, line in enumerate(outside.lines(file), 1):
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
+            for number, line in enumerate(untrusted.lines(file), 1):
                 try:
-                    outside.decode(line, _episodes, is_flat=True)
-                    brief = outside.decode(line, _briefs, is_flat=True)
+                    untrusted.decode(line, _episodes, is_flat=True)
+                    brief = untrusted.decode(line, _briefs, is_flat=True)
                     if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
                         kind = (brief.task.env[:100], brief.task.category[:100])
                         yield _Place(-brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line))
@@ -227,10 +227,10 @@ class Record:
 
     def _episodes(self, name: str, places: list[_Place]) -> list[Episode]:
         found = []
-        with self._noting(name), outside.open_file(self.folder, name) as file:
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
             for place in places:
                 file.seek(place.start)
-                found.append(outside.decode(file.read(place.size), _episodes))
+                found.append(untrusted.decode(file.read(place.size), _episodes))
         return found
 
     @contextmanager
@@ -242,7 +242,7 @@ class Record:
             self.note(f"{name}: {error}")
 
     def note(self, text: str) -> None:
-        text = outside.shown(text)
+        text = untrusted.terminal_safe(text)
         if len(self.notes) < MOST_NOTES and text not in self.notes:
             self.notes.append(text)
 
@@ -272,7 +272,8 @@ def find_runs(folders: list[Path]) -> list[Path]:
     for folder in folders:
         inside = runs_in(folder)
         if not inside:
-            raise ReportError(f"{outside.shown(str(folder))}: there is no run in this folder (no config.toml), nor in the folders in it")
+            place = untrusted.terminal_safe(str(folder))
+            raise ReportError(f"{place}: there is no run in this folder (no config.toml), nor in the folders in it")
         for run in inside:
             found.setdefault(run.resolve(), run)
     return list(found.values())
@@ -293,7 +294,7 @@ def read_run(folder: Path) -> Record:
         found, size = _eval(record, name)
         left -= size
         if left < 0:
-            record.note(f"eval: expected at most {outside.size_text(EVALS_BYTES)} of evaluations; some are left out")
+            record.note(f"eval: expected at most {untrusted.size_text(EVALS_BYTES)} of evaluations; some are left out")
             break
         record.evals += [found] if found is not None else []
     return record
@@ -312,8 +313,8 @@ def _eval_name(row: Row) -> str:
 def _eval(record: Record, name: str) -> tuple[Row | None, int]:
     """And the bytes that were read."""
     try:
-        text = outside.read_file(record.folder, f"eval/{name}.json", outside.RESULT_BYTES)
-        return {**msgspec.to_builtins(outside.decode(text, _evals)), "file": name}, len(text)
+        text = untrusted.read_file(record.folder, f"eval/{name}.json", untrusted.RESULT_BYTES)
+        return {**msgspec.to_builtins(untrusted.decode(text, _evals)), "file": name}, len(text)
     except (OSError, Unreadable) as error:
         record.note(f"eval/{name}.json: {error}")
         return None, 0

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from palestra.outside import Unreadable, shown
 from palestra.report.compare import Estimate, RunGroup, difference, groups_of
 from palestra.report.content import cost_of, sections_of, title_of
 from palestra.report.draw import draw_curves
 from palestra.report.page import write_html, write_markdown
 from palestra.report.read import Record, ReportError, find_runs, read_run
+from palestra.untrusted import Unreadable, terminal_safe
 
 
 def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[RunGroup]:
@@ -21,7 +21,7 @@ def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[R
         try:
             runs.append(read_run(folder))
         except Unreadable as error:
-            bad.append(shown(f"{folder}: {error}"))
+            bad.append(terminal_safe(f"{folder}: {error}"))
     if not runs:
         raise ReportError(bad[0] if len(bad) == 1 else f"none of the {len(bad)} runs can be read; {bad[0]}")
     for line in bad:
@@ -34,7 +34,7 @@ def write_report(groups: list[RunGroup], out: Path, *, is_own: bool = False) -> 
 
     report.html, report.md and the pictures of both; what an earlier report left there is overwritten."""
     if is_own and out.is_symlink():
-        raise ReportError(f"{shown(str(out))}: a link in a run folder is not written through; give --out")
+        raise ReportError(f"{terminal_safe(str(out))}: a link in a run folder is not written through; give --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError, PermissionError) as error:

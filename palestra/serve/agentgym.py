@@ -17,8 +17,8 @@ from aiohttp import web
 from palestra.agents.formats import Parsed, ReAct, Tags
 from palestra.envs.agentgym_dialects import GENERIC, SERVED, find_action
 from palestra.serve.catalogue import Catalogue
+from palestra.serve.connection_limits import Limits, body_of
 from palestra.serve.guard import Guard
-from palestra.serve.inbound import Limits, body_of
 from palestra.serve.wire import (
     LONGEST_LEASE_S,
     STATUS,

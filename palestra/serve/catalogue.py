@@ -10,7 +10,7 @@ import msgspec
 
 from palestra.envs import Environment, make_env
 from palestra.registry import nearest
-from palestra.serve.handle import EnvPool, InlinePool, asked, check_attributes, listed
+from palestra.serve.handle import EnvPool, InlinePool, check_attributes, guarded, listed
 from palestra.serve.sandboxed import make_sandboxed
 from palestra.serve.wire import EnvAbout, TaskPage, WireError
 from palestra.serve.workers import Workers, WorkerSettings
@@ -94,22 +94,22 @@ class Catalogue:
             self._add(one)
 
     def _add(self, served: Served) -> None:
-        with asked(served.name, "its constructor", deadline_s=served.deadline_s):
+        with guarded(served.name, "its constructor", deadline_s=served.deadline_s):
             env = served.make()
         try:
             self._ask(served, env)
         finally:
-            with asked(served.name, "close()", deadline_s=served.deadline_s):
+            with guarded(served.name, "close()", deadline_s=served.deadline_s):
                 env.close()
 
     def _ask(self, served: Served, env: Environment) -> None:
         if env.name in self.about:
             raise ValueError(f"{served.name}: two environments are called {env.name!r}")
         check_attributes(served.name, env)
-        with asked(served.name, "tasks()", deadline_s=served.deadline_s):
+        with guarded(served.name, "tasks()", deadline_s=served.deadline_s):
             splits = {split: listed(served.name, env, split) for split in env.splits}
         counts = {split: len(tasks) for split, tasks in splits.items()}
-        with asked(served.name, "vocabulary()", deadline_s=served.deadline_s):
+        with guarded(served.name, "vocabulary()", deadline_s=served.deadline_s):
             about = EnvAbout(env.name, counts, env.max_turns, env.instructions, list(env.example), env.vocabulary())
             msgspec.json.encode(about)
         self.about[env.name], self._splits[env.name], self.pools[env.name] = about, splits, pool_of(served)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
+from palestra.credentials import token_for
 from palestra.serve.connection import PATIENCE_S, Connection
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.remote import Http, Unreachable, split_url
@@ -30,7 +31,6 @@ from palestra.serve.wire import (
     TaskName,
     WireError,
 )
-from palestra.tokens import token_for
 from palestra.types import Step, Task
 
 SEAT_WAIT_S = 600.0

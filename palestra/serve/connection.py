@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from palestra.credentials import how_to_give_token
 from palestra.serve.handle import EnvFault, EnvTimeout
 from palestra.serve.wire import ANSWER_BYTES, BODY_BYTES, UNREADABLE, AnyCall, Error, RawAnswer, WireError, frames
-from palestra.tokens import how_to_give_token
 
 log = logging.getLogger(__name__)
 

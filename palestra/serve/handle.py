@@ -13,9 +13,9 @@ from typing import Protocol, TypeVar
 from palestra.envs.base import Environment
 from palestra.interrupts import told_apart
 from palestra.registry import UnknownName
-from palestra.serve.answers import Checked, Overdue, cut, described, is_environments, shown, text
 from palestra.serve.forks import FORKED, Forked, contained
-from palestra.serve.overseeing import overseeing
+from palestra.serve.validation import Overdue, ValidatedEnv, cut, described, is_environments, shown, text
+from palestra.serve.watchdog import watchdog
 from palestra.types import Step, Stop, Task
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ DEADLINE_S = 60.0
 
 
 @contextmanager
-def asked(
+def guarded(
     name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: bool = False, telling: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is a `BadEnvironment`.
@@ -86,7 +86,7 @@ def asked(
 
 def check_attributes(name: str, env: Environment) -> None:
     """What a run, an evaluation and a server rely on besides the methods."""
-    with asked(name, "max_turns"):
+    with guarded(name, "max_turns"):
         most, splits = env.max_turns, env.splits
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise BadEnvironment(f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on")
@@ -145,7 +145,7 @@ class InlinePool:
 
     def __init__(self, make: Callable[[], Environment], deadline_s: float, name: str = "the environment") -> None:
         self.make, self.deadline_s, self.name = make, deadline_s, name
-        self.idle: list[Checked] = []
+        self.idle: list[ValidatedEnv] = []
         self.taken: set[InlineHandle] = set()
 
     async def open(self) -> InlineHandle:
@@ -159,7 +159,7 @@ class InlinePool:
         while self.idle:
             self.throw_away(self.idle.pop())
 
-    def throw_away(self, played: Checked) -> None:
+    def throw_away(self, played: ValidatedEnv) -> None:
         """That closing a broken environment fails too is no news."""
         try:
             with contained(refusing=True), alarm(self.deadline_s, self.name, "close"):
@@ -171,7 +171,7 @@ class InlinePool:
 
 
 class InlineHandle:
-    def __init__(self, pool: InlinePool, env: Checked | None) -> None:
+    def __init__(self, pool: InlinePool, env: ValidatedEnv | None) -> None:
         self.seconds = 0.0
         self._pool, self._env = pool, env
         self._is_broken = False
@@ -196,7 +196,7 @@ class InlineHandle:
         elif env is not None:
             self._pool.idle.append(env)
 
-    def _call(self, method: str, call: Callable[[Checked], T]) -> T:
+    def _call(self, method: str, call: Callable[[ValidatedEnv], T]) -> T:
         if self not in self._pool.taken:
             raise EnvFault("the handle was closed")
         began = time.monotonic()
@@ -206,7 +206,7 @@ class InlineHandle:
             with contained(refusing=True) as inside, alarm(self._pool.deadline_s, self._pool.name, method):
                 try:
                     if self._env is None:
-                        self._env = Checked(self._pool.make())
+                        self._env = ValidatedEnv(self._pool.make())
                     answer = call(self._env)
                 except BaseException as error:
                     if is_environments(error):
@@ -238,15 +238,15 @@ def _ring(*_: object) -> None:
 def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
     """Interrupts Python code of an environment that overruns. Off the main thread there are no signals: it is then judged when it returns.
 
-    What cannot be interrupted, such as code in C, is for the overseer, where one is at work.
+    What cannot be interrupted, such as code in C, is for the watchdog, where one is at work.
     """
     began = time.monotonic()
-    overseeing.begins(name, method, seconds)
+    watchdog.begins(name, method, seconds)
     if threading.get_ident() != threading.main_thread().ident:
         try:
             yield
         finally:
-            overseeing.ends()
+            watchdog.ends()
     else:
         before = signal.signal(signal.SIGALRM, _ring)
         left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
@@ -255,7 +255,7 @@ def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            overseeing.ends()
+            watchdog.ends()
             if left:  # somebody else's alarm
                 signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
     if time.monotonic() - began > seconds:  # it may have caught what was raised in it

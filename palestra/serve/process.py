@@ -21,12 +21,12 @@ from typing import Any
 
 import msgspec
 
+from palestra.credentials import without_secrets
 from palestra.serve.frames import CHUNK, Answer, Call, Frames, framed
 from palestra.serve.handle import CollateralFault, EnvFault, EnvTimeout
-from palestra.serve.reaper import VARIABLE
-from palestra.serve.reaping import Reaping
+from palestra.serve.reaper import Reaper
+from palestra.serve.reaper_process import VARIABLE
 from palestra.serve.sandbox import Sandbox, variables
-from palestra.tokens import without_secrets
 
 LINGER_S = 5.0
 """How long a worker may take to close its environments when it is asked to leave."""
@@ -61,7 +61,7 @@ class WorkerProcess:
         boot: Any,
         *,
         boot_s: float,
-        reaping: Reaping,
+        reaper: Reaper,
         on_end: Callable[[WorkerProcess], None],
         keep: Sequence[str] = (),
         sandbox: Sandbox | None = None,
@@ -96,8 +96,8 @@ class WorkerProcess:
         with theirs:
             mark = secrets.token_hex(8)
             self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark, keep, sandbox).result()
-        self._reaping = reaping
-        reaping.watch(self.pid, mark)
+        self._reaper = reaper
+        reaper.watch(self.pid, mark)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
         self.call(0, "boot", boot, boot_s).add_done_callback(lambda answer: answer.exception())  # the calls after it end with it
@@ -259,7 +259,7 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._loop.call_later(0.005, self._await_death)
             return
-        if reason := self._reaping.reason(self.pid):  # whoever has started all those processes, it was not in one call
+        if reason := self._reaper.reason(self.pid):  # whoever has started all those processes, it was not in one call
             self.end(reason)
         elif not self.has_booted:
             self.end(self._death(), kind=EnvFault)
@@ -286,7 +286,7 @@ class WorkerProcess:
         self._loop.remove_writer(self._socket)
         self._socket.close()
         self._kill()
-        self._reaping.end(self.pid)
+        self._reaper.end(self.pid)
         self._log.file.close()
         calls, self._calls = self._calls, {}
         for pending in calls.values():

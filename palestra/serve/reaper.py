@@ -1,243 +1,110 @@
-"""`python reaper.py PARENT`: bounds the processes that workers may have, and ends those that they leave behind.
-
-It outlives its parent, however that ends, and knows a worker's descendants also where they have left its process group and its session:
-they inherit a mark in their environment. It is told on its standard input, a line each:
-
-    watch PID MARK MOST    a worker, with the mark that its environment has, and how many processes it may have, itself included
-    end PID                kill all that is left of it
-
-and says on its standard output `over PID` before it kills a worker that has more.
-When its input ends, or its parent, it kills all that it watches, and leaves. It imports nothing but the standard library, and little
-of that: it starts in a few milliseconds. Where there is no /proc, it knows a worker's process group and nothing else.
-"""
+"""The reaper of a pool's workers, seen from the pool: a process that bounds them, and that outlives us to end what they leave behind."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-import select
-import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
-VARIABLE = "PALESTRA_WORKER"
-"""Of a worker's environment: its mark."""
-LOOK_EVERY_MS = 20
-"""Reading one number tells whether any process was started since. Only then is there something to look at."""
-IDLE_MS = 1000
-"""For orders, while nobody is watched."""
-LOOK_ANEW_S = 5.0
-"""All processes are looked at again: in the middle of an `exec` one has no environment, and numbers are used again."""
-KILL_S = 5.0
-"""For what cannot be killed at once, such as a process that waits for a disk."""
+from palestra.serve import reaper_process
 
+log = logging.getLogger(__name__)
 
-class Process(NamedTuple):
-    """What the kernel says of one."""
-
-    parent: int
-    session: int
-    started: int
-    """With its number, this tells it from all others."""
-    is_dead: bool
-    """And not yet waited for."""
-
-
-class Family:
-    """A worker and all that descend from it."""
-
-    def __init__(self, worker: int, mark: str, most: int) -> None:
-        self.worker, self.mark, self.most = worker, mark.encode(), most
-        leader = _look_at(worker)
-        self.members = {worker: leader.started} if leader else {}
-        """When each of them was started, by number."""
-        self.is_over = False
-        """It has had more members than it may."""
-
-    def add(self, pid: int, process: Process) -> None:
-        """At the first one too many its process group is killed, which no fork escapes: to look at all of them takes longer than that."""
-        self.members[pid] = process.started
-        if len(self.members) > self.most and not self.is_over:
-            self.is_over = True
-            _say(f"over {self.worker}")
-            if process.session == self.worker:  # so there is such a session, and nobody else has got its number
-                self.kill_group()
-
-    def kill_group(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.worker, signal.SIGKILL)
+LEAVE_S = 2 * reaper_process.KILL_S
 
 
 class Reaper:
-    def __init__(self) -> None:
-        self.families: dict[int, Family] = {}
-        self._seen: set[int] = set()
-        self._newest = ""
-        self._anew = 0.0
+    """Started when the first worker is. What is told to a reaper that was killed is told to the next one."""
 
-    def watch(self, worker: int, mark: str, most: int) -> None:
-        self.families[worker] = Family(worker, mark, most)
-        self._anew = 0.0
+    def __init__(self, most: int, own: int = 0) -> None:
+        self.most, self.own = most, own
+        """Processes that a worker may have, itself included, besides those of its sandbox."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watched: dict[int, str] = {}
+        """The marks of the workers that are not ended."""
+        self._over: set[int] = set()
+        """Those that had too many."""
+        self._unread = b""
 
-    def look(self) -> None:
-        """Has anybody grown too large?"""
-        newest = _newest_process()
-        is_time = time.monotonic() > self._anew + LOOK_ANEW_S
-        if not self.families or (newest == self._newest and not is_time):
+    def start(self) -> None:
+        """Before there is a worker to watch: where no process can be made, none is left without a reaper."""
+        if self._process is None:
+            self._process = _started()
+
+    def watch(self, worker: int, mark: str) -> None:
+        self._watched[worker] = mark
+        self._tell(f"watch {worker} {mark} {self.most + self.own}")
+
+    def end(self, worker: int) -> None:
+        """Kill all that is left of it. Nobody waits for that before the pool is closed."""
+        if self._watched.pop(worker, None) is not None:
+            self._tell(f"end {worker}")
+
+    def reason(self, worker: int) -> str | None:
+        """Why the reaper has killed it, where it has."""
+        if self._process is not None and self._process.stdout is not None:
+            with suppress(BlockingIOError):
+                *lines, self._unread = (self._unread + os.read(self._process.stdout.fileno(), 65536)).split(b"\n")
+                self._over |= {int(line.removeprefix(b"over ")) for line in lines}
+        if worker not in self._over:
+            return None
+        self._over.discard(worker)
+        return f"the worker was killed: it and what it had started were more processes than max_processes = {self.most}"
+
+    async def close(self) -> None:
+        """When this returns, nothing is left of any worker."""
+        process, self._process = self._process, None
+        self._watched = {}
+        if process is None:
             return
-        self._newest = newest
-        self._find(anew=is_time)
-        for family in [each for each in self.families.values() if each.is_over]:
-            self.end([family.worker])
+        _close(process)
+        until = time.monotonic() + LEAVE_S
+        while process.poll() is None and time.monotonic() < until:
+            await asyncio.sleep(0.005)
+        if process.poll() is None:
+            log.warning("processes that an environment has started cannot be killed")
 
-    def end(self, workers: Iterable[int]) -> None:
-        """Kill all that is left of these. They are halted first: who is halted starts nobody else."""
-        ending = [family for worker in workers if (family := self.families.get(worker))]
-        until = time.monotonic() + KILL_S
-        halted: set[tuple[int, int]] = set()
-        self._find(anew=True)
-        while (found := _living(ending)) - halted:
-            for pid, started in found - halted:
-                _send(pid, started, signal.SIGSTOP)
-            halted |= found
-            self._find(anew=False)
-        while (found := _living(ending)) and time.monotonic() < until:
-            for pid, started in found:
-                _send(pid, started, signal.SIGKILL)
-            time.sleep(0.002)
-            self._find(anew=False)
-        for family in ending:
-            if not self._seen:  # there is no /proc
-                family.kill_group()
-            del self.families[family.worker]
-
-    def _find(self, *, anew: bool) -> None:
-        """Who belongs to which family. Who was once a member stays one; others are looked at once, unless all are looked at `anew`."""
-        now = _processes()
-        if anew:
-            self._seen, self._anew = set(), time.monotonic()
-        owners: dict[int, Family] = {}
-        for family in self.families.values():
-            family.members = {pid: started for pid, started in family.members.items() if pid in now}
-            owners |= dict.fromkeys(family.members, family)
-        sessions = {family.worker: family for family in self.families.values()}  # also of a worker that is dead
-        strangers: dict[int, Process] = {}
-        for pid in sorted(now - self._seen):
-            process = _look_at(pid)
-            if process is None:
-                continue
-            owner = owners.get(pid)
-            if owner is not None and owner.members[pid] != process.started:  # another process has got the number
-                del owner.members[pid], owners[pid]
-                owner = None
-            owner = owner or sessions.get(process.session) or owners.get(process.parent)
-            if owner is None:
-                strangers[pid] = process
-            else:
-                owner.add(pid, process)
-                owners[pid] = owner
-        self._seen = now
-        self._find_escaped(strangers, owners)
-
-    def _find_escaped(self, strangers: dict[int, Process], owners: dict[int, Family]) -> None:
-        """Those that have left their session and lost their parent: by their marks, and then whoever belongs to them."""
-        marks = {family.mark: family for family in self.families.values()}
-        found = {pid: owner for pid in strangers if (owner := marks.get(_mark_of(pid)))}
-        while found:
-            for pid, owner in found.items():
-                owner.add(pid, strangers.pop(pid))
-            owners |= found
-            found = {pid: owner for pid, each in strangers.items() if (owner := owners.get(each.parent) or owners.get(each.session))}
+    def _tell(self, order: str) -> None:
+        if self._process is not None and self._process.poll() is None and _told(self._process, order):
+            return
+        if self._process is not None:
+            log.warning("the reaper of the worker processes is gone; another one is started")
+            _close(self._process)
+            self._process.poll()
+        self._process, self._unread = _started(), b""
+        for worker, mark in self._watched.items():
+            _told(self._process, f"watch {worker} {mark} {self.most + self.own}")
+        if order.startswith("end"):
+            _told(self._process, order)
 
 
-def _newest_process() -> str:
-    """The number that was given out last; what is not there cannot tell."""
+def _told(process: subprocess.Popen[bytes], order: str) -> bool:
+    assert process.stdin is not None
     try:
-        with open("/proc/loadavg") as file:
-            return file.read().rsplit(None, 1)[-1]
-    except OSError:
-        return ""
+        os.write(process.stdin.fileno(), f"{order}\n".encode())
+    except BrokenPipeError:
+        return False
+    return True
 
 
-def _processes() -> set[int]:
-    try:
-        return {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-    except OSError:
-        return set()
+def _started() -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+        [sys.executable, "-I", "-S", reaper_process.__file__, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for us
+    )
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
 
 
-def _look_at(pid: int) -> Process | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-    except OSError:
-        return None
-    return Process(int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in (b"Z", b"X")) if len(fields) > 19 else None
-
-
-def _mark_of(pid: int) -> bytes:
-    """What it has inherited; nothing where it is somebody else's."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            _, _, rest = (b"\0" + file.read()).partition(b"\0" + VARIABLE.encode() + b"=")
-    except OSError:
-        return b""
-    return rest.partition(b"\0")[0]
-
-
-def _living(families: Iterable[Family]) -> set[tuple[int, int]]:
-    """Those that can still do something."""
-    members = [(pid, started) for family in families for pid, started in family.members.items()]
-    return {(pid, started) for pid, started in members if (process := _look_at(pid)) and process.started == started and not process.is_dead}
-
-
-def _send(pid: int, started: int, number: signal.Signals) -> None:
-    """Unless another process has its number by now."""
-    process = _look_at(pid)
-    if process is not None and process.started == started:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
-def _say(line: str) -> None:
-    with suppress(OSError):  # nobody may be there to hear it
-        os.write(1, f"{line}\n".encode())
-
-
-def main() -> None:
-    parent, reaper, unread = int(sys.argv[1]), Reaper(), b""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with suppress(PermissionError):  # among hundreds that want the processor, it has to be quick
-        os.setpriority(os.PRIO_PROCESS, 0, -10)
-    orders = select.poll()
-    orders.register(0, select.POLLIN)
-    while True:
-        is_orphan = os.getppid() != parent  # its last orders may still be unread
-        if orders.poll(0 if is_orphan else LOOK_EVERY_MS if reaper.families else IDLE_MS):
-            data = os.read(0, 65536)
-            if not data:
-                break
-            *lines, unread = (unread + data).split(b"\n")
-            _obey(reaper, [line.decode().split() for line in lines])
-        elif is_orphan:
-            break
-        reaper.look()
-    reaper.end(list(reaper.families))
-
-
-def _obey(reaper: Reaper, orders: list[list[str]]) -> None:
-    """All that were given together: one look at the machine is enough for all who are to end."""
-    ending: list[int] = []
-    for what, pid, *rest in orders:
-        if what == "watch":
-            reaper.watch(int(pid), rest[0], int(rest[1]))
-        else:
-            ending.append(int(pid))
-    if ending:
-        reaper.end(ending)
-
-
-if __name__ == "__main__":
-    main()
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from palestra.credentials import TOKEN_VARIABLE, has_password, hidden, how_to_give_token, token_for
 from palestra.envs.base import Environment
 from palestra.registry import UnknownName, nearest
 from palestra.serve.wire import (
@@ -29,7 +30,6 @@ from palestra.serve.wire import (
     TaskPage,
     WireError,
 )
-from palestra.tokens import TOKEN_VARIABLE, has_password, hidden, how_to_give_token, token_for
 from palestra.types import Step, Task
 
 CONNECT_S = 5.0

@@ -21,13 +21,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from palestra.credentials import hidden, without_secrets
 from palestra.serve.catalogue import Catalogue, Served
+from palestra.serve.connection_limits import Limits
 from palestra.serve.guard import Guard
-from palestra.serve.inbound import Limits
 from palestra.serve.peers import ProcessPeers, socket_path
 from palestra.serve.server import Server
 from palestra.serve.sessions import Sessions
-from palestra.tokens import hidden, without_secrets
 
 log = logging.getLogger(__name__)
 

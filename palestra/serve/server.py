@@ -13,8 +13,8 @@ from aiohttp import WSCloseCode, web
 
 from palestra.serve.agentgym import add_agentgym_routes
 from palestra.serve.catalogue import PAGE_TASKS, Catalogue
+from palestra.serve.connection_limits import BoundedConnection, ConnectionLimiter, Limits, Runner, body_of
 from palestra.serve.guard import OPEN_PATHS, Guard
-from palestra.serve.inbound import Gate, Held, Limits, Runner, body_of
 from palestra.serve.measure import Measure
 from palestra.serve.openapi import ROUTES, Route, openapi
 from palestra.serve.sessions import Sessions
@@ -65,7 +65,7 @@ class Server:
     ) -> None:
         self.catalogue, self.sessions, self.guard, self.peers = catalogue, sessions, guard, peers
         self.limits = limits or Limits()
-        self.gate = Gate(self.limits)
+        self.gate = ConnectionLimiter(self.limits)
         self.measure = Measure()
         self.streams: set[Stream] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -193,7 +193,7 @@ class Server:
             raise WireError("bad_request", "this address speaks WebSocket")
         await socket.prepare(request)
         forward = not self.guard.is_peer(request)
-        connection = request.protocol if isinstance(request.protocol, Held) else None
+        connection = request.protocol if isinstance(request.protocol, BoundedConnection) else None
         stream = Stream(socket, lambda call: self.answered(call, caller, forward=forward), connection)
         self.streams.add(stream)
         try:

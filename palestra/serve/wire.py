@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from palestra.serve.answers import CHARACTERS, is_cut
-from palestra.serve.answers import cut as shortened
+from palestra.serve.validation import CHARACTERS, is_cut
+from palestra.serve.validation import cut as shortened
 from palestra.types import Example, Step, Task
 
 BODY_BYTES = 1024 * 1024

@@ -16,9 +16,9 @@ import msgspec
 
 from palestra.envs import Environment, envs
 from palestra.serve.about import ASKED, told
-from palestra.serve.answers import Checked, described
 from palestra.serve.forks import contained, die_with_parent
 from palestra.serve.frames import CHUNK, Call, Frames, framed
+from palestra.serve.validation import ValidatedEnv, described
 from palestra.types import Task
 
 
@@ -53,7 +53,7 @@ class _Player:
     def __init__(self) -> None:
         self._kind: type[Environment] | None = None
         self._options: dict[str, Any] = {}
-        self._instances: dict[int, Checked] = {}
+        self._instances: dict[int, ValidatedEnv] = {}
 
     def answer(self, call: Call) -> bytes:
         began = time.perf_counter()
@@ -72,7 +72,7 @@ class _Player:
                 self._kind = envs[name]
             case "make":
                 assert self._kind is not None
-                self._instances[call.instance] = Checked(self._kind(**self._options))
+                self._instances[call.instance] = ValidatedEnv(self._kind(**self._options))
             case "reset":
                 return self._instances[call.instance].reset(msgspec.convert(call.argument, Task))
             case "step":

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from palestra.credentials import TOKEN_VARIABLE
 from palestra.envs import envs, is_url
 from palestra.serve.frames import Answer
 from palestra.serve.handle import CollateralFault, EnvFault, NoSeat
 from palestra.serve.process import WorkerProcess
-from palestra.serve.reaping import Reaping
+from palestra.serve.reaper import Reaper
 from palestra.serve.sandbox import OWN_PROCESSES, Sandbox
-from palestra.tokens import TOKEN_VARIABLE
 from palestra.types import Step, Task
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Workers:
         self._sandbox = None
         if settings.sandbox != "none":
             self._sandbox = Sandbox(settings.memory_mb, settings.max_processes, settings.sandbox_read)
-        self._reaping = Reaping(settings.max_processes, OWN_PROCESSES if self._sandbox else 0)
+        self._reaper = Reaper(settings.max_processes, OWN_PROCESSES if self._sandbox else 0)
         self._timer: asyncio.TimerHandle | None = None
         self._tidied = 0.0
         self._making = asyncio.Semaphore(MADE_AT_ONCE)
@@ -189,7 +189,7 @@ class Workers:
             self._timer.cancel()
             self._timer = None
         await asyncio.gather(*(process.leave("the pool was closed") for process in workers))
-        await self._reaping.close()
+        await self._reaper.close()
 
     def stats(self) -> PoolStats:
         for process in self._workers:
@@ -223,10 +223,10 @@ class Workers:
     def _start(self) -> _Worker:
         boot = (self.name, self.options, self.settings.open_files)
         try:
-            self._reaping.start()
+            self._reaper.start()
             keep = (*self.settings.pass_env, *((TOKEN_VARIABLE,) if is_url(self.name) else ()))  # a served one runs no code there
             process = WorkerProcess(
-                boot, boot_s=self.settings.boot_s, reaping=self._reaping, on_end=self._replace, keep=keep, sandbox=self._sandbox
+                boot, boot_s=self.settings.boot_s, reaper=self._reaper, on_end=self._replace, keep=keep, sandbox=self._sandbox
             )
         except OSError as error:
             raise EnvFault(f"a worker cannot be started: {error}") from error

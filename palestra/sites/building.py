@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from palestra.credentials import without_secrets
 from palestra.sites.catalogue import SOURCE, Site, cache_folder
-from palestra.tokens import without_secrets
 
 SHARED = ("wsgi_common", "django_common")
 BASE_FILE = "base.sqlite3"

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 import palestra
-from palestra import outside
-from palestra.outside import Unreadable, printable
+from palestra import untrusted
 from palestra.run_folder import RunFolder, group_names, readable_lines, runs_in
 from palestra.types import Trajectory
+from palestra.untrusted import Unreadable, valid_utf8
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts
@@ -101,7 +101,7 @@ class Answers:
 
     def runs(self) -> dict[str, Any]:
         known = self._runs
-        groups = group_names([(printable(run.folder.path.name), run.folder.config()[1]) for run in known.values()])
+        groups = group_names([(valid_utf8(run.folder.path.name), run.folder.config()[1]) for run in known.values()])
         runs = [{"id": id, **self._summary(run.folder), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
         return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
 
@@ -110,8 +110,8 @@ class Answers:
         try:
             return folder.summary()
         except Exception:
-            log.exception("%s: cannot be summed up", outside.shown(str(folder.path)))
-            name = {"name": printable(folder.path.name), "folder": printable(str(folder.path))}
+            log.exception("%s: cannot be summed up", untrusted.terminal_safe(str(folder.path)))
+            name = {"name": valid_utf8(folder.path.name), "folder": valid_utf8(str(folder.path))}
             return {**name, "algo": "", "envs": [], "seed": None, "steps": None, "done": 0, "is_over": False}
 
     def run(self, id: str) -> dict[str, Any]:
@@ -183,8 +183,8 @@ def read_trajectory(line: bytes) -> Trajectory | str:
     if isinstance(episode, str):
         return episode
     try:
-        outside.decode(line, _everything)  # also what we know no field for
-        return outside.decode(line, _trajectory)
+        untrusted.decode(line, _everything)  # also what we know no field for
+        return untrusted.decode(line, _trajectory)
     except Unreadable as error:
         return str(error)
 

@@ -16,10 +16,10 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
-from palestra import outside
-from palestra.outside import Unreadable, printable
+from palestra import untrusted
 from palestra.run_folder import Signature, readable_lines, signature
 from palestra.types import Stop
+from palestra.untrusted import Unreadable, valid_utf8
 
 log = logging.getLogger(__name__)
 
@@ -230,10 +230,10 @@ class Index:
 
     def _names(self) -> set[str]:
         try:
-            names = outside.names(self.folder, "trajectories", ".jsonl")
+            names = untrusted.names(self.folder, "trajectories", ".jsonl")
         except Unreadable:  # which the run's own page says
             return set()
-        return {name.removesuffix(".jsonl") for name in names if name == printable(name)}
+        return {name.removesuffix(".jsonl") for name in names if name == valid_utf8(name)}
 
     def path(self, file: str) -> Path:
         return self.folder / "trajectories" / f"{file}.jsonl"
@@ -246,7 +246,7 @@ class Index:
         part, texts = Part(name, read_as, 0, array("q", [0])), bytearray()
         self.unread.pop(name, None)
         try:
-            with outside.open_file(self.folder, f"trajectories/{name}.jsonl") as file:
+            with untrusted.open_file(self.folder, f"trajectories/{name}.jsonl") as file:
                 for line in self._lines(file):
                     self._add(part, texts, line, advantages)
                     if len(part) == PART_LINES or len(texts) > PART_TEXT_BYTES:
@@ -263,7 +263,7 @@ class Index:
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         """Raises Unreadable where there are too many, or too many damaged ones."""
         damaged = 0
-        for number, line in enumerate(outside.lines(file), start=self._rows):
+        for number, line in enumerate(untrusted.lines(file), start=self._rows):
             if number >= MOST_EPISODES:
                 raise Unreadable(f"expected at most {MOST_EPISODES:,} episodes; the rest of the file is not read")
             damaged += not line.startswith(b"{")
@@ -375,7 +375,7 @@ class Index:
         if signature(self.path(file)) != part.read_as:
             raise NotThere(f"{file}: the file has changed; ask again")
         try:
-            with outside.open_file(self.folder, f"trajectories/{file}.jsonl") as source:
+            with untrusted.open_file(self.folder, f"trajectories/{file}.jsonl") as source:
                 source.seek(part.starts[row])
                 return source.read(part.starts[row + 1] - part.starts[row])
         except (OSError, Unreadable):
@@ -405,7 +405,7 @@ def read_line(line: bytes) -> _Episode | str:
     if not line.endswith(b"\n"):
         return "the line is incomplete" if line else "the file cannot be read"
     try:
-        episode = outside.decode(line, _episodes, is_flat=True)
+        episode = untrusted.decode(line, _episodes, is_flat=True)
     except Unreadable as error:
         return str(error)
     if episode.format != FORMAT:

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from palestra.outside import printable
 from palestra.serve.guard import Guard, bearer_token
 from palestra.serve.wire import STATUS, WireError
+from palestra.untrusted import valid_utf8
 from palestra.view.answers import Answers, Pulse
 from palestra.view.index import NotThere
 
@@ -216,7 +216,7 @@ def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
 
 
 def _error(status: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": printable(message)}), status=status, content_type="application/json")
+    return web.Response(body=msgspec.json.encode({"error": valid_utf8(message)}), status=status, content_type="application/json")
 
 
 def _episode(request: web.Request) -> tuple[str, str, int]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from palestra import outside
-from palestra.outside import MB, Unreadable
+from palestra import untrusted
 from palestra.run_folder import Signature, signature
+from palestra.untrusted import MB, Unreadable
 
 TOKENIZER_BYTES = 64 * MB
 """Gemma's tokenizer.json has 33 MB."""
@@ -52,7 +52,7 @@ class TokenTexts:
         """Where there may be one, the newest first."""
         steps: list[str] = []
         with suppress(Unreadable):
-            steps = [step for step in outside.names(self.folder, "checkpoints", "") if CHECKPOINT.fullmatch(step)]
+            steps = [step for step in untrusted.names(self.folder, "checkpoints", "") if CHECKPOINT.fullmatch(step)]
         return [*(f"checkpoints/{step}/tokenizer.json" for step in reversed(steps)), "reference/tokenizer.json"]
 
     def _text(self, id: int) -> str:
@@ -79,8 +79,8 @@ def _load(folder: Path, name: str) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        text = outside.read_file(folder, name, TOKENIZER_BYTES)
-        file = outside.decode(text, _files)
+        text = untrusted.read_file(folder, name, TOKENIZER_BYTES)
+        file = untrusted.decode(text, _files)
         if not _is_plain(file.decoder):
             return None
         model = {key: value for key, value in file.model.items() if key != "merges"}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from palestra.serve import reaper
-from palestra.serve.reaper import VARIABLE, Reaper
-from palestra.serve.reaping import Reaping
+from palestra.serve import reaper_process
+from palestra.serve.reaper import Reaper
+from palestra.serve.reaper_process import VARIABLE
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
 from tests.helpers import is_running
@@ -103,7 +103,7 @@ def test_processes_that_have_ended_do_not_count(family):
 
 def test_a_number_that_another_process_has_got_by_now_is_nobodys_number(family):
     stranger = family.start()
-    started = reaper._look_at(stranger.pid).started
+    started = reaper_process._look_at(stranger.pid).started
     found = Reaper()
     found.watch(family.worker.pid, family.mark, 10)
     found.families[family.worker.pid].members[stranger.pid] = started - 1  # what had that number before was a member
@@ -117,28 +117,28 @@ def test_what_the_kernel_says_of_a_process():
     program = "from pathlib import Path; Path('/proc/self/comm').write_text('a) S 1 (2'); print(flush=True); input()"
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     process.stdout.readline()
-    found = reaper._look_at(process.pid)
+    found = reaper_process._look_at(process.pid)
     assert (found.parent, found.session, found.is_dead) == (os.getpid(), process.pid, False)
     process.kill()
-    while not (found := reaper._look_at(process.pid)).is_dead:
+    while not (found := reaper_process._look_at(process.pid)).is_dead:
         time.sleep(0.001)
     process.communicate()
-    assert reaper._look_at(process.pid) is None
+    assert reaper_process._look_at(process.pid) is None
 
 
 def test_a_reaper_that_is_killed_is_replaced_and_the_next_one_knows_all(family):
     daemon = family.start(mark=family.mark)
-    reaping = Reaping(most=10)
-    reaping.start()
-    reaping.watch(family.worker.pid, family.mark)
-    first = reaping._process
+    client = Reaper(most=10)
+    client.start()
+    client.watch(family.worker.pid, family.mark)
+    first = client._process
     first.kill()
     first.wait()
     second_worker = family.start(mark="other")
-    reaping.watch(second_worker.pid, "other")
-    assert reaping._process is not first
-    reaping.end(family.worker.pid)
-    asyncio.run(reaping.close())
+    client.watch(second_worker.pid, "other")
+    assert client._process is not first
+    client.end(family.worker.pid)
+    asyncio.run(client.close())
     assert not any(map(family.is_alive, (family.worker, daemon, second_worker)))
 
 
@@ -146,11 +146,11 @@ def test_a_reaper_ends_with_its_parent(family):
     """Also where a child of the parent still has the pipe on which it listens."""
     program = (
         "import os, sys, time\n"
-        "from palestra.serve.reaping import Reaping\n"
-        "reaping = Reaping(most=10)\n"
-        "reaping.start()\n"
-        f"reaping.watch({family.worker.pid}, '{family.mark}')\n"
-        "print(reaping._process.pid, flush=True)\n"
+        "from palestra.serve.reaper import Reaper\n"
+        "client = Reaper(most=10)\n"
+        "client.start()\n"
+        f"client.watch({family.worker.pid}, '{family.mark}')\n"
+        "print(client._process.pid, flush=True)\n"
         "if os.fork() == 0:\n"
         "    os.close(1)\n"
         "    time.sleep(3)\n"

@@ -17,9 +17,11 @@ import pytest
 import tomli_w
 
 from palestra.assemble import check_run
-from palestra.config import Config, ConfigError, build, load
+from palestra.cli import main
+from palestra.config import Config, ConfigError, build, dump, load
 from palestra.envs import make_env
 from palestra.registry import Registry, UnknownName
+from tests.e2e.test_training import ECHO
 from tests.viewed import trained_copy
 
 ROOT = Path(__file__).parents[2]
@@ -200,6 +202,22 @@ def test_a_registry_calls_nothing_that_is_not_of_its_kind():
         make_env("os:getcwd", {})
 
 
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_an_environment_is_made_once_to_be_asked_and_once_to_be_played(tmp_path, monkeypatch, command):
+    """With one episode at a time. Before, it was made three times before the first step."""
+    monkeypatch.chdir(tmp_path)
+    recipe = tmp_path / "recipe.toml"
+    small = {"steps": 1, "rollout.tasks": 1, "rollout.group": 2, "rollout.concurrency": 1, "eval.tasks": 2, "save.every": 0}
+    recipe.write_text(dump(build(ECHO, {**small, "env.name": "tests.hostile.test_configurations:Numbered"}, imports=True)))
+    commands = {
+        "train": ["train", str(recipe), "--out", str(tmp_path / "run")],
+        "eval": ["eval", str(recipe), "--agent", "expert"],
+    }
+    Numbered.made = []
+    main(commands[command])
+    assert Numbered.made == ["asked", "played"]
+
+
 BAD = ["Raises", "Exits", "Hangs", "TurnsOfText", "NoTurns", "NegativeTurns", "TrueTurns", "SplitsOfText", "NoTasks", "WordsRaise"]
 
 
@@ -259,3 +277,22 @@ class NoTasks(Echo):
 class WordsRaise(Echo):
     def vocabulary(self):
         raise KeyError("words")
+
+
+class Numbered(Echo):
+    """Notes what each of its instances was made for: to be asked for its tasks, or to be played."""
+
+    made = []
+
+    def __init__(self):
+        super().__init__()
+        self.number = len(Numbered.made)
+        Numbered.made.append("for nothing")
+
+    def tasks(self, split):
+        Numbered.made[self.number] = "asked"
+        return super().tasks(split)
+
+    def reset(self, task):
+        Numbered.made[self.number] = "played"
+        return super().reset(task)

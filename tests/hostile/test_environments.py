@@ -20,8 +20,8 @@ from palestra.agents.render import Renderer
 from palestra.engines.scripted import Scripted, uniform
 from palestra.model import byte_tokenizer
 from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve.answers import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.serve.counted import CountedPool
+from palestra.serve.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Sampling, Stop, Task
 from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
@@ -234,8 +234,8 @@ def test_an_environment_that_breaks_outside_of_episodes_is_one_line(arguments, c
 def test_who_never_returns_inline_ends_the_run_with_a_word(tmp_path):
     code = """
 import sys
-from palestra.serve.overseeing import overseeing
-overseeing.grace_s = 1.0
+from palestra.serve.watchdog import watchdog
+watchdog.grace_s = 1.0
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", "tests.hostile.environments:NeverReturns", "--env.deadline_s", "0.5"]
 from palestra.cli import main
 main()

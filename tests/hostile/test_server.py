@@ -21,9 +21,9 @@ import pytest
 
 from palestra.cli import main
 from palestra.envs import envs
-from palestra.serve import inbound
+from palestra.serve import connection_limits
 from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.inbound import Limits
+from palestra.serve.connection_limits import Limits
 from palestra.serve.openapi import openapi
 from palestra.serve.remote import remote_kind
 from palestra.serve.run import ServerSettings
@@ -208,7 +208,7 @@ def test_a_trainer_that_thinks_for_long_does_not_notice(quick):
 
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch):
-    monkeypatch.setattr(inbound, "STUCK_S", 0.5)
+    monkeypatch.setattr(connection_limits, "STUCK_S", 0.5)
     with running(ODD, limits=Limits(headers_s=0.4)) as server:
         path = server.open("odd", "train-0").rsplit("/", 1)[1]
         calls = [{"call": "step", "session": path, "action": "observation", "id": n + 1} for n in range(16)]
@@ -326,11 +326,15 @@ def test_descriptors_are_kept_for_health():
 
 @pytest.mark.short
 def test_addresses_of_one_network_are_one_client():
-    assert inbound._address(("192.0.2.7", 80)) == inbound._address(("::ffff:192.0.2.7", 80, 0, 0)) == "192.0.2.7"
-    assert inbound._address(("2001:db8:1:2::3", 80, 0, 0)) == inbound._address(("2001:db8:1:2:ffff::4", 80, 0, 0)) == "2001:db8:1:2::"
-    assert inbound._address(("2001:db8:1:3::3", 80, 0, 0)) == "2001:db8:1:3::"
-    assert inbound._address(("fe80::1%eth0", 80, 0, 1)) == "fe80::"
-    assert inbound._address("") == inbound._address(None) == ""
+    assert connection_limits._address(("192.0.2.7", 80)) == connection_limits._address(("::ffff:192.0.2.7", 80, 0, 0)) == "192.0.2.7"
+    assert (
+        connection_limits._address(("2001:db8:1:2::3", 80, 0, 0))
+        == connection_limits._address(("2001:db8:1:2:ffff::4", 80, 0, 0))
+        == "2001:db8:1:2::"
+    )
+    assert connection_limits._address(("2001:db8:1:3::3", 80, 0, 0)) == "2001:db8:1:3::"
+    assert connection_limits._address(("fe80::1%eth0", 80, 0, 1)) == "fe80::"
+    assert connection_limits._address("") == connection_limits._address(None) == ""
 
 
 # greedy ones

@@ -14,6 +14,7 @@ import pytest
 
 from palestra.cli import main
 from palestra.config import ConfigError, build
+from palestra.credentials import BadToken, hidden, is_secret, name_hosts, without_secrets
 from palestra.envs import envs
 from palestra.serve.client import RemoteHandle, Servers
 from palestra.serve.handle import EnvFault, opened
@@ -23,7 +24,6 @@ from palestra.serve.wire import WireError
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.sites.building import site_variables
 from palestra.sites.catalogue import SITES
-from palestra.tokens import BadToken, hidden, is_secret, name_hosts, without_secrets
 from palestra.types import Task
 from tests.helpers import Echo
 from tests.served import running

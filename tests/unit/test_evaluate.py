@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from palestra.assemble import make_envs
 from palestra.baselines import playing
 from palestra.config import build
 from palestra.evaluate import score, summarise
@@ -120,5 +121,5 @@ def test_faults_are_counted_apart_and_categories_split():
 @pytest.mark.parametrize("agent", ["expert", "random", None])
 def test_everyone_plays_as_many_at_once_as_the_settings_say(agent):
     config = build(ECHO, {"rollout.concurrency": 3, "rollout.retries": 5})
-    with playing(config, agent) as (arena, _):
+    with playing(config, agent, make_envs(config)) as (arena, _):
         assert (arena.concurrency, arena.retries) == (3, 5)

@@ -12,15 +12,15 @@ from tests.helpers import needs_sciworld
 PACKAGE = Path(__file__).parents[2] / "palestra"
 
 LAYERS = {
-    "types": 0, "errors": 0, "addresses": 0, "tokens": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
-    "run_folder": 0, "loop": 0, "files": 0, "outside": 0, "interrupts": 0, "early": 0, "lock": 0,
+    "types": 0, "errors": 0, "addresses": 0, "credentials": 0, "registry": 0, "seeds": 0, "tables": 0, "intervals": 0,
+    "run_folder": 0, "loop": 0, "files": 0, "untrusted": 0, "interrupts": 0, "early_interrupt": 0, "lock": 0,
     "confined": 0, "chat_templates": 0, "model_files": 0, "gguf_header": 0,
     "settings": 1, "world": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2, "guard": 2,
     "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
     "group_queue": 3, "launch_settings": 3, "rollout_settings": 3, "run_settings": 3,
     "model_settings": 3, "env_settings": 3, "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
-    "gguf_import": 5, "model_folder": 5, "changes": 5, "run": 5, "assemble": 5, "explain": 5, "plan": 5, "task_ids": 5,
+    "gguf_import": 5, "model_folder": 5, "resume_config": 5, "run": 5, "assemble": 5, "explain": 5, "plan": 5, "task_ids": 5,
     "data": 6, "draw": 6, "experts": 6, "export": 6, "display": 6, "baselines": 6, "plot": 6, "log": 6, "printing": 6, "cli_env": 6,
     "cli_plan": 6, "cli_report": 6, "cli_search": 6, "cli_web": 6, "report": 6,
     "limits": 6, "experience": 7, "warm_start": 7, "replay": 7, "transcript": 7,

@@ -52,12 +52,12 @@ class Limits(msgspec.Struct, frozen=True):
     """A client that asks for a longer lease gets this one."""
 
 
-class Held(web.RequestHandler):
+class BoundedConnection(web.RequestHandler):
     """One connection, watched: it says since when it owes the rest of a header or of a frame."""
 
     __slots__ = ("address", "frame_since", "gate", "header_since", "is_crowded", "is_stream", "stuck_bytes", "stuck_since")
 
-    def __init__(self, manager: web.Server, gate: Gate, **settings: Any) -> None:
+    def __init__(self, manager: web.Server, gate: ConnectionLimiter, **settings: Any) -> None:
         super().__init__(manager, **settings)
         self.gate = gate
         self.address = ""
@@ -125,16 +125,16 @@ class Held(web.RequestHandler):
         return now - self.stuck_since > STUCK_S
 
 
-class Gate:
+class ConnectionLimiter:
     """All connections of a process, by the address that they come from. Those of other processes of this server are not counted."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.most = limits.connections
         self.refused_total = self.late_total = 0
-        self._held: set[Held] = set()
+        self._held: set[BoundedConnection] = set()
         self._of_address: Counter[str] = Counter()
-        self._lane: dict[Held, None] = {}
+        self._lane: dict[BoundedConnection, None] = {}
         """In the order in which they came."""
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class Gate:
         if soft != resource.RLIM_INFINITY:
             self.most = min(self.limits.connections, max(1, soft - _open_descriptors() - max(OWN_DESCRIPTORS, soft // 4)))
 
-    def arrive(self, one: Held) -> None:
+    def arrive(self, one: BoundedConnection) -> None:
         if not one.address:  # another process of this server, over a socket in its own folder
             return
         if len(self._held) < self.most and self._of_address[one.address] < self.most_per_client:
@@ -171,7 +171,7 @@ class Gate:
             del self._lane[oldest]
             oldest.cut_off()
 
-    def leave(self, one: Held) -> None:
+    def leave(self, one: BoundedConnection) -> None:
         self._lane.pop(one, None)
         if one in self._held:
             self._held.discard(one)
@@ -202,7 +202,7 @@ class Runner(web.AppRunner):
 
     __slots__ = ("_gate",)
 
-    def __init__(self, app: web.Application, gate: Gate, *, shutdown_timeout: float) -> None:
+    def __init__(self, app: web.Application, gate: ConnectionLimiter, *, shutdown_timeout: float) -> None:
         super().__init__(app, access_log=None, shutdown_timeout=shutdown_timeout)
         self._gate = gate
 
@@ -212,14 +212,14 @@ class Runner(web.AppRunner):
 
 
 class _GatedServer(web.Server):
-    def __init__(self, made: web.Server, gate: Gate) -> None:
+    def __init__(self, made: web.Server, gate: ConnectionLimiter) -> None:
         super().__init__(made.request_handler, request_factory=made.request_factory)
         self._gate = gate
 
-    def __call__(self) -> Held:
+    def __call__(self) -> BoundedConnection:
         idle_s = self._gate.limits.idle_s
         loop = asyncio.get_running_loop()
-        return Held(self, self._gate, loop=loop, access_log=None, keepalive_timeout=idle_s, auto_decompress=False)
+        return BoundedConnection(self, self._gate, loop=loop, access_log=None, keepalive_timeout=idle_s, auto_decompress=False)
 
 
 # bodies

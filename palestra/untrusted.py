@@ -292,12 +292,12 @@ def _check_values(tree: dict[str, Any]) -> None:
 # texts
 
 
-def printable(text: str) -> str:
+def valid_utf8(text: str) -> str:
     """A name may have bytes in it that are no text."""
     return text.encode(errors="replace").decode()
 
 
-def shown(text: str) -> str:
+def terminal_safe(text: str) -> str:
     """For a terminal: with a mark in place of what it would obey, be it an escape, a new line or a change of direction."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
 

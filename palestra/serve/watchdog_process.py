@@ -1,4 +1,4 @@
-"""`python -I -S overseer.py PID FILE`: ends a process that an inline environment never lets go of.
+"""`python -I -S watchdog_process.py PID FILE`: ends a process that an inline environment never lets go of.
 
 Code in C that keeps the interpreter cannot be interrupted from inside, not even by another thread. So this is a process of its own. It
 reads from shared memory which call is under way, and counts its own looks: a machine that was asleep makes nobody late.

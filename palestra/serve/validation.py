@@ -35,7 +35,7 @@ def is_environments(error: BaseException) -> bool:
     return type(error) is not KeyboardInterrupt or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
 
 
-class Checked:
+class ValidatedEnv:
     """An environment whose answers are checked. What is wrong with one is raised as a TypeError or ValueError that says so."""
 
     def __init__(self, env: Environment) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra import outside
-from palestra.outside import CONTAINERS, DEPTH, KEY_PARTS, Unreadable, check_nesting, decode, read_toml, shown
+from palestra import untrusted
+from palestra.untrusted import CONTAINERS, DEPTH, KEY_PARTS, Unreadable, check_nesting, decode, read_toml, terminal_safe
 
 ANYTHING = msgspec.json.Decoder()
 
@@ -39,10 +39,10 @@ def count_of(value):
 @given(value=values, deepest=st.integers(0, 6))
 def test_nesting_is_what_a_walk_over_the_value_finds(piece, value, deepest):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outside, "_PIECE", piece)
-        patch.setattr(outside, "DEPTH", deepest)
+        patch.setattr(untrusted, "_PIECE", piece)
+        patch.setattr(untrusted, "DEPTH", deepest)
         text = msgspec.json.encode(value)
-        assert len(outside._brackets(text)) == 2 * count_of(value)
+        assert len(untrusted._brackets(text)) == 2 * count_of(value)
         if depth_of(value) > deepest:
             with pytest.raises(Unreadable, match="nested too deeply"):
                 check_nesting(text)
@@ -126,28 +126,28 @@ def top(tmp_path):
 
 @pytest.mark.parametrize("has_folders", [True, False], ids=["by descriptors", "by paths"])
 def test_a_file_is_read_up_to_its_bound(top, monkeypatch, has_folders):
-    monkeypatch.setattr(outside, "HAS_FOLDERS", has_folders)
-    assert outside.read_file(top, "inner/file", 5) == b"12345"
-    assert outside.names(top, "inner", "") == ["file"]
-    assert outside.names(top, "nowhere", "") == []
+    monkeypatch.setattr(untrusted, "HAS_FOLDERS", has_folders)
+    assert untrusted.read_file(top, "inner/file", 5) == b"12345"
+    assert untrusted.names(top, "inner", "") == ["file"]
+    assert untrusted.names(top, "nowhere", "") == []
     with pytest.raises(Unreadable, match="at most"):
-        outside.read_file(top, "inner/file", 4)
+        untrusted.read_file(top, "inner/file", 4)
     for name in ("nowhere", "nowhere/file", "inner/nowhere"):
         with pytest.raises(FileNotFoundError):
-            outside.read_file(top, name, 5)
+            untrusted.read_file(top, name, 5)
 
 
 @pytest.mark.parametrize("has_folders", [True, False], ids=["by descriptors", "by paths"])
 @pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "../elsewhere/file", "inner/../inner/file", "inner//file", "a\0b"])
 def test_a_name_leads_nowhere_else(top, monkeypatch, has_folders, name):
-    monkeypatch.setattr(outside, "HAS_FOLDERS", has_folders)
+    monkeypatch.setattr(untrusted, "HAS_FOLDERS", has_folders)
     with pytest.raises(Unreadable, match="leads out of the folder"):
-        outside.open_file(top, name)
+        untrusted.open_file(top, name)
 
 
 @pytest.mark.parametrize("has_folders", [True, False], ids=["by descriptors", "by paths"])
 def test_neither_links_nor_pipes_nor_folders_are_files(top, monkeypatch, has_folders):
-    monkeypatch.setattr(outside, "HAS_FOLDERS", has_folders)
+    monkeypatch.setattr(untrusted, "HAS_FOLDERS", has_folders)
     (top / "file").symlink_to("inner/file")
     (top / "folder").symlink_to("../elsewhere")
     os.mkfifo(top / "pipe")
@@ -162,18 +162,18 @@ def test_neither_links_nor_pipes_nor_folders_are_files(top, monkeypatch, has_fol
         "inner": "a folder",
     }.items():
         with pytest.raises(Unreadable, match=f"got {kind}"):
-            outside.read_file(top, name, 100)
+            untrusted.read_file(top, name, 100)
     with pytest.raises(Unreadable, match="got a link"):
-        outside.names(top, "folder", "")
+        untrusted.names(top, "folder", "")
     with pytest.raises(Unreadable, match="got a file"):
-        outside.names(top / "inner", "file", "")
-    assert "got a link" in outside.trouble(top, "folder", folder=True)
-    assert outside.trouble(top, "inner", folder=True) is None
+        untrusted.names(top / "inner", "file", "")
+    assert "got a link" in untrusted.trouble(top, "folder", folder=True)
+    assert untrusted.trouble(top, "inner", folder=True) is None
 
 
 def test_devices_are_not_opened():
     with pytest.raises(Unreadable, match="got a device"):
-        outside.open_file(outside.Path("/dev"), "zero")
+        untrusted.open_file(untrusted.Path("/dev"), "zero")
 
 
 def test_descriptors_are_given_back(top):
@@ -182,22 +182,22 @@ def test_descriptors_are_given_back(top):
     for name in ("inner/file", "file", "inner", "nowhere", "inner/file/x", "nowhere/x"):
         for _ in range(20):
             try:
-                outside.read_file(top, name, 100)
+                untrusted.read_file(top, name, 100)
             except (FileNotFoundError, Unreadable):
-                outside.trouble(top, name)
-                outside.trouble(top, name, folder=True)
+                untrusted.trouble(top, name)
+                untrusted.trouble(top, name, folder=True)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_line_that_is_too_long_ends_the_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(outside, "LINE_BYTES", 8)
+    monkeypatch.setattr(untrusted, "LINE_BYTES", 8)
     (tmp_path / "file").write_bytes(b"1234567\n" + b"12345678\n" + b"1\n")
     found = []
-    with outside.open_file(tmp_path, "file") as file, pytest.raises(Unreadable, match="a line has more"):
-        found += [found.append(line) for line in outside.lines(file)]
+    with untrusted.open_file(tmp_path, "file") as file, pytest.raises(Unreadable, match="a line has more"):
+        found += [found.append(line) for line in untrusted.lines(file)]
     assert found == [b"1234567\n"]
 
 
 def test_nothing_that_is_shown_moves_the_cursor():
-    assert shown("a\x1b[31m\n\u202e\udc80\x9b\u2028z") == "a\ufffd[31m\ufffd\ufffd\ufffd\ufffd\ufffdz"
-    assert shown("ß 火 🦊 é") == "ß 火 🦊 é"
+    assert terminal_safe("a\x1b[31m\n\u202e\udc80\x9b\u2028z") == "a\ufffd[31m\ufffd\ufffd\ufffd\ufffd\ufffdz"
+    assert terminal_safe("ß 火 🦊 é") == "ß 火 🦊 é"
