@@ -13,7 +13,7 @@ import pytest
 
 from palestra.serve import reaper_process
 from palestra.serve.reaper import Reaper
-from palestra.serve.reaper_process import VARIABLE
+from palestra.serve.reaper_process import VARIABLE, ProcessReaper
 from palestra.serve.workers import Workers, WorkerSettings
 from palestra.types import Task
 from tests.helpers import is_running
@@ -56,7 +56,7 @@ def family():
 
 def test_who_has_the_mark_ends_and_nobody_else_does(family):
     daemon, other, stranger = family.start(mark=family.mark), family.start(mark=f"{family.mark}0"), family.start()
-    found = Reaper()
+    found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 10)
     found.end([family.worker.pid])
     assert not family.is_alive(family.worker)
@@ -67,7 +67,7 @@ def test_who_has_the_mark_ends_and_nobody_else_does(family):
 
 def test_a_daemon_is_found_when_its_worker_is_gone_already(family):
     daemon = family.start(mark=family.mark)
-    found = Reaper()
+    found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 10)
     family.worker.kill()
     family.worker.wait()
@@ -76,7 +76,7 @@ def test_a_daemon_is_found_when_its_worker_is_gone_already(family):
 
 
 def test_a_worker_ends_at_the_first_process_too_many(family, capfd):
-    found = Reaper()
+    found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 3)
     others = [family.start(mark=family.mark) for _ in range(2)]
     found.look()
@@ -89,7 +89,7 @@ def test_a_worker_ends_at_the_first_process_too_many(family, capfd):
 
 
 def test_processes_that_have_ended_do_not_count(family):
-    found = Reaper()
+    found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 2)
     for _ in range(4):
         found.look()
@@ -104,7 +104,7 @@ def test_processes_that_have_ended_do_not_count(family):
 def test_a_number_that_another_process_has_got_by_now_is_nobodys_number(family):
     stranger = family.start()
     started = reaper_process._look_at(stranger.pid).started
-    found = Reaper()
+    found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 10)
     found.families[family.worker.pid].members[stranger.pid] = started - 1  # what had that number before was a member
     found.end([family.worker.pid])

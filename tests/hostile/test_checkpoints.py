@@ -50,7 +50,7 @@ def test_a_state_that_names_something_else_than_files_is_refused(step, kind):
     (step / "config.json").unlink()
     make = {"fifo": os.mkfifo, "directory": os.mkdir, "device": lambda place: os.symlink("/dev/zero", place)}[kind]
     make(step / "config.json")
-    with pytest.raises(BadCheckpoint, match="regular file|is a pipe|is a directory|cannot be read|not the name of a file"):
+    with pytest.raises(BadCheckpoint, match="regular file|is a FIFO|is a directory|cannot be read|not the name of a file"):
         checkpoint.read_state(step)
 
 

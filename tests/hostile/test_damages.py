@@ -421,7 +421,7 @@ def test_json_from_outside(tmp_path):
     path.write_bytes(b'"' + b"x" * 100 + b'"')
     with pytest.raises(CannotRead, match="larger than 100 bytes"):
         read_json(path, most_bytes=100)
-    for damage, says in [(make_pipe, "is a pipe"), (make_directory, "is a directory"), (link_to_device, "is a device")]:
+    for damage, says in [(make_pipe, "is a FIFO"), (make_directory, "is a directory"), (link_to_device, "is a device")]:
         other = tmp_path / damage.__name__
         other.write_bytes(b"")
         damage(other, None)
