@@ -20,12 +20,12 @@ from typing import Any
 
 from uneven import ALL_TASKS, TURNS
 
-from palestra.assemble import Parts, assemble
-from palestra.config import Config, build
-from palestra.display import Display
-from palestra.run import Run, read_trajectories
-from palestra.serve.handle import opened
-from palestra.train import begin, source_of, train
+from palestra.config.config import Config, build
+from palestra.envs.serving.handles import opened
+from palestra.runs.run import Run, read_trajectories
+from palestra.training.display import Display
+from palestra.training.loop import begin, source_of, train
+from palestra.training.setup import Parts, assemble
 
 TASKS, GROUP = 8, 2
 EPOCH = ALL_TASKS // TASKS

@@ -14,10 +14,10 @@ import time
 
 import torch
 
+from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.engines.native import NativeSettings
-from palestra.model import new_model
-from palestra.types import Sampling
+from palestra.engines.torch.engine import NativeSettings
+from palestra.models.model import new_model
 
 NEVER = (-1,)
 """No stop token: both sides then sample exactly `reply` tokens a turn."""

@@ -33,18 +33,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the environments that misbehave are those of the tests
 
-from palestra.agents.agent import Persona
+from palestra.agents.chat import Persona
 from palestra.agents.formats import Plain
-from palestra.agents.render import Renderer
-from palestra.engines.scripted import Scripted, expert
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted, expert
+from palestra.core.registry import UnknownName
+from palestra.core.types import Sampling, Task
 from palestra.envs import envs
-from palestra.model import byte_tokenizer
-from palestra.registry import UnknownName
-from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve.client import RemotePool
-from palestra.serve.handle import EnvFault, EnvTimeout, opened
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Sampling, Task
+from palestra.envs.serving.client import RemotePool
+from palestra.envs.serving.handles import EnvFault, EnvTimeout, opened
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.models.model import byte_tokenizer
+from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
 from tests.hostile.environments import NAME as HOSTILE

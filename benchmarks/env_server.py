@@ -29,8 +29,8 @@ import aiohttp
 import msgspec
 
 from palestra.envs import envs
-from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.run import run_fast
+from palestra.envs.serving.client import RemoteHandle, Servers
+from palestra.envs.serving.main import run_fast
 
 
 def scripts(name: str, sessions: int, steps: int):

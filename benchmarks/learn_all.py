@@ -80,12 +80,12 @@ def main() -> None:
 
 def warm_start(out: Path, seed: int) -> Path:
     """The quickstart's warm start, made once."""
-    from palestra.assemble import assemble
-    from palestra.config import load
-    from palestra.display import Lines
-    from palestra.learn.checkpoint import newest
-    from palestra.run import Run
-    from palestra.train import begin
+    from palestra.config.config import load
+    from palestra.learner.checkpoint import newest
+    from palestra.runs.run import Run
+    from palestra.training.display import Lines
+    from palestra.training.loop import begin
+    from palestra.training.setup import assemble
 
     folder = out / "warm-start"
     if newest(folder / "checkpoints") is None:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
-from palestra.batch import pack
-from palestra.learn.learner import Learner
-from palestra.learn.schedule import Optim
-from palestra.model import load_model
-from palestra.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.config.optimizer import Optim
+from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.learner.learner import Learner
+from palestra.models.model import load_model
 
 
 def made_up(tokens: int, length: int, chosen_share: float, words: int) -> list[list[Trajectory]]:

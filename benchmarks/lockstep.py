@@ -8,12 +8,12 @@ from typing import Any
 
 from step import Row, Stopwatch
 
-from palestra.agents.agent import Persona
-from palestra.agents.render import Renderer
-from palestra.assemble import make_persona
-from palestra.config import Config
+from palestra.agents.chat import Persona
+from palestra.agents.renderer import Renderer
+from palestra.config.config import Config
+from palestra.core.types import Step, Task
 from palestra.envs import Environment, make_env
-from palestra.types import Step, Task
+from palestra.training.setup import make_persona
 
 Reply = tuple[list[int], list[float]]
 """Sampled ids and their log-probs."""
@@ -39,7 +39,7 @@ class Play:
         return cls(env, persona.renderer.prompt(persona.opening(env.reset(task))))
 
     def take(self, reply: Reply, persona: Persona, *, horizon: int, reply_tokens: int) -> None:
-        """Act, and append what is seen next unless the episode is over. The rules are those of `palestra.rollout.play_on`."""
+        """Act, and append what is seen next unless the episode is over. The rules are those of `palestra.rollout.rollout.play_on`."""
         ids, logprobs = reply
         self._append(ids, logprobs, 1)
         self.turns += 1

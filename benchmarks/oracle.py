@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks.objective import Facts, Objective
-from palestra.config import build, load
-from palestra.display import Display
+from palestra.config.config import build, load
+from palestra.core.types import Step, Task
 from palestra.envs import Environment
-from palestra.run import Run
-from palestra.train import run_training
-from palestra.types import Step, Task
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 
 Weights = dict[str, Tensor]
 

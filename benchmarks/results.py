@@ -27,8 +27,8 @@ from typing import Any
 
 from results_page import write_page
 
-from palestra.report.read import Record, read_run
-from palestra.run_folder import is_over
+from palestra.runs.reader import is_over
+from palestra.tools.report.read import Record, read_run
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes" / "results"

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from palestra.intervals import wilson
-from palestra.plot import smoothed
-from palestra.report.compare import Estimate, difference, over_runs
-from palestra.tables import with_interval
+from palestra.core.intervals import wilson
+from palestra.core.tables import with_interval
+from palestra.runs.plot import smoothed
+from palestra.tools.report.compare import Estimate, difference, over_runs
 
 Run = dict[str, Any]
 Figure = Literal["success", "reward"]

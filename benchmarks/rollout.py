@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 from step import facts
 
-from palestra.config import build
+from palestra.config.config import build
+from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.model import load_model
-from palestra.types import Sampling
+from palestra.models.model import load_model
 
 NEVER = ()
 

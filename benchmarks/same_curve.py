@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from palestra.run import Run, read_trajectories
+from palestra.runs.run import Run, read_trajectories
 
 WAYS = {
     "one process": [],

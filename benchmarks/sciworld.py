@@ -17,9 +17,9 @@ from statistics import median
 
 from scienceworld import ScienceWorldEnv
 
-from palestra.envs.sciworld import SciWorld
-from palestra.envs.sciworld_java import find_java
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.sciworld.env import SciWorld
+from palestra.envs.sciworld.java import find_java
 
 KINDS = ("power-component", "find-plant", "use-thermometer", "boil", "chemistry-mix", "lifespan-longest-lived", "grow-plant", "melt")
 Scripts = dict[Task, list[str]]

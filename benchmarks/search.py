@@ -26,9 +26,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from palestra.serve.handle import opened
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.serving.handles import opened
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 
 WORDS = 200_000
 PASSAGE_WORDS = 100

@@ -20,9 +20,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from palestra.core.types import Task
 from palestra.envs import make_env
 from palestra.envs.base import Environment
-from palestra.types import Task
 
 NAME = re.compile(r"[A-Z][\w'.-]*(?: (?:(?:of|the|de|and|in) )?[A-Z][\w'.-]*)*")
 Strategy = Callable[[str, str], str]

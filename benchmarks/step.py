@@ -25,12 +25,12 @@ from typing import Any
 
 import torch
 
-from palestra.assemble import Parts, assemble
 from palestra.cli import split_settings
-from palestra.config import Config, ConfigError, load
-from palestra.experience import Gathered, OnPolicy
-from palestra.run import State
-from palestra.types import Trajectory
+from palestra.config.config import Config, ConfigError, load
+from palestra.core.types import Trajectory
+from palestra.runs.run import State
+from palestra.training.data_sources import Gathered, OnPolicy
+from palestra.training.setup import Parts, assemble
 
 Row = dict[str, Any]
 
@@ -106,7 +106,7 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
 
 
 def one_step(parts: Parts, experience: OnPolicy, state: State) -> tuple[Row, State]:
-    """What the body of `palestra.train.train` does, with a look at the clock after each part."""
+    """What the body of `palestra.training.loop.train` does, with a look at the clock after each part."""
     config, learner, algo = parts.config, parts.learner, parts.config.algo
     watch, step = Stopwatch(), state.step + 1
     began = now()

@@ -30,11 +30,11 @@ from transformers.integrations.liger import apply_liger_kernel
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
-from palestra.agents.render import Renderer
-from palestra.assemble import Stream
+from palestra.agents.renderer import Renderer
 from palestra.cli import split_settings
-from palestra.config import Config, load
-from palestra.model import load_tokenizer
+from palestra.config.config import Config, load
+from palestra.models.model import load_tokenizer
+from palestra.training.setup import Stream
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VLLM_SHARE = 0.25

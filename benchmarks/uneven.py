@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from palestra.core.types import Step, Task
 from palestra.envs import Environment
-from palestra.types import Step, Task
 
 TURNS = 3
 ALL_TASKS = 32

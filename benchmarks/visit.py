@@ -20,7 +20,7 @@ from pathlib import Path
 
 from results import keep
 
-from palestra.learn.checkpoint import newest
+from palestra.learner.checkpoint import newest
 
 ALWAYS = ("config.toml", "metrics.jsonl", "log.txt", "curve.png")
 

@@ -25,11 +25,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from palestra.core.types import Task
 from palestra.envs import envs
+from palestra.envs.serving.handles import EnvFault, opened
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.envs.web.browser import find_chromium
-from palestra.serve.handle import EnvFault, opened
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
 
 
 async def play(pool: Workers, tasks: Sequence[Task], until: float, counted: dict[str, float], number: int) -> None:

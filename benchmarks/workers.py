@@ -17,10 +17,10 @@ import statistics
 import time
 from pathlib import Path
 
+from palestra.core.types import Task
 from palestra.envs import envs
-from palestra.serve.process import _family
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.envs.serving.worker_process import _family
 
 
 def solution(name: str, task: Task) -> list[str]:

@@ -1,6 +1,6 @@
 """`python -m palestra` is `palestra`."""
 
-from palestra import early_interrupt
+from palestra.core import early_interrupt
 
 early_interrupt.install()
 

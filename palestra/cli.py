@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
-from palestra.credentials import name_hosts
-from palestra.errors import is_users_to_mend
-from palestra.interrupts import Interrupted, end_in_time
+from palestra.core.credentials import name_hosts
+from palestra.core.errors import is_users_to_mend
+from palestra.core.interrupts import Interrupted, end_in_time
+from palestra.envs.serving.watchdog import watchdog
 from palestra.printing import as_json, fail, print_json, print_result
-from palestra.serve.watchdog import watchdog
 
 if TYPE_CHECKING:
-    from palestra.config import Config
+    from palestra.config.config import Config
 
 EVAL_ATTEMPTS = 3
 """A run that is being trained may replace the checkpoint that is about to be evaluated."""
@@ -247,14 +247,14 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         return _train_help(known, settings)
     if (known.recipe is None) == (known.resume is None):
         fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
-    from palestra import config as configs
-    from palestra.assemble import check_here, check_run, fetch_model
-    from palestra.config import ConfigError
-    from palestra.experience import check_data
+    from palestra.config import config as configs
+    from palestra.config.config import ConfigError
     from palestra.launch import launch
-    from palestra.launch.work import Assignment
-    from palestra.run import Run
-    from palestra.saving import check_changes
+    from palestra.launch.worker import Assignment
+    from palestra.runs.run import Run
+    from palestra.training.checkpointing import check_changes
+    from palestra.training.data_sources import check_data
+    from palestra.training.setup import check_here, check_run, fetch_model
 
     if known.resume is not None:
         if known.out is not None:
@@ -284,7 +284,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import tyro
 
-    from palestra import config as configs
+    from palestra.config import config as configs
 
     known.parser.print_help()
     print("\nSettings" + (f" of {known.recipe}" if known.recipe else "") + ", each of them a flag:\n")
@@ -295,8 +295,8 @@ def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra import config as configs
-    from palestra.explain import explain
+    from palestra.config import config as configs
+    from palestra.runs.explain import explain
 
     print(explain(configs.load(known.recipe, settings)))
 
@@ -305,8 +305,8 @@ def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.baselines import evaluate_config
-    from palestra.display import Counting
+    from palestra.training.display import Counting
+    from palestra.training.evaluation import evaluate_config
 
     if known.run_or_recipe is None and known.model is None and known.agent is None:
         fail("eval: expected a run folder, a recipe, --model or --agent (see: palestra eval --help)")
@@ -356,8 +356,8 @@ def _refuse_beside_ids(known: argparse.Namespace, settings: dict[str, Any]) -> N
 
 def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[Config, Path]:
     """The configuration to evaluate with, and the folder that its result belongs into."""
-    from palestra import config as configs
-    from palestra.config import ConfigError
+    from palestra.config import config as configs
+    from palestra.config.config import ConfigError
 
     flags = {
         "env.name": known.env,
@@ -389,8 +389,8 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
 
 def _checkpoint_of(run: Path) -> Path:
     """The one that the run would be resumed from."""
-    from palestra.config import ConfigError
-    from palestra.saving import newest_usable
+    from palestra.config.config import ConfigError
+    from palestra.training.checkpointing import newest_usable
 
     found = newest_usable(run / "checkpoints", on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr))
     if found is None:
@@ -423,8 +423,8 @@ def _replay(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     chosen = {name: value for name in names if (value := vars(known)[name]) is not None}
     if chosen and known.turn is None:
         fail(f"--{next(iter(chosen))}: means something only together with --from")
-    from palestra.replay import PlayOn
-    from palestra.transcript import report
+    from palestra.tools.replay import PlayOn
+    from palestra.tools.transcript import report
 
     choice = PlayOn(**chosen) if chosen else None
     text, is_same = report(known.run_folder, known.episode, file=known.file, choice=choice, as_json=known.json)
@@ -447,10 +447,10 @@ def _add_doctor(commands: Any) -> None:
 def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import logging
 
-    from palestra import config as configs
-    from palestra.assemble import check_run
-    from palestra.doctor.examine import examine
-    from palestra.experience import check_data
+    from palestra.config import config as configs
+    from palestra.tools.doctor.examine import examine
+    from palestra.training.data_sources import check_data
+    from palestra.training.setup import check_run
 
     logging.getLogger("palestra").addHandler(logging.NullHandler())  # what matters is in the findings
     quickstart = Path("recipes/quickstart.toml")
@@ -473,20 +473,20 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _model_import(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.gguf_import import import_gguf
+    from palestra.models.gguf_import import import_gguf
 
     print(f"{known.out}: {import_gguf(known.file, known.out):,} parameters")
 
 
 def _model_export(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.export import export_run
+    from palestra.tools.export import export_run
 
     export_run(known.run_folder, known.out, adapter=known.adapter)
     print(known.out)
 
 
 if __name__ == "__main__":
-    from palestra import early_interrupt
+    from palestra.core import early_interrupt
 
     early_interrupt.install()
     with early_interrupt.running():

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from palestra.addresses import tokens_for
+from palestra.core.addresses import tokens_for
 from palestra.printing import fail, print_json, print_table
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
-    from palestra.serve.connection_limits import Limits
+    from palestra.envs.serving.connection_limits import Limits
 
 
 def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -26,7 +26,7 @@ def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _row(name: str) -> dict[str, Any]:
     """What there is to say about an environment; one that cannot be made here says why."""
     from palestra.envs import envs
-    from palestra.serve.handle import check_attributes, guarded, listed
+    from palestra.envs.serving.handles import check_attributes, guarded, listed
 
     try:
         with guarded(name, "making it"):
@@ -45,7 +45,7 @@ def _tasks_of(row: dict[str, Any]) -> str:
 
 
 def _made(name: str, make: Callable[[], Environment], deadline_s: float = 60.0) -> Environment:
-    from palestra.serve.handle import check_attributes, guarded
+    from palestra.envs.serving.handles import check_attributes, guarded
 
     try:
         with guarded(name, "its constructor", deadline_s=deadline_s):
@@ -63,7 +63,7 @@ def _made_here(name: str, options: dict[str, Any]) -> Environment:
 
 
 def _close(name: str, env: Environment, deadline_s: float = 60.0) -> None:
-    from palestra.serve.handle import guarded
+    from palestra.envs.serving.handles import guarded
 
     with guarded(name, "close()", deadline_s=deadline_s):
         env.close()
@@ -87,9 +87,9 @@ def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import random
 
-    from palestra.registry import UnknownName, nearest
-    from palestra.serve.handle import guarded, listed
-    from palestra.serve.validation import ValidatedEnv
+    from palestra.core.registry import UnknownName, nearest
+    from palestra.envs.serving.handles import guarded, listed
+    from palestra.envs.serving.validation import ValidatedEnv
 
     name = known.name
     env = _made_here(name, settings)
@@ -160,8 +160,8 @@ LIMITS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
 
 
 def _limits(known: argparse.Namespace) -> Limits:
-    from palestra.serve.connection_limits import Limits
-    from palestra.serve.wire import LONGEST_LEASE_S
+    from palestra.envs.serving.connection_limits import Limits
+    from palestra.envs.serving.wire import LONGEST_LEASE_S
 
     flags = vars(known)
     for name in ("lease", "deadline", "drain", "max_lease", "headers_timeout", "body_timeout", "idle_timeout", "stream_idle_timeout"):
@@ -179,7 +179,7 @@ def _limits(known: argparse.Namespace) -> Limits:
 
 
 def _check_sandbox(known: argparse.Namespace) -> None:
-    from palestra.serve.sandbox import misuse, objection
+    from palestra.envs.serving.sandbox import misuse, objection
 
     for name in known.names:
         if reason := misuse(name, known.sandbox, tuple(known.sandbox_read), known.isolation):
@@ -189,10 +189,10 @@ def _check_sandbox(known: argparse.Namespace) -> None:
 
 
 def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.credentials import TOKEN_VARIABLE
-    from palestra.serve.catalogue import Served
-    from palestra.serve.run import ServerSettings
-    from palestra.serve.run import serve as run_server
+    from palestra.core.credentials import TOKEN_VARIABLE
+    from palestra.envs.serving.catalogue import Served
+    from palestra.envs.serving.main import ServerSettings
+    from palestra.envs.serving.main import serve as run_server
 
     variable = known.token_env or TOKEN_VARIABLE
     try:

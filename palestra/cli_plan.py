@@ -25,9 +25,9 @@ def add(commands: Any) -> None:
 
 
 def _plan(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra import config as configs
-    from palestra.plan.layouts import best
-    from palestra.plan.show import as_tree, job_of, text, work_of
+    from palestra.config import config as configs
+    from palestra.tools.plan.layouts import best
+    from palestra.tools.plan.show import as_tree, job_of, text, work_of
 
     for flag in ("gpus", "reply", "episode"):
         if (value := vars(known)[flag]) is not None and value <= 0:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from palestra.core.untrusted import terminal_safe
 from palestra.printing import print_json, warn
-from palestra.untrusted import terminal_safe
 
 
 def add(commands: Any) -> None:
@@ -19,8 +19,8 @@ def add(commands: Any) -> None:
 
 
 def _report(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.report.write import load_groups, numbers, write_report
-    from palestra.run_folder import linked_runs
+    from palestra.runs.reader import linked_runs
+    from palestra.tools.report.write import load_groups, numbers, write_report
 
     for link in (link for folder in known.runs for link in linked_runs(folder)):
         warn(f"{link}: a link is not followed; name it on the command line to report on what it leads to")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra import early_interrupt
-from palestra.addresses import tokens_for
+from palestra.core import early_interrupt
+from palestra.core.addresses import tokens_for
+from palestra.core.untrusted import terminal_safe
 from palestra.printing import fail, warn
-from palestra.untrusted import terminal_safe
 
 if TYPE_CHECKING:
     from aiohttp.web import Application
@@ -46,8 +46,8 @@ def _add_door(command: argparse.ArgumentParser) -> None:
 
 
 def run_play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.run_folder import RunFolder, environments
-    from palestra.serve.catalogue import Served
+    from palestra.envs.serving.catalogue import Served
+    from palestra.runs.reader import RunFolder, environments
     from palestra.view.agent import RunAgent
     from palestra.view.play import DEADLINE_S, Games, add_play_routes
 
@@ -83,7 +83,7 @@ def run_view(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _check_runs(paths: list[Path]) -> None:
-    from palestra.run_folder import linked_runs, runs_in
+    from palestra.runs.reader import linked_runs, runs_in
 
     for path in paths:
         for link in linked_runs(path):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from palestra.credentials import without_secrets
+from palestra.core.credentials import without_secrets
 from palestra.printing import fail, print_json, print_table
 
 START_SECONDS = 120

@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Any, NoReturn
 
-from palestra.credentials import hidden
-from palestra.tables import with_interval
-from palestra.untrusted import terminal_safe
+from palestra.core.credentials import hidden
+from palestra.core.tables import with_interval
+from palestra.core.untrusted import terminal_safe
 
 
 def fail(message: str) -> NoReturn:

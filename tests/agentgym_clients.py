@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from palestra.core.types import Step
 from palestra.envs.web.actions import ActionError, parse
-from palestra.types import Step
 from tests.helpers import Echo
 
 RECORDED = json.loads((Path(__file__).parent / "agentgym_requests.json").read_text())

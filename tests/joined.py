@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from palestra import world
-from palestra.display import Display
-from palestra.run import Onlooker, Run
-from palestra.train import run_training
+from palestra.core import process_group as world
+from palestra.runs.run import Onlooker, Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 
 ROOT = Path(__file__).parents[1]
 

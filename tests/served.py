@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from palestra.serve.catalogue import Catalogue, Served
-from palestra.serve.guard import Guard
-from palestra.serve.server import Server
-from palestra.serve.sessions import Sessions
+from palestra.envs.serving.catalogue import Catalogue, Served
+from palestra.envs.serving.request_auth import Guard
+from palestra.envs.serving.server import Server
+from palestra.envs.serving.sessions import Sessions
 
 
 class Running:

@@ -6,12 +6,12 @@ import copy
 import pytest
 import torch
 
-from palestra.batch import pack
+from palestra.algos.batch import pack
+from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
-from palestra.learn.logprobs import predict
-from palestra.lora import LoraSettings, adapter_of, add_adapter
-from palestra.model import hidden_states, new_model
-from palestra.types import Sampling
+from palestra.learner.logprobs import predict
+from palestra.models.lora import LoraSettings, adapter_of, add_adapter
+from palestra.models.model import hidden_states, new_model
 from tests.contract.test_engines import STOP, episodes
 
 

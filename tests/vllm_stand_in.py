@@ -11,11 +11,11 @@ import torch
 from aiohttp import web
 from safetensors.torch import load_file
 
+from palestra.core.types import Sampling
 from palestra.engines.base import Session
 from palestra.engines.fingerprint import fingerprint
-from palestra.engines.native import NativeSettings
-from palestra.engines.vllm_common import LOGPROBS_MODE, WEIGHTS_FILE
-from palestra.types import Sampling
+from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.vllm.common import LOGPROBS_MODE, WEIGHTS_FILE
 
 
 class StandIn:

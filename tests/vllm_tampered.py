@@ -3,7 +3,7 @@
 import torch
 from vllm.distributed import get_tp_group
 
-from palestra.engines.vllm_worker import WorkerExtension
+from palestra.engines.vllm.worker import WorkerExtension
 
 
 class TamperedExtension(WorkerExtension):

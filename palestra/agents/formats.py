@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from palestra.registry import Registry
+from palestra.core.registry import Registry
 
 
 class Parsed(NamedTuple):

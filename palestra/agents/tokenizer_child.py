@@ -1,4 +1,4 @@
-"""What `palestra.confined` runs on tokenizers and chat templates of strangers. Only for its child process: torch is kept out.
+"""What `palestra.core.confined` runs on tokenizers and chat templates of strangers. Only for its child process: torch is kept out.
 
 A tokenizer may have a regular expression without end, and a chat template is a program.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from palestra.registry import Registry
+from palestra.core.registry import Registry
 
 if TYPE_CHECKING:
     from palestra.algos.base import Algorithm

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor
 
+from palestra.algos.batch import Batch, Unit, own_rewards
 from palestra.algos.losses import Stats
-from palestra.batch import Batch, Unit, own_rewards
-from palestra.settings import Settings
-from palestra.types import Group, Trajectory
+from palestra.core.settings import Settings
+from palestra.core.types import Group, Trajectory
 
 Need = Literal["old", "reference", "value"]
 Source = Literal["play", "demonstrations", "pairs", "rounds"]

@@ -9,8 +9,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from palestra.algos.base import Algorithm, Need, Prediction, Source
+from palestra.algos.batch import Batch, Unit
 from palestra.algos.losses import Stats, dpo_loss
-from palestra.batch import Batch, Unit
 
 
 class DPO(Algorithm):

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from palestra.algos.base import Source
 from palestra.algos.rft import best_of
 from palestra.algos.sft import Imitation
-from palestra.types import Group, Trajectory
+from palestra.core.types import Group, Trajectory
 
 
 class AgentEvol(Imitation):

@@ -8,8 +8,8 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from palestra.algos.advantages import anchored, group_relative, returns_to_go
+from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
-from palestra.batch import Batch
 
 
 class GiGPO(CriticFree):

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import Tensor
 
 from palestra.algos.advantages import group_relative
+from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
-from palestra.batch import Batch
 
 
 class GroupRelative(CriticFree):

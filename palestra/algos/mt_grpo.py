@@ -12,9 +12,9 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from palestra.algos.advantages import turn_relative
+from palestra.algos.batch import Batch
 from palestra.algos.losses import Normalise
 from palestra.algos.policy import CriticFree
-from palestra.batch import Batch
 
 
 class MultiTurnGRPO(CriticFree):

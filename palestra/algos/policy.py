@@ -11,6 +11,7 @@ from torch import Tensor
 
 from palestra.algos.advantages import returns_to_go
 from palestra.algos.base import Algorithm, Need, Prediction
+from palestra.algos.batch import Batch, Unit, rewards_only
 from palestra.algos.losses import (
     KL,
     MOST_LOG_RATIO,
@@ -24,9 +25,8 @@ from palestra.algos.losses import (
     sequence_log_ratio,
     token_weights,
 )
-from palestra.batch import Batch, Unit, rewards_only
-from palestra.settings import Settings
-from palestra.types import Group, Trajectory
+from palestra.core.settings import Settings
+from palestra.core.types import Group, Trajectory
 
 REFUSED_KL = {
     ("reward", "k2"): "its gradient through the reward is near 0, so it would not regularize; use k1",

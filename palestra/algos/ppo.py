@@ -10,9 +10,9 @@ from torch import Tensor
 
 from palestra.algos.advantages import gae, whiten
 from palestra.algos.base import CriticSettings, Need, Prediction
+from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, clipped_value_loss
 from palestra.algos.policy import PolicyGradient
-from palestra.batch import Batch
 
 
 class PPO(PolicyGradient):

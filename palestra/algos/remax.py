@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from palestra.algos.advantages import against_baseline
+from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
-from palestra.batch import Batch
-from palestra.types import Group, Trajectory
+from palestra.core.types import Group, Trajectory
 
 
 class ReMax(CriticFree):

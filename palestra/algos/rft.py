@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from palestra.algos.sft import Imitation
-from palestra.types import Group, Trajectory
+from palestra.core.types import Group, Trajectory
 
 
 def best_of(trajectories: list[Trajectory], *, min_reward: float, best: int) -> list[Trajectory]:

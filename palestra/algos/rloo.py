@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from palestra.algos.advantages import leave_one_out, mean_of_others
+from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
-from palestra.batch import Batch
 
 
 class RLOO(CriticFree):

@@ -8,8 +8,8 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
 from palestra.algos.base import Algorithm, Prediction, Source
+from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, token_weights
-from palestra.batch import Batch
 
 
 class Imitation(Algorithm):

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from palestra.registry import Registry
+from palestra.core.registry import Registry
 
 engines: Registry[Any] = Registry(
     "engines",
     {
-        "native": "palestra.engines.native:NativeSettings",
-        "vllm": "palestra.engines.vllm:VLLMSettings",
-        "vllm-server": "palestra.engines.vllm_server:VLLMServerSettings",
+        "native": "palestra.engines.torch.engine:NativeSettings",
+        "vllm": "palestra.engines.vllm.engine:VLLMSettings",
+        "vllm-server": "palestra.engines.vllm.server:VLLMServerSettings",
     },
-    base="palestra.settings:Settings",
+    base="palestra.core.settings:Settings",
 )

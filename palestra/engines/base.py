@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from palestra.types import Generation, Sampling
+from palestra.core.types import Generation, Sampling
 
 if TYPE_CHECKING:
-    from palestra.serve.handle import EnvHandle
+    from palestra.envs.serving.handles import EnvHandle
 
 
 class EngineFailed(RuntimeError):

@@ -4,9 +4,9 @@ import inspect
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from palestra.core.registry import Registry, UnknownName, nearest
 from palestra.envs.base import Environment, content_id
-from palestra.registry import Registry, UnknownName, nearest
-from palestra.serve.forks import contained
+from palestra.envs.serving.forks import contained
 
 
 class Environments(Registry[type[Environment]]):
@@ -15,7 +15,7 @@ class Environments(Registry[type[Environment]]):
     def __getitem__(self, name: str) -> type[Environment]:
         if not is_url(name):
             return super().__getitem__(name)
-        from palestra.serve.remote import remote_kind
+        from palestra.envs.serving.remote import remote_kind
 
         return remote_kind(name)
 
@@ -23,15 +23,15 @@ class Environments(Registry[type[Environment]]):
 envs = Environments(
     "envs",
     {
-        "textcraft": "palestra.envs.textcraft:TextCraft",
-        "babyai": "palestra.envs.babyai:BabyAI",
-        "agentgym": "palestra.envs.agentgym:AgentGym",
+        "textcraft": "palestra.envs.textcraft.env:TextCraft",
+        "babyai": "palestra.envs.babyai.env:BabyAI",
+        "agentgym": "palestra.envs.adapters.agentgym:AgentGym",
         "search": "palestra.envs.search.env:Search",
-        "sciworld": "palestra.envs.sciworld:SciWorld",
+        "sciworld": "palestra.envs.sciworld.env:SciWorld",
         "web": "palestra.envs.web.env:Web",
         "webarena": "palestra.envs.web.webarena:WebArena",
         "miniwob": "palestra.envs.web.miniwob:MiniWob",
-        "guess": "palestra.envs.guess:Guess",
+        "guess": "palestra.envs.guess.env:Guess",
     },
     base="palestra.envs.base:Environment",
 )
@@ -56,7 +56,7 @@ def check_name(name: str) -> None:
     if not is_url(name):
         envs.check_name(name)
         return
-    from palestra.serve.remote import split_url
+    from palestra.envs.serving.remote import split_url
 
     split_url(name)
 

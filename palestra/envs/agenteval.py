@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from palestra.registry import nearest
+from palestra.core.registry import nearest
 
 LONGEST_NUMBER = 9
 """In digits."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from palestra.types import Example, Step, Task
+from palestra.core.types import Example, Step, Task
 
 UNLISTED = "unlisted"
 """The split of a task that can be played and stands in no split, such as a BabyAI level with a seed that is in none."""

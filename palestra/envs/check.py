@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from palestra.core.types import Step, Task
 from palestra.envs import Environment, envs
-from palestra.serve.handle import guarded, listed
-from palestra.serve.validation import checked
-from palestra.types import Step, Task
+from palestra.envs.serving.handles import guarded, listed
+from palestra.envs.serving.validation import checked
 
 NONSENSE = (
     "",

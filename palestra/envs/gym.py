@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from palestra.core.types import Task
 from palestra.envs.base import Environment
-from palestra.types import Task
 
 CHARACTERS = "".join(sorted(string.printable))
 

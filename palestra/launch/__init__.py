@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
-    from palestra.launch.work import Assignment
-    from palestra.run import Run
+    from palestra.launch.worker import Assignment
+    from palestra.runs.run import Run
 
 
 def launch(run: Run, assignment: Assignment, envs: Mapping[str, Environment]) -> None:
     """Train `run` to its end, by as many workers as it says. `envs`: those that the checks made; other processes make their own."""
-    from palestra.assemble import close_envs
+    from palestra.training.setup import close_envs
 
     settings = run.config.launch
     with run.locked():
         if settings.is_in_process:
-            from palestra.launch.work import train_here
+            from palestra.launch.worker import train_here
 
             return train_here(run, as_json=assignment.as_json, envs=dict(envs))
         close_envs(run.config, envs)
         if settings.kind == "ray":
-            from palestra.launch.on_ray import launch_on_ray
+            from palestra.launch.ray import launch_on_ray
 
             return launch_on_ray(run, assignment)
         from palestra.launch.local import launch_local

@@ -1,7 +1,7 @@
-from palestra import early_interrupt
+from palestra.core import early_interrupt
 
 early_interrupt.install()
 
-from palestra.launch.work import main  # noqa: E402  what takes seconds comes after what makes them safe
+from palestra.launch.worker import main  # noqa: E402  what takes seconds comes after what makes them safe
 
 main()

@@ -11,12 +11,12 @@ from typing import IO
 
 import msgspec
 
-from palestra.config import Config, ConfigError
-from palestra.credentials import without_secrets
-from palestra.env_settings import Playground
+from palestra.config.config import Config, ConfigError
+from palestra.config.env import Playground
+from palestra.core.credentials import without_secrets
 from palestra.envs import envs
-from palestra.serve.catalogue import Served
-from palestra.serve.run import ServerSettings
+from palestra.envs.serving.catalogue import Served
+from palestra.envs.serving.main import ServerSettings
 
 CAPACITY = 1024
 """Sessions of one server."""
@@ -63,7 +63,7 @@ class EnvServer:
         from ray.util import get_node_ip_address
 
         described = msgspec.structs.replace(msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0)
-        command = [sys.executable, "-m", "palestra.serve.run"]
+        command = [sys.executable, "-m", "palestra.envs.serving.main"]
         kept = [name for one in described.served for name in one.pass_env]
         self._process = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=without_secrets(kept)

@@ -16,8 +16,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from palestra.launch.work import Assignment, Failure, LaunchFailed, forget_failure, how_to_go_on, read_failure, say_restart, say_stopped
-from palestra.run import Run
+from palestra.launch.worker import Assignment, Failure, LaunchFailed, forget_failure, how_to_go_on, read_failure, say_restart, say_stopped
+from palestra.runs.run import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Those that torch elastic passes on to the workers."""

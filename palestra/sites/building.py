@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from palestra.credentials import without_secrets
+from palestra.core.credentials import without_secrets
 from palestra.sites.catalogue import SOURCE, Site, cache_folder
 
 SHARED = ("wsgi_common", "django_common")

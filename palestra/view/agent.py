@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.types import Segment
+from palestra.core.types import Segment
 
 if TYPE_CHECKING:
-    from palestra.agents.agent import ChatAgent, Persona
-    from palestra.assemble import Parts
+    from palestra.agents.chat import ChatAgent, Persona
+    from palestra.training.setup import Parts
 
 
 class CannotReply(Exception):
@@ -58,9 +58,9 @@ class RunAgent:
         self._thread.shutdown()
 
     def _reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, seed: int) -> Reply:
-        from palestra.agents.agent import ChatAgent, ContextFull
+        from palestra.agents.chat import ChatAgent, ContextFull
         from palestra.engines.base import Session
-        from palestra.serve.handle import InlinePool
+        from palestra.envs.serving.handles import InlinePool
 
         if self._parts is None:
             self._parts = _load(self.run)
@@ -85,9 +85,9 @@ class RunAgent:
 
     def _persona(self, parts: Parts, name: str, options: dict[str, Any]) -> Persona:
         if name not in self._personas:
-            from palestra.assemble import make_persona
             from palestra.envs import make_env
-            from palestra.rollout import shared_persona
+            from palestra.rollout.rollout import shared_persona
+            from palestra.training.setup import make_persona
 
             renderer = shared_persona(parts.arena.places).renderer
             places = parts.config.playgrounds
@@ -105,9 +105,9 @@ class RunAgent:
 
 def _load(run: Path) -> Parts:
     """The newest checkpoint in the native engine, whatever the run was trained with."""
-    from palestra import config as configs
-    from palestra.assemble import assemble
-    from palestra.learn import checkpoint
+    from palestra.config import config as configs
+    from palestra.learner import checkpoint
+    from palestra.training.setup import assemble
 
     folder = checkpoint.newest(run / "checkpoints")
     if folder is None:

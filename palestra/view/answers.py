@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 import palestra
-from palestra import untrusted
-from palestra.run_folder import RunFolder, group_names, readable_lines, runs_in
-from palestra.types import Trajectory
-from palestra.untrusted import Unreadable, valid_utf8
+from palestra.core import untrusted
+from palestra.core.types import Trajectory
+from palestra.core.untrusted import Unreadable, valid_utf8
+from palestra.runs.reader import RunFolder, group_names, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
 from palestra.view.tokens import TokenTexts

@@ -16,10 +16,10 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 
-from palestra import untrusted
-from palestra.run_folder import Signature, readable_lines, signature
-from palestra.types import Stop
-from palestra.untrusted import Unreadable, valid_utf8
+from palestra.core import untrusted
+from palestra.core.types import Stop
+from palestra.core.untrusted import Unreadable, valid_utf8
+from palestra.runs.reader import Signature, readable_lines, signature
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from palestra.registry import nearest
-from palestra.serve.catalogue import Catalogue, Served
-from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.wire import WireError
-from palestra.serve.workers import Seat, Workers
-from palestra.types import Step, Task
+from palestra.core.registry import nearest
+from palestra.core.types import Step, Task
+from palestra.envs.serving.catalogue import Catalogue, Served
+from palestra.envs.serving.handles import EnvFault, EnvTimeout
+from palestra.envs.serving.wire import WireError
+from palestra.envs.serving.worker_pool import Seat, Workers
 from palestra.view.agent import CannotReply, Exchange, Reply, RunAgent
 
 MOST_GAMES = 16

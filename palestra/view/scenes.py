@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from palestra.core.types import Step, Task, Trajectory
 from palestra.envs import envs, label_of
-from palestra.retrace import Check, CheckedTurn, retrace
-from palestra.run_folder import RunFolder, environments
-from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.workers import Seat, Workers, WorkerSettings
-from palestra.types import Step, Task, Trajectory
+from palestra.envs.serving.handles import EnvFault, EnvTimeout
+from palestra.envs.serving.worker_pool import Seat, Workers, WorkerSettings
+from palestra.rollout.retrace import Check, CheckedTurn, retrace
+from palestra.runs.reader import RunFolder, environments
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from palestra.serve.guard import Guard, bearer_token
-from palestra.serve.wire import STATUS, WireError
-from palestra.untrusted import valid_utf8
+from palestra.core.untrusted import valid_utf8
+from palestra.envs.serving.request_auth import Guard, bearer_token
+from palestra.envs.serving.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse
 from palestra.view.index import NotThere
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from palestra import untrusted
-from palestra.run_folder import Signature, signature
-from palestra.untrusted import MB, Unreadable
+from palestra.core import untrusted
+from palestra.core.untrusted import MB, Unreadable
+from palestra.runs.reader import Signature, signature
 
 TOKENIZER_BYTES = 64 * MB
 """Gemma's tokenizer.json has 33 MB."""

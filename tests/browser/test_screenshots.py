@@ -5,8 +5,8 @@ from dataclasses import replace
 import tomli_w
 from playwright.sync_api import expect
 
+from palestra.core.types import Turn
 from palestra.envs import make_env
-from palestra.types import Turn
 from tests.viewed import episode, viewing, write_lines
 
 OPTIONS = {"tasks": ["enter-text"], "train_seeds": 2}

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from palestra.types import Step, Task
 
 MOST = 20
 ALARM_S = 20
@@ -202,10 +202,10 @@ def main():
     import asyncio
     import json
 
-    from palestra import interrupts
+    from palestra.core import interrupts
     from palestra.envs import make_env
-    from palestra.serve.handle import EnvFault, InlinePool
-    from palestra.serve.workers import Workers, WorkerSettings
+    from palestra.envs.serving.handles import EnvFault, InlinePool
+    from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 
     name, options = "tests.chaos.forking:Forking", json.load(sys.stdin)
     settings = {"deadline_s": 10.0, **json.loads(sys.argv[2])}

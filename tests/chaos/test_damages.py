@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 
-from palestra.learn import checkpoint
-from palestra.model import load_model
+from palestra.learner import checkpoint
+from palestra.models.model import load_model
 from tests.chaos.trainer import assert_same, ended, finish, start
 
 pytestmark = pytest.mark.chaos

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from palestra.learn import checkpoint
+from palestra.learner import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, start
 
 pytestmark = pytest.mark.chaos
@@ -27,7 +27,7 @@ def disk(tmp_path):
 
 
 def stopped_after_two_steps(folder):
-    assert ended(start(folder, points=["SIGINT:call:palestra.experience:collect:3"]))[0] == 130
+    assert ended(start(folder, points=["SIGINT:call:palestra.training.data_sources:collect:3"]))[0] == 130
 
 
 def fill(disk, *, but):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from palestra.learn import checkpoint
+from palestra.learner import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, kill_after, start
 
 pytestmark = pytest.mark.chaos

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from palestra.learn import checkpoint
+from palestra.learner import checkpoint
 from tests.chaos.trainer import assert_same, ended, finish, start
 
 pytestmark = pytest.mark.chaos
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.chaos
 LEFT_S = 10.0
 
 POINTS = {
-    "the warm start": ("SIGINT:call:palestra.learn.learner:Learner._apply:3", None),
-    "the first evaluation": ("SIGTERM:call:palestra.rollout:play_once:4", None),
-    "play": ("SIGINT:call:palestra.experience:collect:6", 5),
-    "an update, half of its mini-batches done": ("SIGTERM:call:palestra.learn.learner:Learner._apply:16", 5),
-    "an evaluation between steps": ("SIGTERM:call:palestra.train:measure:3", 3),
-    "a save": ("SIGINT:call:palestra.learn.checkpoint:seal:3", 4),
-    "the last evaluation": ("SIGINT:call:palestra.train:measure:6", 10),
+    "the warm start": ("SIGINT:call:palestra.learner.learner:Learner._apply:3", None),
+    "the first evaluation": ("SIGTERM:call:palestra.rollout.rollout:play_once:4", None),
+    "play": ("SIGINT:call:palestra.training.data_sources:collect:6", 5),
+    "an update, half of its mini-batches done": ("SIGTERM:call:palestra.learner.learner:Learner._apply:16", 5),
+    "an evaluation between steps": ("SIGTERM:call:palestra.training.loop:measure:3", 3),
+    "a save": ("SIGINT:call:palestra.learner.checkpoint:seal:3", 4),
+    "the last evaluation": ("SIGINT:call:palestra.training.loop:measure:6", 10),
 }
 """Where a signal comes, and the step that is saved then. The warm start has 6 mini-batches, and each step 2."""
 
@@ -41,7 +41,7 @@ def test_left_and_gone_on_with(tmp_path, whole, count, where):
 def test_what_hangs_is_not_waited_for(tmp_path, whole, count):
     with count("left although an update does not end, then resumed"):
         folder = tmp_path / "run"
-        process = start(folder, points=["stuck:call:palestra.learn.learner:Learner._apply:16"])
+        process = start(folder, points=["stuck:call:palestra.learner.learner:Learner._apply:16"])
         while checkpoint.newest(folder / "checkpoints") != folder / "checkpoints" / "step-000004":
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
@@ -58,8 +58,8 @@ def test_what_hangs_is_not_waited_for(tmp_path, whole, count):
 def test_a_second_signal_does_not_wait(tmp_path, count):
     with count("left at once by a second Ctrl-C"):
         folder = tmp_path / "run"
-        stuck = ["SIGINT:call:palestra.learn.learner:Learner._apply:16", "stuck:call:palestra.train:_record:5"]
-        process = start(folder, points=["600:set:palestra.interrupts:UNDER_WAY_S", *stuck])
+        stuck = ["SIGINT:call:palestra.learner.learner:Learner._apply:16", "stuck:call:palestra.training.loop:_record:5"]
+        process = start(folder, points=["600:set:palestra.core.interrupts:UNDER_WAY_S", *stuck])
         while checkpoint.newest(folder / "checkpoints") != folder / "checkpoints" / "step-000004":
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
@@ -72,7 +72,7 @@ def test_a_second_signal_does_not_wait(tmp_path, count):
 def test_signals_that_come_together_are_one(tmp_path, whole, count):
     with count("left by two signals at once, then resumed"):
         folder = tmp_path / "run"
-        point = "call:palestra.learn.learner:Learner._apply:16"
+        point = "call:palestra.learner.learner:Learner._apply:16"
         code, errors = ended(start(folder, points=[f"SIGTERM:{point}", f"SIGTERM:{point}"]))
         assert code == 143
         assert errors == [f"palestra: stopped by SIGTERM; saved up to step 5, go on with: palestra train --resume {folder}"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import tomli_w
 import torch
 
-from palestra.config import build
-from palestra.display import Display
-from palestra.learn import checkpoint
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import build
+from palestra.learner import checkpoint
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, records, weights
 
 ROOT = Path(__file__).parents[2]

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from palestra.envs.agentgym import AgentGym, ServerError
-from palestra.envs.agentgym_dialects import DIALECTS, write_action
+from palestra.envs.adapters.agentgym import AgentGym, ServerError
+from palestra.envs.adapters.agentgym_dialects import DIALECTS, write_action
 from palestra.envs.check import check_environment
-from palestra.serve.handle import EnvFault, InlinePool
+from palestra.envs.serving.handles import EnvFault, InlinePool
 from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, TOOLS, WORDS, StandIn, running
 
 
@@ -228,7 +228,7 @@ def test_a_server_that_cannot_close_is_left_alone():
 
 
 def test_a_server_that_hangs_is_not_waited_for_to_close(monkeypatch):
-    monkeypatch.setattr("palestra.envs.agentgym.CLOSE_S", 0.3, raising=False)
+    monkeypatch.setattr("palestra.envs.adapters.agentgym.CLOSE_S", 0.3, raising=False)
     stand_in = StandIn("babyai")
     with running(stand_in.app) as url:
         env = AgentGym(url, "babyai")

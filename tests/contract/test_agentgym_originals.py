@@ -5,8 +5,8 @@ import json
 import pytest
 
 from palestra.agents.formats import Tags
-from palestra.envs.agentgym_dialects import DIALECTS, GENERIC, SERVED, find_action
-from palestra.types import Step
+from palestra.core.types import Step
+from palestra.envs.adapters.agentgym_dialects import DIALECTS, GENERIC, SERVED, find_action
 from tests import agentgym_clients as ours
 from tests.agentgym_clients import OPTIONS, RECORDED, send, their_clients
 from tests.search_world import TinySearch

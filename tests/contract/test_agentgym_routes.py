@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palestra.core.types import Step
 from palestra.envs import envs
-from palestra.envs.agentgym import AgentGym
-from palestra.serve.agentgym import session_number, session_token
-from palestra.serve.wire import OBSERVATION_CHARACTERS
-from palestra.types import Step
+from palestra.envs.adapters.agentgym import AgentGym
+from palestra.envs.serving.agentgym_routes import session_number, session_token
+from palestra.envs.serving.wire import OBSERVATION_CHARACTERS
 from tests.helpers import Echo
 from tests.served import command, running
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.batch import pack
-from palestra.types import Group, Stop, Task
+from palestra.algos.batch import pack
+from palestra.core.types import Group, Stop, Task
 from tests.helpers import ready, trajectory
 
 REQUIRED = {"dpo": {"data": ["somewhere"]}}

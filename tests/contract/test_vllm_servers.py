@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.engines.vllm_server import VLLMServerSettings
+from palestra.engines.vllm.server import VLLMServerSettings
 from tests.contract.test_engines import episode, episodes
 from tests.vllm_contract import Contract, tiny_model
 from tests.vllm_stand_in import StandIn, running

@@ -10,9 +10,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from palestra.serve import wire
-from palestra.serve.openapi import ROUTES
-from palestra.types import Step
+from palestra.core.types import Step
+from palestra.envs.serving import wire
+from palestra.envs.serving.openapi import ROUTES
 from tests.served import running
 
 TALLY, ECHO, SLOW, ODD = (f"tests.helpers:{name}" for name in ("Tally", "Echo", "Slow", "Odd"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palestra.serve.openapi import openapi
+from palestra.envs.serving.openapi import openapi
 from tests.served import running
 
 OPERATIONS = [(method.upper(), path, operation) for path, ways in openapi()["paths"].items() for method, operation in ways.items()]

@@ -7,12 +7,12 @@ import torch
 
 from palestra.algos import algos
 from palestra.cli import main
-from palestra.config import ConfigError, build, dump
-from palestra.display import Display
-from palestra.learn import checkpoint
-from palestra.model import load_model
-from palestra.run import Run, read_trajectories
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build, dump
+from palestra.learner import checkpoint
+from palestra.models.model import load_model
+from palestra.runs.run import Run, read_trajectories
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, MIXTURE, OFFLINE, trained
 
 PLAYING = [name for name in algos.names() if algos[name].source == "play"]

@@ -4,12 +4,12 @@ import pytest
 import tomli_w
 
 from palestra.cli import main
-from palestra.config import AgentSettings, build
-from palestra.display import Display
-from palestra.rollout import AllBroke, Collected
-from palestra.run import Run
-from palestra.train import _Budgets, run_training
-from palestra.types import Group, Stop, Task
+from palestra.config.config import AgentSettings, build
+from palestra.core.types import Group, Stop, Task
+from palestra.rollout.rollout import AllBroke, Collected
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import _Budgets, run_training
 from tests.e2e.test_training import ECHO, Notes, trained
 from tests.helpers import Echo, WearsOut, trajectory
 

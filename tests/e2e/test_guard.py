@@ -5,13 +5,13 @@ import signal
 import pytest
 import torch
 
-from palestra.config import build
-from palestra.display import Display
-from palestra.guard import Collapsed
-from palestra.interrupts import Interrupted
-from palestra.learn import checkpoint
-from palestra.run import Run, read_trajectories
-from palestra.train import run_training
+from palestra.config.config import build
+from palestra.core.interrupts import Interrupted
+from palestra.learner import checkpoint
+from palestra.runs.run import Run, read_trajectories
+from palestra.training.display import Display
+from palestra.training.guard import Collapsed
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, Notes, records, trained, weights
 
 ALWAYS = {"window": 2, "entropy_below": 100.0}

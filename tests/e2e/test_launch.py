@@ -10,11 +10,11 @@ import time
 import psutil
 import pytest
 
-from palestra.config import ConfigError, build, dump
-from palestra.display import Display
-from palestra.learn import checkpoint
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build, dump
+from palestra.learner import checkpoint
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, trained
 
 

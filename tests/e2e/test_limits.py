@@ -2,12 +2,12 @@
 
 import pytest
 
-from palestra import limits
-from palestra.config import build
-from palestra.display import Display
-from palestra.launch.work import how_to_go_on
-from palestra.run import Run, State, read_trajectories
-from palestra.train import run_training
+from palestra.config.config import build
+from palestra.launch.worker import how_to_go_on
+from palestra.runs.run import Run, State, read_trajectories
+from palestra.training import limits
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_streaming import STREAM
 from tests.e2e.test_training import ECHO, trained, weights
 

@@ -9,14 +9,14 @@ import torch
 
 from palestra.algos.evol import AgentEvol
 from palestra.cli import main
-from palestra.config import ConfigError, build
-from palestra.display import Display
-from palestra.export import export_run
-from palestra.learn import checkpoint
-from palestra.lora import adapter_of
-from palestra.model import load_model, load_tokenizer
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build
+from palestra.learner import checkpoint
+from palestra.models.lora import adapter_of
+from palestra.models.model import load_model, load_tokenizer
+from palestra.runs.run import Run
+from palestra.tools.export import export_run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import records, trained, weights
 
 peft = pytest.importorskip("peft")

@@ -11,15 +11,15 @@ from collections import Counter
 import pytest
 import torch
 
-from palestra.assemble import assemble
-from palestra.config import ConfigError, build
-from palestra.display import Display
+from palestra.config.config import ConfigError, build
+from palestra.core.types import Stop
 from palestra.engines.base import EngineFailed
-from palestra.learn import checkpoint
-from palestra.learn.learner import Learner
-from palestra.run import Run, read_trajectories, state_from_dict
-from palestra.train import run_training
-from palestra.types import Stop
+from palestra.learner import checkpoint
+from palestra.learner.learner import Learner
+from palestra.runs.run import Run, read_trajectories, state_from_dict
+from palestra.training.display import Display
+from palestra.training.loop import run_training
+from palestra.training.setup import assemble
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 from tests.helpers import WearsOut
 
@@ -211,7 +211,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
 
     class Breaker(Display):
         def end_step(self, row):
-            monkeypatch.setattr("palestra.engines.native.Native._prefill", fail)
+            monkeypatch.setattr("palestra.engines.torch.engine.Native._prefill", fail)
 
     with pytest.raises((EngineFailed, ExceptionGroup)) as raised:  # alone, or with those of the other episodes
         run_training(Run.create(tmp_path / "run", build(ECHO, {**CARRY, "rollout.carry": 0} | overlap)), Breaker())
@@ -245,10 +245,10 @@ def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from palestra.config import build\n"
-        "from palestra.display import Display\n"
-        "from palestra.run import Run\n"
-        "from palestra.train import run_training\n"
+        "from palestra.config.config import build\n"
+        "from palestra.training.display import Display\n"
+        "from palestra.runs.run import Run\n"
+        "from palestra.training.loop import run_training\n"
         "from tests.e2e.test_training import ECHO\n"
         "class Printer(Display):\n"
         "    def end_step(self, row): print(row['step'], flush=True)\n"

@@ -9,12 +9,12 @@ import pytest
 import tomli_w
 
 from palestra.cli import main
-from palestra.config import build
-from palestra.display import Display
-from palestra.replay import Differs, PlayOn, ReplayError, check_stored, find_episode, play_stored
-from palestra.run import Run, encode_trajectory, read_trajectories
-from palestra.train import run_training
-from palestra.types import Step, Stop
+from palestra.config.config import build
+from palestra.core.types import Step, Stop
+from palestra.runs.run import Run, encode_trajectory, read_trajectories
+from palestra.tools.replay import Differs, PlayOn, ReplayError, check_stored, find_episode, play_stored
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, MIXTURE, trained
 from tests.helpers import Count
 

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from palestra.cli import main
+from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from palestra.types import Step, Task
 from tests.e2e.test_training import stopped_after, trained
 
 HOSTILE = "<script>alert(1)</script> | ``` \x1b[31m \u202e </pre></details> ![x](http://evil) $\\frac$ & \"'"

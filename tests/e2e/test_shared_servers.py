@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.assemble import make_envs, make_model
-from palestra.config import build, dump
-from palestra.engines.vllm_hand_over import Share
-from palestra.run import Run, read_trajectories
-from palestra.world import World
+from palestra.config.config import build, dump
+from palestra.core.process_group import World
+from palestra.engines.vllm.weight_sync import Share
+from palestra.runs.run import Run, read_trajectories
+from palestra.training.setup import make_envs, make_model
 from tests.e2e.test_launch import finished, train
 from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, STALE, same_curve, tokens

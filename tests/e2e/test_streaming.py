@@ -12,18 +12,18 @@ from contextlib import closing
 import pytest
 import torch
 
-from palestra.assemble import assemble
-from palestra.batch import pack
-from palestra.config import ConfigError, build
-from palestra.display import Display
+from palestra.algos.batch import pack
+from palestra.config.config import ConfigError, build
+from palestra.core.files import CannotWrite
 from palestra.engines.base import EngineFailed
-from palestra.files import CannotWrite
-from palestra.group_queue import GroupQueue
-from palestra.guard import Collapsed
-from palestra.learn.learner import Learner
-from palestra.learn.logprobs import predict
-from palestra.run import Run
-from palestra.train import begin, run_training, source_of, train
+from palestra.learner.learner import Learner
+from palestra.learner.logprobs import predict
+from palestra.runs.group_queue import GroupQueue
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.guard import Collapsed
+from palestra.training.loop import begin, run_training, source_of, train
+from palestra.training.setup import assemble
 from tests.chaos.trainer import ended, finish, start
 from tests.e2e.test_overlap import CARRY, episodes, steps, turn_versions
 from tests.e2e.test_training import ECHO, stopped_after, trained
@@ -157,10 +157,10 @@ def test_it_can_be_given_up_and_taken_up_again(tmp_path):
 KILLED = (
     "import sys\n"
     "from pathlib import Path\n"
-    "from palestra.config import build\n"
-    "from palestra.display import Display\n"
-    "from palestra.run import Run\n"
-    "from palestra.train import run_training\n"
+    "from palestra.config.config import build\n"
+    "from palestra.training.display import Display\n"
+    "from palestra.runs.run import Run\n"
+    "from palestra.training.loop import run_training\n"
     "from tests.e2e.test_streaming import UNEVEN\n"
     "from tests.e2e.test_training import ECHO\n"
     "class Printer(Display):\n"
@@ -267,7 +267,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch):
 
     class Breaker(Display):
         def end_step(self, row):
-            monkeypatch.setattr("palestra.engines.native.Native._prefill", fail)
+            monkeypatch.setattr("palestra.engines.torch.engine.Native._prefill", fail)
 
     with pytest.raises(EngineFailed, match="out of memory"):
         run_training(Run.create(tmp_path / "run", build(ECHO, COUNT)), Breaker())
@@ -343,7 +343,7 @@ def test_going_back_begins_with_other_noise(tmp_path):
     assert not is_playing()
 
 
-@pytest.mark.parametrize("where", ["palestra.streaming:Streaming.gather:4", "palestra.learn.learner:Learner._apply:16"])
+@pytest.mark.parametrize("where", ["palestra.training.async_source:Streaming.gather:4", "palestra.learner.learner:Learner._apply:16"])
 def test_a_run_that_is_told_to_leave_is_saved_and_gone_on_with(tmp_path, where):
     flags = [f"--{name}={str(value).lower()}" for name, value in STREAM.items()]
     code, errors = ended(start(tmp_path / "run", *flags, "--eval.every=0", points=[f"SIGTERM:call:{where}"]))

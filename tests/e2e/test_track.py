@@ -9,13 +9,13 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from palestra import track
 from palestra.cli import main
-from palestra.config import ConfigError, build, load
-from palestra.display import Display
-from palestra.run import Run
-from palestra.track import Tracker, objection, stored_ids, trackers
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build, load
+from palestra.runs.run import Run
+from palestra.training import tracking as track
+from palestra.training.display import Display
+from palestra.training.loop import run_training
+from palestra.training.tracking import Tracker, objection, stored_ids, trackers
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 
 SHORT = {"steps": 3, "eval.tasks": 6}
@@ -111,7 +111,7 @@ def test_a_tracker_cannot_harm_a_run(tmp_path, caplog, kind):
     assert time.monotonic() - began < 30
     assert records(run) == records(plain)
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(run).items())
-    messages = [record.message for record in caplog.records if record.name.startswith("palestra.track")]
+    messages = [record.message for record in caplog.records if record.name.startswith("palestra.training.tracking")]
     assert len(messages) == 1, messages
     assert f"tracker test-{kind.__name__} is left out from here on" in messages[0]
     assert ("end", True) in Recorder.told[kind.__name__]  # the other one has all of it

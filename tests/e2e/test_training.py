@@ -11,15 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from palestra.baselines import evaluate_config
-from palestra.batch import pack
+from palestra.algos.batch import pack
 from palestra.cli import main
-from palestra.config import ConfigError, build
-from palestra.display import Display
-from palestra.learn import checkpoint
-from palestra.model import PackedLayout, hidden_states, load_model, load_tokenizer
-from palestra.run import Run, read_trajectories, state_from_dict
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build
+from palestra.learner import checkpoint
+from palestra.models.model import PackedLayout, hidden_states, load_model, load_tokenizer
+from palestra.runs.run import Run, read_trajectories, state_from_dict
+from palestra.training.display import Display
+from palestra.training.evaluation import evaluate_config
+from palestra.training.loop import run_training
 
 ECHO = {
     "steps": 6,
@@ -408,7 +408,7 @@ def test_a_run_with_faults_learns_from_the_rest(tmp_path):
 
 PLUGIN = """
 from palestra.envs import Environment
-from palestra.types import Step, Task
+from palestra.core.types import Step, Task
 
 class Parrot(Environment):
     '''Say hello.'''

@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from palestra.config import build
-from palestra.display import Display
-from palestra.learn.sharded import owners
-from palestra.run import Run, read_trajectories
-from palestra.train import run_training
-from palestra.world import World
+from palestra.config.config import build
+from palestra.core.process_group import World
+from palestra.learner.sharded import owners
+from palestra.runs.run import Run, read_trajectories
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, trained
 from tests.joined import train_together
 

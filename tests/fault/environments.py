@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from palestra.types import Step, Task
 
 NAME = "tests.fault.environments:Obedient"
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs import envs
-from palestra.serve import client, connection
-from palestra.serve.client import RemoteHandle, RemotePool, Servers
-from palestra.serve.handle import EnvFault, opened
-from palestra.serve.remote import Http, Unreachable, remote_kind
-from palestra.types import Task
+from palestra.envs.serving import client, connection
+from palestra.envs.serving.client import RemoteHandle, RemotePool, Servers
+from palestra.envs.serving.handles import EnvFault, opened
+from palestra.envs.serving.remote import Http, Unreachable, remote_kind
 from tests import helpers
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy

@@ -6,20 +6,20 @@ import time
 
 import pytest
 
-from palestra.agents.agent import Persona
+from palestra.agents.chat import Persona
 from palestra.agents.formats import Plain
-from palestra.agents.render import Renderer
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted, expert, uniform
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
-from palestra.assemble import make_pool
-from palestra.batch import pack
-from palestra.engines.scripted import Scripted, expert, uniform
-from palestra.env_settings import EnvSettings
-from palestra.rollout import Arena, Assignment, Episode, Place, collect, play_all
-from palestra.run import encode_trajectory
-from palestra.serve import handle
-from palestra.serve.handle import EnvFault
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Sampling, Stop
+from palestra.config.env import EnvSettings
+from palestra.core.types import Sampling, Stop
+from palestra.envs.serving import handles as handle
+from palestra.envs.serving.handles import EnvFault
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.rollout.rollout import Arena, Assignment, Episode, Place, collect, play_all
+from palestra.runs.run import encode_trajectory
+from palestra.training.setup import make_pool
 from tests import helpers
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from palestra.serve import reaper_process
-from palestra.serve.reaper import Reaper
-from palestra.serve.reaper_process import VARIABLE, ProcessReaper
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.serving import reaper_process
+from palestra.envs.serving.reaper import Reaper
+from palestra.envs.serving.reaper_process import VARIABLE, ProcessReaper
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.helpers import is_running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
@@ -146,7 +146,7 @@ def test_a_reaper_ends_with_its_parent(family):
     """Also where a child of the parent still has the pipe on which it listens."""
     program = (
         "import os, sys, time\n"
-        "from palestra.serve.reaper import Reaper\n"
+        "from palestra.envs.serving.reaper import Reaper\n"
         "client = Reaper(most=10)\n"
         "client.start()\n"
         f"client.watch({family.worker.pid}, '{family.mark}')\n"

@@ -17,12 +17,12 @@ import msgspec
 import pytest
 
 from palestra.cli import main
+from palestra.core.types import Stop
 from palestra.envs import envs
-from palestra.run import read_trajectories
-from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.handle import EnvFault
-from palestra.serve.remote import remote_kind
-from palestra.types import Stop
+from palestra.envs.serving.client import RemoteHandle, Servers
+from palestra.envs.serving.handles import EnvFault
+from palestra.envs.serving.remote import remote_kind
+from palestra.runs.run import read_trajectories
 from tests import helpers
 from tests.e2e.test_training import trained
 from tests.fault.proxy import Proxy
@@ -249,7 +249,7 @@ def test_a_process_that_dies_is_replaced():
         while len({owner(path) for path in paths}) < 2:  # whichever process a connection reaches has the session
             paths.append(server.at.open("tally", "train-0"))
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        (victim, *_) = [int(pid) for pid in children if b"palestra.serve.run" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (victim, *_) = [int(pid) for pid in children if b"palestra.envs.serving.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
         assert json.loads(server.stderr.readline())["event"] == "process died"
         assert json.loads(server.stderr.readline())["event"] == "listening"

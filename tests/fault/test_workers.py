@@ -10,15 +10,15 @@ import time
 
 import pytest
 
-from palestra.agents.agent import Persona
+from palestra.agents.chat import Persona
 from palestra.agents.formats import Plain
-from palestra.agents.render import Renderer
-from palestra.engines.scripted import Scripted, expert
-from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve import workers
-from palestra.serve.handle import CollateralFault, EnvFault, EnvTimeout, NoSeat
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Sampling, Stop, Task
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted, expert
+from palestra.core.types import Sampling, Stop, Task
+from palestra.envs.serving import worker_pool as workers
+from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout, NoSeat
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.fault.environments import NAME
 from tests.helpers import is_running
 
@@ -217,8 +217,8 @@ def test_episodes_go_on_while_workers_are_killed(words):
 def test_workers_die_with_their_parent(order):
     code = f"""
 import asyncio, os
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.core.types import Task
 from tests.fault.environments import NAME
 
 async def main():
@@ -357,7 +357,7 @@ def test_nobody_shares_an_environment():
 
 
 def test_only_a_few_are_started_at_once(monkeypatch):
-    monkeypatch.setattr("palestra.serve.workers.MADE_AT_ONCE", 2)
+    monkeypatch.setattr("palestra.envs.serving.worker_pool.MADE_AT_ONCE", 2)
     opened, starting = [], []
 
     async def one(pool):
@@ -378,7 +378,7 @@ def test_only_a_few_are_started_at_once(monkeypatch):
 
 
 def test_those_who_wait_for_a_pool_that_is_closed_are_told(monkeypatch):
-    monkeypatch.setattr("palestra.serve.workers.MADE_AT_ONCE", 1)
+    monkeypatch.setattr("palestra.envs.serving.worker_pool.MADE_AT_ONCE", 1)
 
     async def scenario(pool):
         opening = [asyncio.create_task(pool.open()) for _ in range(2)]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from palestra.algos.advantages import anchored, group_mean, group_relative, leave_one_out, returns_to_go, whiten
+from palestra.algos.batch import pack
 from palestra.algos.gigpo import GiGPO
-from palestra.batch import pack
 from tests.helpers import trajectory
 
 

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palestra.algos.batch import Sharing, pack
 from palestra.algos.grpo import GRPO
-from palestra.batch import Sharing, pack
-from palestra.types import Stop
+from palestra.core.types import Stop
 from tests.helpers import trajectory
 
 

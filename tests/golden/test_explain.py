@@ -8,8 +8,8 @@ import torch
 from benchmarks.objective import Facts, Objective
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.batch import pack
-from palestra.types import Stop
+from palestra.algos.batch import pack
+from palestra.core.types import Stop
 from tests.helpers import trajectory
 
 REWARDS = [0.0, 1.0, 0.25, -0.5, 0.3]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from palestra.config import ConfigError, build
-from palestra.guard import GuardSettings, Memory, watch
+from palestra.config.config import ConfigError, build
+from palestra.training.guard import GuardSettings, Memory, watch
 
 
 def watched(settings, rows):

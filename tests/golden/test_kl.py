@@ -7,8 +7,8 @@ import torch
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.batch import pack
-from palestra.types import Group, Task
+from palestra.algos.batch import pack
+from palestra.core.types import Group, Task
 from tests.helpers import trajectory
 
 REWARD = torch.tensor([1.5, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0], dtype=torch.float64)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from palestra.algos.base import Prediction
+from palestra.algos.batch import pack
 from palestra.algos.cispo import CISPO
 from palestra.algos.grpo import GRPO
 from palestra.algos.gspo import GSPO
@@ -18,7 +19,6 @@ from palestra.algos.losses import (
     token_weights,
 )
 from palestra.algos.sft import SFT
-from palestra.batch import pack
 from tests.helpers import trajectory
 
 

@@ -8,7 +8,7 @@ import torch
 
 from palestra.algos import algos
 from palestra.algos.base import Prediction
-from palestra.types import Stop
+from palestra.core.types import Stop
 from tests.helpers import ready, trajectory
 
 POLICY = [*("grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp"), *("ppo", "remax", "mt_grpo")]

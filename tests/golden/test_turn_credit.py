@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.algos.advantages import against_baseline, anchored, gae, group_relative, leave_one_out, returns_to_go, turn_relative
+from palestra.algos.batch import pack
 from palestra.algos.gigpo import GiGPO
-from palestra.batch import pack
-from palestra.types import Group, Stop
+from palestra.core.types import Group, Stop
 from tests.helpers import trajectory
 
 # ---- numbers worked out by hand ----

@@ -5,17 +5,17 @@ import asyncio
 import pytest
 import torch
 
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
-from palestra.batch import pack
-from palestra.config import build
-from palestra.display import Display
-from palestra.doctor.examine import examine
-from palestra.engines.native import NativeSettings
-from palestra.learn.logprobs import predict
-from palestra.lora import LoraSettings, adapter_of, add_adapter
-from palestra.model import new_model
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import build
+from palestra.engines.torch.engine import NativeSettings
+from palestra.learner.logprobs import predict
+from palestra.models.lora import LoraSettings, adapter_of, add_adapter
+from palestra.models.model import new_model
+from palestra.runs.run import Run
+from palestra.tools.doctor.examine import examine
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from tests.contract.test_engines import episodes, native
 from tests.e2e.test_streaming import STREAM
 from tests.e2e.test_training import ECHO

@@ -26,7 +26,7 @@ def inputs(*shapes):
 
 @pytest.mark.parametrize("rows", [1, 7, 300])
 def test_normalisation(rows):
-    from palestra.fused import RMSNorm
+    from palestra.models.fused_kernels import RMSNorm
 
     def plain(x, weight):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
@@ -37,7 +37,7 @@ def test_normalisation(rows):
 
 
 def test_gate():
-    from palestra.fused import Gate
+    from palestra.models.fused_kernels import Gate
 
     data = inputs((9, 133), (9, 133))
     for found, expected in zip(gradients(Gate.apply, *data), gradients(lambda g, u: torch.nn.functional.silu(g) * u, *data), strict=True):

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from palestra.batch import pack
+from palestra.algos.batch import pack
+from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.engines.native import EngineFailed, NativeSettings
-from palestra.learn.logprobs import predict
-from palestra.model import load_model, new_model, prepare_model
-from palestra.types import Sampling
+from palestra.engines.torch.engine import EngineFailed, NativeSettings
+from palestra.learner.logprobs import predict
+from palestra.models.model import load_model, new_model, prepare_model
 from tests.contract.test_engines import STOP, computed_once, episodes
 
 CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
@@ -37,7 +37,7 @@ def played(engine, count=5, turns=3, **settings):
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "tokens"), [(6, 2, 32, 1100), (9, 3, 64, 70), (4, 4, 16, 33), (12, 2, 128, 600)])
 def test_attention_of_one_token_over_slots(heads, kv_heads, dim, tokens):
-    from palestra.engines.kernels import attend_one
+    from palestra.engines.torch.kernels import attend_one
 
     rng = torch.Generator().manual_seed(0)
     keys, values = (torch.randn(7, kv_heads, tokens, dim, generator=rng).to(DEVICE) for _ in range(2))
@@ -74,8 +74,8 @@ def test_the_beginnings_that_episodes_share_are_computed_once(model):
 
 
 def test_tokens_are_drawn_by_their_probabilities():
-    from palestra.engines.device_state import SlotState
-    from palestra.engines.kernels import draw
+    from palestra.engines.torch.device_state import SlotState
+    from palestra.engines.torch.kernels import draw
 
     count, rows = 2000, torch.arange(2000, device=DEVICE)
     state = SlotState(count, 3, DEVICE)
@@ -88,8 +88,8 @@ def test_tokens_are_drawn_by_their_probabilities():
 
 
 def test_a_reply_goes_on_until_its_limit_or_a_stop_token():
-    from palestra.engines.device_state import SlotState
-    from palestra.engines.kernels import draw
+    from palestra.engines.torch.device_state import SlotState
+    from palestra.engines.torch.kernels import draw
 
     state = SlotState(4, 8, DEVICE)
     state.noise[:], state.limit[:], state.active[:3] = 0, 2, 1
@@ -112,7 +112,7 @@ def test_a_reply_goes_on_until_its_limit_or_a_stop_token():
 def test_few_kernels_compute_what_the_model_does(kind):
     from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-    from palestra.engines.decoder import Few
+    from palestra.engines.torch.decoder import Few
 
     if kind == "llama":
         model = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from palestra.assemble import check_run
-from palestra.config import ConfigError, build
+from palestra.config.config import ConfigError, build
+from palestra.training.setup import check_run
 
 pytestmark = pytest.mark.gpu
 

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from palestra.batch import pack
+from palestra.algos.batch import pack
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm import VLLMSettings
-from palestra.learn.logprobs import predict
+from palestra.engines.vllm.engine import VLLMSettings
+from palestra.learner.logprobs import predict
 from tests.contract.test_engines import episodes
 from tests.vllm_contract import InProcessContract, answer, reload, tiny_model
 

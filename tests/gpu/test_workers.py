@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from palestra.config import build
-from palestra.run import Run
+from palestra.config.config import build
+from palestra.runs.run import Run
 from tests.e2e.test_training import ECHO, trained
 from tests.joined import train_together
 

@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
+from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from palestra.types import Step, Task
 
 NAME = "tests.hostile.environments:Hostile"
 LONG = 5_000_000

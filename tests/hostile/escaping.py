@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from palestra.types import Step, Task
 
 NAME = "tests.hostile.escaping:Escaping"
 MOST_PROCESSES = 200

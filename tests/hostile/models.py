@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from palestra.chat_templates import WORD_TEMPLATE
+from palestra.models.chat_templates import WORD_TEMPLATE
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MARK = "it-ran"

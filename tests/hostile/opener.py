@@ -48,13 +48,13 @@ def main() -> None:
     import peft
     import torch
 
-    import palestra.baselines
-    import palestra.gguf_import
-    import palestra.learn.checkpoint
-    import palestra.model_folder
+    import palestra.learner.checkpoint
+    import palestra.models.folder
+    import palestra.models.gguf_import
+    import palestra.training.evaluation
 
     torch.set_num_threads(1)
-    assert all((peft, palestra.baselines, palestra.gguf_import, palestra.learn.checkpoint, palestra.model_folder))
+    assert all((peft, palestra.training.evaluation, palestra.models.gguf_import, palestra.learner.checkpoint, palestra.models.folder))
     answers = os.fdopen(os.dup(1), "w")
     print("ready", file=answers, flush=True)
     for line in sys.stdin:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from palestra.core.types import Task
 from palestra.envs import make_env
-from palestra.serve.handle import EnvFault, InlinePool, opened
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.envs.serving.handles import EnvFault, InlinePool, opened
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.hostile.environments import NAME
 
 DEADLINE_S = {"inline": 0.7, "process": 3.0}

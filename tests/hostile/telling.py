@@ -2,7 +2,7 @@
 
 import os
 
-from palestra.types import Step
+from palestra.core.types import Step
 from tests.helpers import Echo, Tally
 
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from palestra.export import export_run
-from palestra.learn import checkpoint
-from palestra.learn.checkpoint import BadCheckpoint
+from palestra.learner import checkpoint
+from palestra.learner.checkpoint import BadCheckpoint
+from palestra.tools.export import export_run
 
 pytestmark = pytest.mark.hostile
 

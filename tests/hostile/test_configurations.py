@@ -16,11 +16,11 @@ from tempfile import mkdtemp
 import pytest
 import tomli_w
 
-from palestra.assemble import check_run
 from palestra.cli import main
-from palestra.config import Config, ConfigError, build, dump, load
+from palestra.config.config import Config, ConfigError, build, dump, load
+from palestra.core.registry import Registry, UnknownName
 from palestra.envs import make_env
-from palestra.registry import Registry, UnknownName
+from palestra.training.setup import check_run
 from tests.e2e.test_training import ECHO
 from tests.viewed import trained_copy
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from palestra.files import CannotRead, read_json
-from palestra.group_queue import GroupQueue
-from palestra.learn import checkpoint
-from palestra.run import Run
+from palestra.core.files import CannotRead, read_json
+from palestra.learner import checkpoint
+from palestra.runs.group_queue import GroupQueue
+from palestra.runs.run import Run
 from tests.e2e.test_training import ECHO, records, trained
 from tests.hostile.commands import Commands
 from tests.unit.test_group_queue import finished

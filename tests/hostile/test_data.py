@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from palestra import data
-from palestra.agents.render import Renderer
-from palestra.conversations import DataError
+from palestra.agents.renderer import Renderer
+from palestra.training import offline_data as data
+from palestra.training.conversations import DataError
 
 pytestmark = pytest.mark.hostile
 

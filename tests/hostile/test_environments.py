@@ -14,16 +14,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palestra.agents.agent import Persona
+from palestra.agents.chat import Persona
 from palestra.agents.formats import Plain
-from palestra.agents.render import Renderer
-from palestra.engines.scripted import Scripted, uniform
-from palestra.model import byte_tokenizer
-from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve.counted import CountedPool
-from palestra.serve.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Sampling, Stop, Task
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted, uniform
+from palestra.core.types import Sampling, Stop, Task
+from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.models.model import byte_tokenizer
+from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
 
@@ -234,7 +234,7 @@ def test_an_environment_that_breaks_outside_of_episodes_is_one_line(arguments, c
 def test_who_never_returns_inline_ends_the_run_with_a_word(tmp_path):
     code = """
 import sys
-from palestra.serve.watchdog import watchdog
+from palestra.envs.serving.watchdog import watchdog
 watchdog.grace_s = 1.0
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", "tests.hostile.environments:NeverReturns", "--env.deadline_s", "0.5"]
 from palestra.cli import main
@@ -252,7 +252,8 @@ def test_threads_and_exit_handlers_do_not_keep_a_finished_program(tmp_path):
     out = tmp_path / "result.json"
     code = f"""
 import sys
-from palestra import cli, interrupts
+from palestra import cli
+from palestra.core import interrupts
 cli.end_in_time = lambda code: interrupts.end_in_time(code, 1.0)
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", {hostile("Clings")!r}, "--limit", "1", "--out", {str(out)!r}]
 cli.main()

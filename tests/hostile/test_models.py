@@ -13,8 +13,8 @@ from shutil import copytree
 import pytest
 import torch
 
-from palestra.learn.checkpoint import export
-from palestra.model import byte_tokenizer, new_model
+from palestra.learner.checkpoint import export
+from palestra.models.model import byte_tokenizer, new_model
 from tests.hostile import models as m
 
 pytestmark = pytest.mark.hostile
@@ -331,7 +331,7 @@ def test_a_template_may_turn_hostile_when_it_sees_a_task(play, folder, tmp_path)
 
 
 def test_a_template_sees_no_secrets(monkeypatch):
-    from palestra.confined import Confined
+    from palestra.core.confined import Confined
 
     monkeypatch.setenv("PRIVATE_TOKEN", "s3cret")
     confined = Confined("tests.hostile.confined_targets:environment")

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from palestra.config import ConfigError, build
-from palestra.display import Display
-from palestra.files import CannotWrite
-from palestra.learn import checkpoint
-from palestra.lock import NAME, FolderInUse, FolderLock
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import ConfigError, build
+from palestra.core.files import CannotWrite
+from palestra.core.folder_lock import NAME, FolderInUse, FolderLock
+from palestra.learner import checkpoint
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 from palestra.view.answers import Answers
 from tests.e2e.test_training import ECHO, MIXTURE, records, trained
 from tests.hostile.commands import Commands
@@ -118,8 +118,8 @@ def test_a_second_trainer_is_refused_and_writes_nothing(endless, tmp_path, comma
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypatch, capsys):
-    from palestra import baselines
     from palestra.cli import main
+    from palestra.training import evaluation as baselines
 
     run = trained(tmp_path / "run", ENDLESS, **{"steps": 2, "save.keep": 3})
     left = [1]

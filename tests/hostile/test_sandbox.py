@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import palestra
-from palestra.serve import sandbox
-from palestra.serve.handle import EnvFault
-from palestra.serve.sandbox import objection
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.serving import sandbox
+from palestra.envs.serving.handles import EnvFault
+from palestra.envs.serving.sandbox import objection
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.helpers import is_running
 from tests.hostile.escaping import MOST_MB, NAME
 
@@ -312,8 +312,8 @@ def test_a_daemon_ends_with_its_worker(then):
 
 TRAINER = """
 import asyncio, json, sys
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.core.types import Task
 async def run():
     pool = Workers("tests.hostile.escaping:Escaping", {}, WorkerSettings(workers=1, per_worker=1, sandbox="bwrap"))
     seat = await pool.open()
@@ -354,7 +354,7 @@ def test_a_death_by_a_signal_is_told_as_one():
         await seat.reset(Task("escaping", "train", "0"))
         try:
             process = next(iter(pool._workers))
-            inner = [pid for pid in family(process.pid) if b"palestra.serve.worker" in command_line(pid)]
+            inner = [pid for pid in family(process.pid) if b"palestra.envs.serving.worker" in command_line(pid)]
             os.kill(inner[-1], signal.SIGKILL)
             await seat.step(json.dumps(["who"]))
         finally:
@@ -365,7 +365,7 @@ def test_a_death_by_a_signal_is_told_as_one():
 
 
 def family(pid):
-    from palestra.serve.process import _family
+    from palestra.envs.serving.worker_process import _family
 
     return sorted(_family(pid))
 

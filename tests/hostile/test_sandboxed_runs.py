@@ -12,9 +12,9 @@ import pytest
 import palestra
 from palestra.cli import main
 from palestra.envs import envs
-from palestra.serve.sandbox import objection
-from palestra.serve.sandboxed import make_sandboxed
-from palestra.serve.workers import Workers, WorkerSettings
+from palestra.envs.serving.sandbox import objection
+from palestra.envs.serving.sandboxed import make_sandboxed
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.served import command as served
 
 pytestmark = pytest.mark.hostile
@@ -28,7 +28,7 @@ needs_bwrap = pytest.mark.skipif(without is not None, reason=without or "")
 
 IMPORTED = """
 import sys
-from palestra.types import Step, Task
+from palestra.core.types import Step, Task
 from palestra.envs import Environment
 from pathlib import Path
 

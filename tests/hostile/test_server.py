@@ -21,13 +21,13 @@ import pytest
 
 from palestra.cli import main
 from palestra.envs import envs
-from palestra.serve import connection_limits
-from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.connection_limits import Limits
-from palestra.serve.openapi import openapi
-from palestra.serve.remote import remote_kind
-from palestra.serve.run import ServerSettings
-from palestra.serve.wire import STATUS
+from palestra.envs.serving import connection_limits
+from palestra.envs.serving.client import RemoteHandle, Servers
+from palestra.envs.serving.connection_limits import Limits
+from palestra.envs.serving.main import ServerSettings
+from palestra.envs.serving.openapi import openapi
+from palestra.envs.serving.remote import remote_kind
+from palestra.envs.serving.wire import STATUS
 from tests import helpers
 from tests.hostile.test_tokens import listening
 from tests.served import Running, running
@@ -526,7 +526,7 @@ def test_an_open_stream_never_hears_http(quick, broken):
 
 
 def test_a_failure_inside_a_stream_is_a_close(tally, monkeypatch):
-    from palestra.serve.stream import Stream
+    from palestra.envs.serving.stream import Stream
 
     async def fails(*_):
         raise ValueError("broken")
@@ -656,7 +656,7 @@ def test_an_answer_that_is_none_is_one_line(body, status):
 
 
 def test_a_long_answer_is_not_read_to_its_end(monkeypatch):
-    from palestra.serve import remote
+    from palestra.envs.serving import remote
 
     monkeypatch.setattr(remote, "ANSWER_BYTES", 1000)
     for length in (b"Content-Length: 5000\r\n", b""):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from palestra.assemble import make_envs
-from palestra.files import CannotWrite
-from palestra.run import Run
+from palestra.core.files import CannotWrite
+from palestra.runs.run import Run
+from palestra.training.setup import make_envs
 from tests.chaos.trainer import ended
 from tests.e2e.test_training import ECHO
 
@@ -100,8 +100,8 @@ def test_who_is_told_to_ignore_ctrl_c_ignores_it(tmp_path):
 
 
 AFTER = [
-    pytest.param("SIGTERM", "palestra.plot:plot_run:1", marks=pytest.mark.short, id="the curve"),
-    pytest.param("SIGINT", "palestra.assemble:Parts.close:1", id="the closing of environments"),
+    pytest.param("SIGTERM", "palestra.runs.plot:plot_run:1", marks=pytest.mark.short, id="the curve"),
+    pytest.param("SIGINT", "palestra.training.setup:Parts.close:1", id="the closing of environments"),
 ]
 
 
@@ -122,7 +122,7 @@ def test_a_signal_after_the_final_evaluation_says_that_the_run_is_over(tmp_path,
 
 
 def test_a_signal_while_the_final_evaluation_is_recorded_does_not_cut_it_in_two(tmp_path):
-    code, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.run:Run.write_eval:2"))
+    code, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.runs.run:Run.write_eval:2"))
     assert code == 143
     assert "the run is over" in errors[0]
     run = Run.open(tmp_path / "run")
@@ -131,7 +131,7 @@ def test_a_signal_while_the_final_evaluation_is_recorded_does_not_cut_it_in_two(
 
 
 def test_a_signal_within_the_final_evaluation_says_how_to_go_on(tmp_path):
-    _, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.train:measure:2"))
+    _, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.training.loop:measure:2"))
     assert errors == [f"palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train --resume {tmp_path / 'run'}"]
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
     assert process.communicate(timeout=100)[1] == ""
     time.sleep(1)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    points = ["SIGTERM:call:palestra.experience:collect:1"]
+    points = ["SIGTERM:call:palestra.training.data_sources:collect:1"]
     command = [sys.executable, "-m", "tests.chaos.dying", *points, "--", "train", "--resume", str(tmp_path / "run"), "--steps", "5"]
     code, errors = ended(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True))
     assert code == 143
@@ -148,7 +148,7 @@ def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
 
 
 def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):
-    from palestra.launch.work import train_here
+    from palestra.launch.worker import train_here
 
     run = Run.create(tmp_path / "run", Run.open(_short_run(tmp_path)).config)
     with run.locked():

@@ -13,18 +13,18 @@ from contextlib import contextmanager
 import pytest
 
 from palestra.cli import main
-from palestra.config import ConfigError, build
-from palestra.credentials import BadToken, hidden, is_secret, name_hosts, without_secrets
+from palestra.config.config import ConfigError, build
+from palestra.core.credentials import BadToken, hidden, is_secret, name_hosts, without_secrets
+from palestra.core.types import Task
 from palestra.envs import envs
-from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.handle import EnvFault, opened
-from palestra.serve.remote import remote_kind
-from palestra.serve.run import JsonLines
-from palestra.serve.wire import WireError
-from palestra.serve.workers import Workers, WorkerSettings
+from palestra.envs.serving.client import RemoteHandle, Servers
+from palestra.envs.serving.handles import EnvFault, opened
+from palestra.envs.serving.main import JsonLines
+from palestra.envs.serving.remote import remote_kind
+from palestra.envs.serving.wire import WireError
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.sites.building import site_variables
 from palestra.sites.catalogue import SITES
-from palestra.types import Task
 from tests.helpers import Echo
 from tests.served import running
 
@@ -346,7 +346,7 @@ def test_a_worker_knows_no_secret_unless_it_is_named(monkeypatch, kept):
 
 
 def test_the_recipe_names_what_workers_may_know(monkeypatch):
-    from palestra.assemble import make_pool
+    from palestra.training.setup import make_pool
 
     monkeypatch.setenv("HF_TOKEN", "leak-1")
     config = build({"env": {"name": TELLING, "isolation": "process", "pass_env": ["HF_TOKEN"]}})

@@ -10,7 +10,7 @@ ray = pytest.importorskip("ray")
 
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from palestra.run import Run  # noqa: E402
+from palestra.runs.run import Run  # noqa: E402
 from tests.e2e.test_launch import finished, recipe, steps_done, train, until  # noqa: E402
 from tests.e2e.test_training import trained  # noqa: E402
 

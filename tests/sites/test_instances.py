@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.web.env import Web
 from palestra.envs.web.sites import SitesDown
 from palestra.envs.web.tasks import shipped_tasks
 from palestra.sites.building import BASE_FILE, base, python, site_variables
 from palestra.sites.catalogue import SITES
-from palestra.types import Task
 from tests.sites.visitor import Visitor
 
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.web.env import Web
-from palestra.types import Task
 
 WRITTEN = ("code-new-ticket", "code-remark", "code-forum-thread", "code-wiki-edit")
 """Templates whose solutions write something that is shown afterwards."""

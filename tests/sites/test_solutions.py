@@ -2,13 +2,13 @@
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.web.env import Web
 from palestra.envs.web.evaluators import solved
 from palestra.envs.web.generate import generated
 from palestra.envs.web.hosting import OwnSites
 from palestra.envs.web.tasks import FOLDER, shipped_tasks
 from palestra.envs.web.templates import all_templates
-from palestra.types import Task
 
 TEMPLATES = sorted(all_templates())
 SPLITS = ("train", "test")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.web.env import Web
-from palestra.types import Task
 
 CHANGES = {"map": "map-save-place/0", "forum": "forum-reply/0", "cms": "cms-publish-draft/0", "code": "code-close-ticket/0"}
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from palestra.config import load
-from palestra.display import Display
-from palestra.run import Run
-from palestra.train import run_training
+from palestra.config.config import load
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "miniwob-quickstart.toml"
 

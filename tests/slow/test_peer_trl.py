@@ -12,10 +12,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from palestra.agents.render import CHATML
-from palestra.envs.textcraft import TextCraft
-from palestra.learn.checkpoint import export
-from palestra.model import new_model
+from palestra.agents.renderer import CHATML
+from palestra.envs.textcraft.env import TextCraft
+from palestra.learner.checkpoint import export
+from palestra.models.model import new_model
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("trl") is None, reason="needs trl")]

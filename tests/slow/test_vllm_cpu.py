@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from palestra.engines.vllm import VLLMSettings
+from palestra.engines.vllm.engine import VLLMSettings
 from tests.contract.test_engines import episode, episodes, native
 from tests.vllm_contract import InProcessContract, reload, tiny_model
 

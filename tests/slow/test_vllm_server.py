@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm_client import WORKER_EXTENSION
-from palestra.engines.vllm_server import VLLMServerSettings
-from palestra.model import hidden_states
+from palestra.engines.vllm.client import WORKER_EXTENSION
+from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.models.model import hidden_states
 from tests.contract.test_engines import episodes, native
 from tests.vllm_contract import Contract, answer, reload, tiny_model
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from palestra.assemble import make_envs, make_model
-from palestra.config import build
+from palestra.config.config import build
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm_client import Connections
-from palestra.model import prepare_model
-from palestra.run import Run
+from palestra.engines.vllm.client import Connections
+from palestra.models.model import prepare_model
+from palestra.runs.run import Run
+from palestra.training.setup import make_envs, make_model
 from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, same_curve
 from tests.joined import train_together

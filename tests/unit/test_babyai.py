@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palestra.core.types import Step, Task
 from palestra.envs import envs
-from palestra.envs.babyai import FIRST_TEST_SEED, BabyAI
-from palestra.envs.babyai_levels import EXPERT_FAILS, FAMILIES, LEVELS, LONG_LEVELS, gym_id, make_world
-from palestra.envs.babyai_text import EXAMPLE, EXAMPLE_TASKS, INVALID
-from palestra.envs.babyai_view import View
-from palestra.types import Step, Task
+from palestra.envs.babyai.env import FIRST_TEST_SEED, BabyAI
+from palestra.envs.babyai.levels import EXPERT_FAILS, FAMILIES, LEVELS, LONG_LEVELS, gym_id, make_world
+from palestra.envs.babyai.text import EXAMPLE, EXAMPLE_TASKS, INVALID
+from palestra.envs.babyai.view import View
 
 QUICKSTART = ("GoToObj", "OpenDoorColor", "OpenTwoDoors", "UnlockLocal", "UnlockPickup")
 VARIED = (
@@ -406,12 +406,12 @@ def test_two_instances_do_not_share_state():
 
 def test_nothing_is_printed():
     # In a process of its own: imports print as well. These two levels reject many samples.
-    make = "from palestra.envs.babyai import BabyAI; env = BabyAI(['GoToRedBlueBall', 'UnblockPickup'])"
+    make = "from palestra.envs.babyai.env import BabyAI; env = BabyAI(['GoToRedBlueBall', 'UnblockPickup'])"
     play = f"{make}; [env.reset(task) for task in env.tasks('test')]"
     done = subprocess.run([sys.executable, "-c", play], capture_output=True, text=True, check=True)
     assert done.stdout == ""
 
 
 def test_torch_is_not_imported():
-    check = "import sys, palestra.envs.babyai; sys.exit('torch' in sys.modules)"
+    check = "import sys, palestra.envs.babyai.env; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from minigrid.core.world_object import Door
 
-from palestra.envs.babyai import BabyAI
-from palestra.envs.babyai_agentgym import LEVELS, task_id
-from palestra.envs.babyai_view import grid_cells
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.babyai.agentgym import LEVELS, task_id
+from palestra.envs.babyai.env import BabyAI
+from palestra.envs.babyai.view import grid_cells
 
 EPISODES = json.loads((Path(__file__).parents[1] / "agentgym_babyai.json").read_text())["episodes"]
 DOOR_LEVELS = ("GoToDoor", "OpenDoorLoc", "GoToObjDoor", "ActionObjDoor", "OpenDoorsOrderN4", "Unlock", "KeyCorridorS3R2", "MiniBossLevel")

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from palestra.agents.render import Renderer
-from palestra.assemble import make_places
-from palestra.config import build
-from palestra.display import Display
-from palestra.engines.scripted import Scripted
-from palestra.learn.checkpoint import newest
-from palestra.rollout import Arena, Episode, play_all, shared_persona
-from palestra.run import Run
-from palestra.train import run_training
-from palestra.types import Sampling
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted
+from palestra.config.config import build
+from palestra.core.types import Sampling
+from palestra.learner.checkpoint import newest
+from palestra.rollout.rollout import Arena, Episode, play_all, shared_persona
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.loop import run_training
+from palestra.training.setup import make_places
 from tests.e2e.test_training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]

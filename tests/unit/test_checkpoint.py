@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from palestra.learn import checkpoint
+from palestra.learner import checkpoint
 
 
 def write(folder, step=3):

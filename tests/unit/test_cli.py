@@ -12,11 +12,11 @@ import torch
 from rich.console import Console
 
 from palestra.cli import main
-from palestra.config import load
-from palestra.display import Counting
-from palestra.learn.checkpoint import export
-from palestra.model import byte_tokenizer, new_model
-from palestra.run import read_trajectories
+from palestra.config.config import load
+from palestra.learner.checkpoint import export
+from palestra.models.model import byte_tokenizer, new_model
+from palestra.runs.run import read_trajectories
+from palestra.training.display import Counting
 from palestra.view.answers import Answers
 
 QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.toml")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from palestra import config as configs
 from palestra.cli import main
-from palestra.config import Config, ConfigError, build, dump, load
-from palestra.learn.schedule import Optim
-from palestra.model_settings import PretrainedModel
+from palestra.config import config as configs
+from palestra.config.config import Config, ConfigError, build, dump, load
+from palestra.config.model import PretrainedModel
+from palestra.config.optimizer import Optim
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")
@@ -124,7 +124,7 @@ BAD = [
 
 @pytest.mark.parametrize(("flags", "named"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else None)
 def test_a_bad_setting_exits_2_with_one_line_before_any_model_is_loaded(flags, named, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("palestra.train.run_training", lambda *_: pytest.fail("it went on"))
+    monkeypatch.setattr("palestra.training.loop.run_training", lambda *_: pytest.fail("it went on"))
     with pytest.raises(SystemExit) as exit_:
         main(["train", str(QUICKSTART), *flags, "--out", str(tmp_path / "run")])
     assert exit_.value.code == 2

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from palestra.confined import Confined, Overran, Refused, in_one_line
+from palestra.core.confined import Confined, Overran, Refused, in_one_line
 
 LIMITS = {"seconds": 20, "memory_mb": 500}
 

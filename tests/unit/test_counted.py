@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from palestra.serve.counted import CountedPool
+from palestra.envs.serving.barrier_pool import CountedPool
 from tests.helpers import Echo
 
 

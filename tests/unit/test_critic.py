@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from palestra.algos.base import CriticSettings
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.batch import pack
-from palestra.learn.learner import Learner
-from palestra.learn.logprobs import estimate, predict
-from palestra.learn.schedule import Optim
-from palestra.model import new_model
-from palestra.types import Group, Stop, Task
+from palestra.config.optimizer import Optim
+from palestra.core.types import Group, Stop, Task
+from palestra.learner.learner import Learner
+from palestra.learner.logprobs import estimate, predict
+from palestra.models.model import new_model
 from tests.helpers import trajectory
 
 

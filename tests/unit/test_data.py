@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from palestra.agents.render import CHATML, Renderer
-from palestra.data import DataError, read
-from palestra.model import byte_tokenizer, word_tokenizer
-from palestra.run import encode_trajectory
-from palestra.types import Message, Segment, Stop, Task, Trajectory, Turn
+from palestra.agents.renderer import CHATML, Renderer
+from palestra.core.types import Message, Segment, Stop, Task, Trajectory, Turn
+from palestra.models.model import byte_tokenizer, word_tokenizer
+from palestra.runs.run import encode_trajectory
+from palestra.training.offline_data import DataError, read
 
 ROOM = 1000
 

@@ -12,24 +12,34 @@ from pathlib import Path
 import pytest
 import torch
 
-from palestra.agents.render import CHATML, Renderer
+from palestra.agents.renderer import CHATML, Renderer
 from palestra.algos.grpo import GRPO
-from palestra.assemble import assemble, make_pool
 from palestra.cli import main
-from palestra.config import build
-from palestra.doctor.examine import examine
-from palestra.doctor.finding import size
-from palestra.doctor.memory import Need, available_ram, bytes_per_token, check_fit, check_memory, estimate, largest, learn_one_row, made_up
-from palestra.doctor.play import Played, play_some
-from palestra.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
-from palestra.doctor.tokens import check_mask, check_replies, check_template
-from palestra.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
-from palestra.engines.native import NativeSettings
+from palestra.config.config import build
+from palestra.config.optimizer import Optim
+from palestra.engines.torch.engine import NativeSettings
 from palestra.envs import make_env
-from palestra.learn.checkpoint import export
-from palestra.learn.logprobs import predict
-from palestra.learn.schedule import Optim
-from palestra.model import PackedLayout, new_model, sdpa
+from palestra.learner.checkpoint import export
+from palestra.learner.logprobs import predict
+from palestra.models.model import PackedLayout, new_model, sdpa
+from palestra.tools.doctor.examine import examine
+from palestra.tools.doctor.finding import size
+from palestra.tools.doctor.memory import (
+    Need,
+    available_ram,
+    bytes_per_token,
+    check_fit,
+    check_memory,
+    estimate,
+    largest,
+    learn_one_row,
+    made_up,
+)
+from palestra.tools.doctor.play import Played, play_some
+from palestra.tools.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
+from palestra.tools.doctor.tokens import check_mask, check_replies, check_template
+from palestra.tools.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
+from palestra.training.setup import assemble, make_pool
 from tests.helpers import Echo
 from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
 
@@ -248,7 +258,7 @@ def test_segments_that_see_each_other(parts, played, monkeypatch):
         def attend(self, query, key, value, *, scale, layer):
             return sdpa(query, key, value, scale=scale, is_causal=True)
 
-    monkeypatch.setattr("palestra.learn.logprobs.PackedLayout", Leaky)
+    monkeypatch.setattr("palestra.learner.logprobs.PackedLayout", Leaky)
     finding = check_packing(parts, played)
     assert not finding.ok
     assert finding.number > 1e-3
@@ -382,7 +392,7 @@ def test_a_row_is_learnt_from_in_one_go_and_nothing_is_learnt(parts, monkeypatch
         rows.append(len(batch.ids_T))
         return predict(model, batch, *args, **kwargs)
 
-    monkeypatch.setattr("palestra.learn.learner.predict", spied)
+    monkeypatch.setattr("palestra.learner.learner.predict", spied)
     before = fingerprint(parts.learner.model)
     learn_one_row(parts.learner, 9000, 128)  # more than the run's optim.row_tokens
     assert rows == [9000]

@@ -7,14 +7,14 @@ from statistics import mean
 import pytest
 
 from palestra.algos.grpo import GRPO
-from palestra.assemble import assemble
-from palestra.config import ConfigError, build
-from palestra.draw import TaskDraw, with_dead
-from palestra.experience import played as learned_from
-from palestra.experience import with_outcome
-from palestra.rollout import Collected
-from palestra.run import State
-from palestra.types import Group, Stop, Task
+from palestra.config.config import ConfigError, build
+from palestra.core.types import Group, Stop, Task
+from palestra.rollout.rollout import Collected
+from palestra.runs.run import State
+from palestra.training.data_sources import played as learned_from
+from palestra.training.data_sources import with_outcome
+from palestra.training.setup import assemble
+from palestra.training.task_sampler import TaskDraw, with_dead
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 

@@ -2,12 +2,12 @@ import itertools
 
 import pytest
 
-from palestra.assemble import make_envs
-from palestra.baselines import playing
-from palestra.config import build
-from palestra.evaluate import score, summarise
-from palestra.intervals import Z, clustered, t_interval, unbounded, wilson
-from palestra.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.config.config import build
+from palestra.core.intervals import Z, clustered, t_interval, unbounded, wilson
+from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.rollout.evaluation import score, summarise
+from palestra.training.evaluation import playing
+from palestra.training.setup import make_envs
 from tests.e2e.test_training import ECHO
 
 

@@ -5,7 +5,7 @@ import torch
 
 from palestra.engines import fingerprint as module
 from palestra.engines.fingerprint import GOLDEN, differences, fingerprint
-from palestra.engines.layout import as_learners
+from palestra.engines.vllm.weight_layout import as_learners
 
 
 def digest(weight):

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from palestra.cli import main
-from palestra.model import byte_tokenizer, load_model
+from palestra.models.model import byte_tokenizer, load_model
 
 gguf = pytest.importorskip("gguf")
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from palestra.files import CannotWrite
-from palestra.group_queue import Finished, GroupQueue
-from palestra.types import Group, Segment
+from palestra.core.files import CannotWrite
+from palestra.core.types import Group, Segment
+from palestra.runs.group_queue import Finished, GroupQueue
 from tests.helpers import trajectory
 
 

@@ -4,7 +4,7 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from palestra.horizon import Adaptive, Fixed, Linear, Progress, Stages, horizons
+from palestra.horizons.horizon import Adaptive, Fixed, Linear, Progress, Stages, horizons
 
 SCHEDULES = [
     Fixed(turns=7),

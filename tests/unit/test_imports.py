@@ -70,19 +70,19 @@ LIGHT = [
     *(
         "palestra",
         "palestra.cli",
-        "palestra.serve.handle",
-        "palestra.serve.worker",
-        "palestra.serve.workers",
+        "palestra.envs.serving.handles",
+        "palestra.envs.serving.worker",
+        "palestra.envs.serving.worker_pool",
         "palestra.envs",
         "palestra.envs.gym",
     ),
-    *("palestra.serve.client", "palestra.serve.run", "palestra.serve.remote"),
-    *("palestra.envs.check", "palestra.envs.textcraft", "palestra.envs.babyai", "palestra.envs.guess"),
+    *("palestra.envs.serving.client", "palestra.envs.serving.main", "palestra.envs.serving.remote"),
+    *("palestra.envs.check", "palestra.envs.textcraft.env", "palestra.envs.babyai.env", "palestra.envs.guess.env"),
     *("palestra.cli_view", "palestra.view.server", "palestra.view.bundle", "palestra.view.scenes", "palestra.view.play"),
-    *("palestra.cli_report", "palestra.report.write"),
-    *("palestra.envs.agentgym", "palestra.serve.agentgym", "palestra.envs.search.env"),
+    *("palestra.cli_report", "palestra.tools.report.write"),
+    *("palestra.envs.adapters.agentgym", "palestra.envs.serving.agentgym_routes", "palestra.envs.search.env"),
     "palestra.envs.search.world",
-    pytest.param("palestra.envs.sciworld", marks=needs_sciworld),
+    pytest.param("palestra.envs.sciworld.env", marks=needs_sciworld),
 ]
 
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from palestra.interrupts import Interrupted, Interrupts
+from palestra.core.interrupts import Interrupted, Interrupts
 
 
 def test_what_is_held_is_done_whole():

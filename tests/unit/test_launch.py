@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from palestra.config import ConfigError, build
+from palestra.config.config import ConfigError, build
 from palestra.launch.env_servers import served, urls_by_label
-from palestra.launch.work import Assignment, Failure, forget_failure, leave_failure, read_failure, work
+from palestra.launch.worker import Assignment, Failure, forget_failure, leave_failure, read_failure, work
 
 PLAIN = {"launch.kind": "ray", "launch.env_servers": 2, "env.name": "tests.helpers:Echo", "env.options.rounds": 2}
 

@@ -10,13 +10,13 @@ from torch._dynamo.utils import counters
 
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.engines.native import Native, NativeSettings
-from palestra.learn.layers import layers_of, rework_layers
-from palestra.learn.learner import Learner
-from palestra.learn.logprobs import predict
-from palestra.learn.schedule import Optim
-from palestra.model import new_model
-from palestra.types import Group
+from palestra.config.optimizer import Optim
+from palestra.core.types import Group
+from palestra.engines.torch.engine import Native, NativeSettings
+from palestra.learner.layers import layers_of, rework_layers
+from palestra.learner.learner import Learner
+from palestra.learner.logprobs import predict
+from palestra.models.model import new_model
 from tests.contract.test_engines import episodes
 from tests.helpers import trajectory
 from tests.unit.test_learner import learner_with, some_groups, updated

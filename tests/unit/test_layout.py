@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from palestra.engines.layout import as_learners, put_together
+from palestra.engines.vllm.weight_layout import as_learners, put_together
 
 QKV = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 

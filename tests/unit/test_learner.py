@@ -9,17 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palestra.algos.batch import pack
 from palestra.algos.dpo import DPO
 from palestra.algos.grpo import GRPO
 from palestra.algos.gspo import GSPO
 from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
-from palestra.batch import pack
-from palestra.learn.learner import Diverged, Learner, _gaps
-from palestra.learn.logprobs import predict, taken
-from palestra.learn.parallel import Parallel
-from palestra.learn.schedule import Optim
-from palestra.types import Group, Segment, Stop
+from palestra.config.optimizer import Optim
+from palestra.core.types import Group, Segment, Stop
+from palestra.learner.learner import Diverged, Learner, _gaps
+from palestra.learner.logprobs import predict, taken
+from palestra.learner.parallel import Parallel
 from tests.helpers import trajectory
 
 IDS = st.lists(st.integers(2, 96), min_size=1, max_size=9)
@@ -276,8 +276,8 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     whole.logp_C.sum().backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    monkeypatch.setattr("palestra.learn.logprobs.FEW_LOGITS", 0)
-    monkeypatch.setattr("palestra.learn.scores.MOST_LOGITS", 5 * model.config.vocab_size)
+    monkeypatch.setattr("palestra.learner.logprobs.FEW_LOGITS", 0)
+    monkeypatch.setattr("palestra.learner.scores.MOST_LOGITS", 5 * model.config.vocab_size)
     chunked = predict(model, batch, 1.0)
     chunked.logp_C.sum().backward()
     assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)

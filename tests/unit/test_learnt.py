@@ -6,14 +6,14 @@ import numpy
 import pytest
 import torch
 
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.algos.gspo import GSPO
 from palestra.algos.ppo import PPO
 from palestra.algos.rft import RFT
-from palestra.batch import pack
-from palestra.learn.logprobs import predict
-from palestra.learnt import Learnt, rounded
-from palestra.types import Group
+from palestra.core.types import Group
+from palestra.learner.logprobs import predict
+from palestra.learner.token_stats import Learnt, rounded
 from tests.helpers import trajectory
 from tests.unit.test_learner import in_two_segments, learner_with, some_groups
 

@@ -8,15 +8,15 @@ import torch
 
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.config import ConfigError, build
+from palestra.config.config import ConfigError, build
+from palestra.config.optimizer import Optim
 from palestra.engines.fingerprint import digest
-from palestra.learn import checkpoint
-from palestra.learn.learner import Learner
-from palestra.learn.logprobs import predict
-from palestra.learn.schedule import Optim
-from palestra.lora import LoraSettings, adapter_of, add_adapter, plain_weights
-from palestra.model import byte_tokenizer, load_model, load_tokenizer, new_model
-from palestra.model_folder import load_pretrained
+from palestra.learner import checkpoint
+from palestra.learner.learner import Learner
+from palestra.learner.logprobs import predict
+from palestra.models.folder import load_pretrained
+from palestra.models.lora import LoraSettings, adapter_of, add_adapter, plain_weights
+from palestra.models.model import byte_tokenizer, load_model, load_tokenizer, new_model
 from tests.unit.test_learner import some_groups, updated
 
 peft = pytest.importorskip("peft")
@@ -178,7 +178,7 @@ def test_the_heads_gradient_is_not_computed_where_the_head_is_frozen(base, monke
     """Long batches are scored in pieces by a function of ours; it must not make a gradient as large as the head for nobody."""
     plain, pieces = adapted(base), adapted(base)
     updated(plain, GRPO())
-    monkeypatch.setattr("palestra.learn.logprobs.FEW_LOGITS", 0)
+    monkeypatch.setattr("palestra.learner.logprobs.FEW_LOGITS", 0)
     updated(pieces, GRPO())
     found = pieces.trained()
     assert all(torch.allclose(p.grad, found[name].grad, atol=1e-6) for name, p in plain.trained().items())

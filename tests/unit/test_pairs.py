@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from palestra.data import pairs, solved
-from palestra.types import Stop, Task
+from palestra.core.types import Stop, Task
+from palestra.training.offline_data import pairs, solved
 from tests.helpers import trajectory
 
 

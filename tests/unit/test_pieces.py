@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.agents.render import Renderer
-from palestra.assemble import make_tokenizer
-from palestra.config import ConfigError, build
+from palestra.agents.renderer import Renderer
+from palestra.config.config import ConfigError, build
 from palestra.envs import make_env
 from palestra.envs.search import env as search_env
 from palestra.envs.search.env import Search
-from palestra.model import byte_tokenizer, load_tokenizer, piece_tokenizer
+from palestra.models.model import byte_tokenizer, load_tokenizer, piece_tokenizer
+from palestra.training.setup import make_tokenizer
 from tests.search_world import tiny, tiny_world
 
 __all__ = ["tiny"]

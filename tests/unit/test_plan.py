@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from palestra.cli import main
-from palestra.config import ConfigError, build
-from palestra.plan import costs
-from palestra.plan.costs import Work
-from palestra.plan.layouts import Job, Layout, best, least_gpus, plan, warnings
-from palestra.plan.machines import GIB, GPUS
-from palestra.plan.shapes import KNOWN, known_shape, shape_of
-from palestra.plan.show import TABLE_WORK, figures, table, work_of
+from palestra.config.config import ConfigError, build
+from palestra.tools.plan import costs
+from palestra.tools.plan.costs import Work
+from palestra.tools.plan.layouts import Job, Layout, best, least_gpus, plan, warnings
+from palestra.tools.plan.machines import GIB, GPUS
+from palestra.tools.plan.shapes import KNOWN, known_shape, shape_of
+from palestra.tools.plan.show import TABLE_WORK, figures, table, work_of
 
 ROOT = Path(__file__).parents[2]
 SMALL, H200 = KNOWN["qwen2.5-1.5b"], GPUS["h200"]
@@ -203,4 +203,4 @@ def test_two_figures(seconds, said):
 
 def test_the_table_in_the_documentation_is_this_one():
     page = (ROOT / "docs" / "scaling.md").read_text()
-    assert table().markdown() in page, "print(palestra.plan.show.table().markdown()) goes into docs/scaling.md"
+    assert table().markdown() in page, "print(palestra.tools.plan.show.table().markdown()) goes into docs/scaling.md"

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from palestra.algos.grpo import GRPO
-from palestra.assemble import check_run
-from palestra.config import ConfigError, build
-from palestra.learn import checkpoint, scores
-from palestra.learn.learner import Learner
-from palestra.learn.masters import Masters
-from palestra.learn.schedule import Optim
-from palestra.learn.scores import Scores
-from palestra.model import byte_tokenizer, new_model
-from palestra.types import Group, Task
+from palestra.config.config import ConfigError, build
+from palestra.config.optimizer import Optim
+from palestra.core.types import Group, Task
+from palestra.learner import checkpoint, scores
+from palestra.learner.learner import Learner
+from palestra.learner.master_weights import Masters
+from palestra.learner.scores import Scores
+from palestra.models.model import byte_tokenizer, new_model
+from palestra.training.setup import check_run
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 

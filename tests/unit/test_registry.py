@@ -1,6 +1,6 @@
 import pytest
 
-from palestra.registry import Registry, UnknownName
+from palestra.core.registry import Registry, UnknownName
 
 
 def test_names_builtin_registered_and_by_path():

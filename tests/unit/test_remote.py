@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from palestra.assemble import check_run
 from palestra.cli import main
-from palestra.config import ConfigError, build
+from palestra.config.config import ConfigError, build
 from palestra.envs import envs
-from palestra.envs.babyai import BabyAI
+from palestra.envs.babyai.env import BabyAI
 from palestra.envs.check import check_environment
-from palestra.envs.guess import Guess
-from palestra.serve.client import RemoteHandle, Servers
-from palestra.serve.handle import EnvFault, EnvTimeout
-from palestra.serve.remote import remote_kind
-from palestra.serve.wire import WireError
+from palestra.envs.guess.env import Guess
+from palestra.envs.serving.client import RemoteHandle, Servers
+from palestra.envs.serving.handles import EnvFault, EnvTimeout
+from palestra.envs.serving.remote import remote_kind
+from palestra.envs.serving.wire import WireError
+from palestra.training.setup import check_run
 from tests import helpers
 from tests.served import running
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.agents.render import CHATML, Renderer, TemplateError
-from palestra.model import byte_tokenizer
-from palestra.types import Message
+from palestra.agents.renderer import CHATML, Renderer, TemplateError
+from palestra.core.types import Message
+from palestra.models.model import byte_tokenizer
 
 LLAMA_LIKE = (
     "{% for message in messages %}<|start|>{{ message['role'] }}<|header|>\n\n{{ message['content'] | trim }}<|eot|>{% endfor %}"

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from palestra.evaluate import wilson
-from palestra.report.compare import Estimate, difference, differing, groups_of, over_runs, student
-from palestra.report.content import clock
-from palestra.report.read import Record
-from palestra.tables import Table, markdown_text
+from palestra.core.tables import Table, markdown_text
+from palestra.rollout.evaluation import wilson
+from palestra.tools.report.compare import Estimate, difference, differing, groups_of, over_runs, student
+from palestra.tools.report.content import clock
+from palestra.tools.report.read import Record
 
 
 def test_over_runs():

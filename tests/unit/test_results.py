@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.report.read import read_run
+from palestra.tools.report.read import read_run
 from tests.e2e.test_training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from palestra.agents.agent import Persona
+from palestra.agents.chat import Persona
 from palestra.agents.formats import Plain, ReAct
-from palestra.agents.render import Renderer
-from palestra.batch import pack
-from palestra.engines.native import NativeSettings
-from palestra.engines.scripted import Scripted
-from palestra.model import new_model
-from palestra.rollout import Arena, Episode, Place, play_all
-from palestra.serve.handle import InlinePool
-from palestra.types import Example, Generation, Sampling, Stop, Task
+from palestra.agents.renderer import Renderer
+from palestra.agents.scripted import Scripted
+from palestra.algos.batch import pack
+from palestra.core.types import Example, Generation, Sampling, Stop, Task
+from palestra.engines.torch.engine import NativeSettings
+from palestra.envs.serving.handles import InlinePool
+from palestra.models.model import new_model
+from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.helpers import Echo
 
 RED = Task("echo", "train", "train-0", "red")

@@ -6,7 +6,7 @@ import math
 import msgspec
 import pytest
 
-from palestra.run_folder import LOG_LINES, RunFolder, group_names, stages
+from palestra.runs.reader import LOG_LINES, RunFolder, group_names, stages
 from palestra.view.tokens import TokenTexts
 from tests.viewed import HOSTILE, trained_copy
 

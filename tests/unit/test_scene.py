@@ -2,8 +2,8 @@
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs import make_env
-from palestra.types import Task
 from tests.helpers import needs_sciworld
 
 

@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from palestra.assemble import make_tokenizer
-from palestra.config import build
-from palestra.types import Task
+from palestra.config.config import build
+from palestra.core.types import Task
+from palestra.training.setup import make_tokenizer
 from tests.helpers import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:
-    from palestra.envs import sciworld, sciworld_gold
-    from palestra.envs.sciworld import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
-    from palestra.envs.sciworld_examples import EXAMPLES
-    from palestra.envs.sciworld_java import borrow_simulator, find_java
-    from palestra.envs.sciworld_refusal import NOT_UNDERSTOOD
-    from palestra.envs.sciworld_text import DOORS
+    from palestra.envs.sciworld import env as sciworld
+    from palestra.envs.sciworld import gold as sciworld_gold
+    from palestra.envs.sciworld.env import LONGEST_OBSERVATION, VARIATIONS, SciWorld, Taken, _next
+    from palestra.envs.sciworld.examples import EXAMPLES
+    from palestra.envs.sciworld.java import borrow_simulator, find_java
+    from palestra.envs.sciworld.refusal import NOT_UNDERSTOOD
+    from palestra.envs.sciworld.text import DOORS
 
 QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
 """Tasks whose solutions are short."""

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from palestra.serve import handle
-from palestra.types import Task
+from palestra.core.types import Task
+from palestra.envs.serving import handles as handle
 from tests.helpers import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:
-    from palestra.envs import sciworld_java
-    from palestra.envs.sciworld import SciWorld
-    from palestra.envs.sciworld_java import SimulatorError, find_java
+    from palestra.envs.sciworld import java as sciworld_java
+    from palestra.envs.sciworld.env import SciWorld
+    from palestra.envs.sciworld.java import SimulatorError, find_java
 
 BOILING = Task("sciworld", "train", "boil/1")
 PLAY = """
 import sys, time
-from palestra.envs.sciworld import SciWorld
+from palestra.envs.sciworld.env import SciWorld
 env = SciWorld()
 env.reset(env.tasks("train")[0])
 print(env._simulator._java._process.pid, flush=True)

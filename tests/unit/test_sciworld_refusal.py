@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.envs.sciworld_refusal import NOT_UNDERSTOOD, explained
+from palestra.envs.sciworld.refusal import NOT_UNDERSTOOD, explained
 
 LOOK = """\
 This room is called the kitchen. In it, you see:

@@ -1,10 +1,10 @@
 import pytest
 
-from palestra.assemble import held_out
-from palestra.draw import Stream
-from palestra.learn.schedule import Optim
-from palestra.seeds import derive_seed
-from palestra.types import Task
+from palestra.config.optimizer import Optim
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Task
+from palestra.training.setup import held_out
+from palestra.training.task_sampler import Stream
 
 
 def test_derived_seeds_are_fixed_numbers():

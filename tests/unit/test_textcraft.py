@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.envs.textcraft import EXAMPLE_GOALS, EXPECTED, TextCraft
-from palestra.envs.textcraft_recipes import _merge, _without_cycles, load_tree
-from palestra.types import Step, Task
+from palestra.core.types import Step, Task
+from palestra.envs.textcraft.env import EXAMPLE_GOALS, EXPECTED, TextCraft
+from palestra.envs.textcraft.recipes import _merge, _without_cycles, load_tree
 
 VERSION = "1.16.5"
 
@@ -180,7 +180,7 @@ def test_ids_are_unique_and_frozen():
 def test_nothing_depends_on_the_hash_seed():
     program = (
         "import hashlib\n"
-        "from palestra.envs.textcraft import TextCraft\n"
+        "from palestra.envs.textcraft.env import TextCraft\n"
         "env, digest = TextCraft(), hashlib.sha256()\n"
         "for task in [*env.tasks('train'), *env.tasks('test')]:\n"
         "    digest.update(repr((task, env.reset(task), env.actions(), env.expert())).encode())\n"
@@ -523,7 +523,7 @@ def test_other_versions_load():
 
 
 def test_importing_loads_neither_torch_nor_the_data():
-    program = "import sys, palestra.envs.textcraft; print('torch' in sys.modules, 'minecraft_data' in sys.modules)"
+    program = "import sys, palestra.envs.textcraft.env; print('torch' in sys.modules, 'minecraft_data' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
     assert run.stdout.split() == ["False", "False"]

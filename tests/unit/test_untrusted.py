@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra import untrusted
-from palestra.untrusted import CONTAINERS, DEPTH, KEY_PARTS, Unreadable, check_nesting, decode, read_toml, terminal_safe
+from palestra.core import untrusted
+from palestra.core.untrusted import CONTAINERS, DEPTH, KEY_PARTS, Unreadable, check_nesting, decode, read_toml, terminal_safe
 
 ANYTHING = msgspec.json.Decoder()
 

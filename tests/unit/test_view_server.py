@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import pytest
 
 from palestra.cli import main
-from palestra.run import read_trajectories
-from palestra.types import Stop
+from palestra.core.types import Stop
+from palestra.runs.run import read_trajectories
 from palestra.view import index as indexing
 from palestra.view import server as serving
 from tests.e2e.test_training import trained

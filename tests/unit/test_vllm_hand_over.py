@@ -8,9 +8,9 @@ import torch
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
+from palestra.core.process_group import World
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm_server import VLLMServerSettings
-from palestra.world import World
+from palestra.engines.vllm.server import VLLMServerSettings
 from tests.vllm_contract import ask, tiny_model
 from tests.vllm_stand_in import StandIn, running
 

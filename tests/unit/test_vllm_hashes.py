@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.engines.base import Session
-from palestra.engines.vllm_hashes import EpisodeHashes
+from palestra.engines.vllm.hashes import EpisodeHashes
 
 BLOCK = 4
 

@@ -11,14 +11,14 @@ import torch
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.assemble import make_envs, make_model
-from palestra.config import ConfigError, build
-from palestra.engines import vllm_server as module
+from palestra.config.config import ConfigError, build
+from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
-from palestra.engines.vllm_hand_over import Gate
-from palestra.engines.vllm_server import VLLMServerSettings
-from palestra.engines.vllm_transfer import own_address
-from palestra.types import Sampling
+from palestra.engines.vllm import server as module
+from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm.transfer import own_address
+from palestra.engines.vllm.weight_sync import Gate
+from palestra.training.setup import make_envs, make_model
 from tests.contract.test_engines import episodes
 from tests.e2e.test_training import ECHO, trained, weights
 from tests.vllm_contract import answer, ask, reload, tiny_model
@@ -279,7 +279,7 @@ def test_a_server_that_was_started_otherwise_is_refused(model, start, fact, valu
 def test_a_server_without_our_extension_is_refused(model, start, monkeypatch):
     stand_in, _ = start()
     monkeypatch.delattr(StandIn, "palestra_describe")
-    with pytest.raises(EngineFailed, match="start it with --worker-extension-cls palestra.engines.vllm_worker.WorkerExtension$"):
+    with pytest.raises(EngineFailed, match="start it with --worker-extension-cls palestra.engines.vllm.worker.WorkerExtension$"):
         reload(connect(model, stand_in))
 
 
@@ -420,5 +420,5 @@ def test_without_aiohttp_it_says_so_in_one_line(model, monkeypatch):
 
 
 def test_importing_it_imports_neither_vllm_nor_aiohttp():
-    code = "import sys, palestra.engines.vllm_server; sys.exit('vllm' in sys.modules or 'aiohttp' in sys.modules)"
+    code = "import sys, palestra.engines.vllm.server; sys.exit('vllm' in sys.modules or 'aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from palestra.config import build
-from palestra.engines import vllm as module
+from palestra.config.config import build
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm import VLLMSettings
+from palestra.engines.vllm import engine as module
+from palestra.engines.vllm.engine import VLLMSettings
 from tests.e2e.test_training import ECHO
 
 
@@ -24,5 +24,5 @@ def test_without_vllm_it_says_so_in_one_line(model, monkeypatch):
 
 
 def test_importing_it_does_not_import_vllm():
-    code = "import sys, palestra.engines.vllm; sys.exit('vllm' in sys.modules)"
+    code = "import sys, palestra.engines.vllm.engine; sys.exit('vllm' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,9 +2,9 @@
 
 import torch
 
-from palestra.batch import pack
-from palestra.config import WarmStart
-from palestra.warm_start import PASSAGE, twice_over
+from palestra.algos.batch import pack
+from palestra.config.config import WarmStart
+from palestra.training.warm_start import PASSAGE, twice_over
 from tests.helpers import trajectory
 
 

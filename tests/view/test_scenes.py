@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import tomli_w
 
+from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.envs import envs, make_env
-from palestra.run import encode_trajectory
-from palestra.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.runs.run import encode_trajectory
 from palestra.view.scenes import MOST_POOLS, MOST_TIMEOUTS, Scenes
 from tests.fault.environments import NAME as OBEDIENT
 from tests.helpers import needs_sciworld

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from palestra.core.types import Task
 from palestra.envs.web.env import Web
 from palestra.envs.web.hosting import FixedSites
 from palestra.envs.web.solutions import stop
 from palestra.envs.web.tasks import answer, ends_at, shows
 from palestra.envs.web.templates import Template
-from palestra.types import Task
 
 FORM = """
 <title>Form</title><h1><a href=/plain>Top</a></h1>

@@ -2,11 +2,11 @@
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.check import NONSENSE, check_environment
 from palestra.envs.web.miniwob import MiniWob, pages_folder
 from palestra.envs.web.miniwob_experts import SOLUTIONS
 from palestra.envs.web.miniwob_tasks import LEFT_OUT, TASKS
-from palestra.types import Task
 
 
 @pytest.fixture(scope="module")

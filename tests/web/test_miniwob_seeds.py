@@ -6,10 +6,10 @@ import pytest
 from miniwob.selenium_instance import SeleniumInstance
 from playwright.sync_api import sync_playwright
 
+from palestra.core.types import Task
 from palestra.envs.web.browser import find_chromium
 from palestra.envs.web.miniwob import FIRST_TEST_SEED, MiniWob, _said, pages_folder
 from palestra.envs.web.miniwob_tasks import TASKS
-from palestra.types import Task
 
 CONTENTS = r"document.getElementById('area').textContent.replace(/Last login: \w+ \w+ \d+ \d+/, '')"
 """Without the day on which the page is shown, which the page "terminal" tells."""

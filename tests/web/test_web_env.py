@@ -2,8 +2,8 @@
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.check import NONSENSE
-from palestra.types import Task
 from tests.web.pages import Small
 
 

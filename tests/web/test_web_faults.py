@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from palestra.core.types import Task
+from palestra.envs.serving.handles import EnvFault, InlinePool, opened
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.envs.web.browser import Browser, BrowserGone, Reach, close_browsers, shared_browser
-from palestra.serve.handle import EnvFault, InlinePool, opened
-from palestra.serve.workers import Workers, WorkerSettings
-from palestra.types import Task
 from tests.web.pages import Small
 
 

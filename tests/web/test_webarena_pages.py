@@ -2,9 +2,9 @@
 
 import pytest
 
+from palestra.core.types import Task
 from palestra.envs.web import webarena
 from palestra.envs.web.webarena import MEMBER_ROLE, element_text
-from palestra.types import Task
 from tests.web.pages import PAGES, Small
 
 FORM = """<!DOCTYPE html><title>Rule</title><div data-index="actions"><b class="title">Actions</b></div>

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
+from palestra.core.registry import nearest
+from palestra.core.types import Example, Step, Task
 from palestra.envs import is_url
 from palestra.envs.base import Environment
 from palestra.envs.search.adapters import read_corpus, read_questions
@@ -18,8 +20,6 @@ from palestra.envs.search.data import Lookup, Question, World
 from palestra.envs.search.index import require_index
 from palestra.envs.search.retrievers import RETRIEVERS, Hit, Remote, Retriever, open_retriever
 from palestra.envs.search.text import escaped, information, pages, printable, read_command, snippet
-from palestra.registry import nearest
-from palestra.types import Example, Step, Task
 
 Reward = Literal["em", "f1"]
 Style = Literal["text", "compact"]

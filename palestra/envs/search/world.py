@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
+from palestra.core.seeds import derive_seed
 from palestra.envs.base import content_id
 from palestra.envs.search.data import Article, Question, World
 from palestra.envs.search.world_answers import gives_away, spellings, surname_counts
@@ -19,7 +20,6 @@ from palestra.envs.search.world_facts import Facts
 from palestra.envs.search.world_make import Maker
 from palestra.envs.search.world_names import SPLITS
 from palestra.envs.search.world_questions import Asker, Draft, Form, Unfit
-from palestra.seeds import derive_seed
 
 QUESTIONS = {"train": 4000, "dev": 500, "test": 1000}
 CELLS = tuple(

@@ -9,12 +9,12 @@ from datetime import date
 from functools import cache
 from typing import Any
 
+from palestra.core.seeds import derive_seed
 from palestra.envs.search.data import Article
 from palestra.envs.search.world_facts import LISTS, MONTHS, Entity, Facts
 from palestra.envs.search.world_names import with_articles
 from palestra.envs.search.world_openings import FILLERS, OPENINGS
 from palestra.envs.search.world_prose import SENTENCES
-from palestra.seeds import derive_seed
 
 WORDS = (64, 200)
 """An article is filled up to the first number with sentences that state no facts; beyond the second none are added."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
+from palestra.core.seeds import derive_seed
 from palestra.envs.search.world_facts import MONTHS, Entity, Facts, add_real, taken_names
 from palestra.envs.search.world_names import CULTURES, Culture, Namer
-from palestra.seeds import derive_seed
 
 OCCUPATIONS = {
     "novelist": 110, "painter": 75, "composer": 70, "film director": 60, "explorer": 60, "mathematician": 70, "architect": 90,

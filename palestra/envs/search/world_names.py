@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from palestra.seeds import derive_seed
+from palestra.core.seeds import derive_seed
 
 SPLITS = ("train", "dev", "test")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, get_args
 
+from palestra.core.registry import nearest
+from palestra.core.types import Example, Step, Task
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import Action, ActionError, parse, usage
 from palestra.envs.web.browsing import Browsing, offered
@@ -15,8 +17,6 @@ from palestra.envs.web.solutions import Expert
 from palestra.envs.web.tab import Look, Shown
 from palestra.envs.web.tasks import WebTask, shipped_tasks
 from palestra.envs.web.templates import Template, all_templates
-from palestra.registry import nearest
-from palestra.types import Example, Step, Task
 
 INSTRUCTIONS = """\
 You do a task on web sites with a browser. Each turn you see the page: its URL, the open tabs, and a line for each element. What you can \

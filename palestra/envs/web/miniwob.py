@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
+from palestra.core.registry import nearest
+from palestra.core.types import Example, Step, Task
 from palestra.envs.base import Environment
 from palestra.envs.web.actions import ActionError, parse, usage
 from palestra.envs.web.browser import Beginning, Reach
@@ -19,8 +21,6 @@ from palestra.envs.web.miniwob_tasks import CATEGORIES, FEW_WORDS, OWN_WORDS, TA
 from palestra.envs.web.session import Observation
 from palestra.envs.web.solutions import Expert
 from palestra.envs.web.tab import Look
-from palestra.registry import nearest
-from palestra.types import Example, Step, Task
 
 Reward = Literal["positive", "raw"]
 

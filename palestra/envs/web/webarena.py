@@ -24,6 +24,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
+from palestra.core.registry import nearest
 from palestra.envs import is_url
 from palestra.envs.web.browser import Beginning
 from palestra.envs.web.browsing import Browsing
@@ -36,7 +37,6 @@ from palestra.envs.web.templates import Template
 from palestra.envs.web.webarena_judge import judge_at
 from palestra.envs.web.webarena_matching import solved
 from palestra.envs.web.webarena_tasks import WebArenaCheck, WebArenaEvaluation, WebArenaTask, webarena_tasks
-from palestra.registry import nearest
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,313 @@
+"""Trajectories as tensors: segments laid end to end, without padding.
+
+Shapes stand in names. T: all tokens. S: segments. N: trajectories. U: turns. C: chosen tokens, those the policy sampled; credit
+and losses see only these, so no mask can be forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, groupby, pairwise
+from typing import Literal
+
+import numpy
+import torch
+from torch import Tensor
+
+from palestra.core.types import Segment, Trajectory
+
+Unit = Literal["segment", "trajectory", "group"]
+"""What a loss must see as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything an update needs to know about some trajectories."""
+
+    ids_T: Tensor
+    chosen_T: Tensor
+    """Whether the policy chose the token."""
+    lengths_S: Tensor
+    owner_S: Tensor
+    """The trajectory (0..N-1) a segment belongs to."""
+    owner_C: Tensor
+    turn_C: Tensor
+    """The turn (0..U-1) in which a token was chosen."""
+    place_C: Tensor
+    """Which one it is of all chosen tokens that were packed: pieces of a batch still know it."""
+    sampled_logp_C: Tensor
+    """As the engine returned them."""
+    version_C: Tensor
+    """Of the weights that sampled the token."""
+    reward_N: Tensor
+    group_N: Tensor
+    """Trajectories of one task share a number."""
+    reward_U: Tensor
+    """What each turn brought; trajectory by trajectory, in the order of play."""
+    owner_U: Tensor
+    anchor_U: Tensor
+    """Turns of one group that began with the same observation share a number."""
+    was_cut_N: Tensor
+    """Whether only a time limit ended the trajectory: the horizon, or the environment's own."""
+    old_logp_C: Tensor
+    """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
+    reference_logp_C: Tensor | None = None
+    value_C: Tensor | None = None
+    """What the critic expected before each chosen token, ahead of the first update."""
+    value_after_N: Tensor | None = None
+    """What the critic expects after the last token of each trajectory."""
+    baseline_N: Tensor | None = None
+    """The reward of the greedy episode of the same task."""
+    advantage_C: Tensor | None = None
+    return_C: Tensor | None = None
+    """What the critic should have expected."""
+    entropy_weight_C: Tensor | None = None
+    """What a token's entropy counts for."""
+    weight_C: Tensor | None = None
+    """What a token's loss counts for in the whole update; set by `Algorithm.weights`."""
+
+    def __len__(self) -> int:
+        """The number of trajectories."""
+        return len(self.reward_N)
+
+    @property
+    def positions_T(self) -> Tensor:
+        """Counting anew in each segment."""
+        return torch.cat([torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()])
+
+    @property
+    def ends_with_observation_N(self) -> Tensor:
+        """Whether the last token of a trajectory was shown to the policy rather than chosen by it."""
+        is_last_S = self.is_last_S
+        ends_S = self.lengths_S.cumsum(0) - 1
+        shown_N = torch.zeros(len(self), dtype=torch.bool, device=self.ids_T.device)
+        shown_N[self.owner_S[is_last_S]] = ~self.chosen_T[ends_S[is_last_S]]
+        return shown_N
+
+    @property
+    def is_last_S(self) -> Tensor:
+        """Whether a segment is the last one of its trajectory. Those of a trajectory stand together."""
+        return torch.cat([self.owner_S[1:] != self.owner_S[:-1], torch.ones_like(self.owner_S[:1], dtype=torch.bool)])
+
+    @property
+    def in_common_S(self) -> list[int]:
+        """The tokens that a segment begins with like the one before it. Never all of them, and none where they are few."""
+        ids_S = numpy.split(self.ids_T.cpu().numpy(), self.lengths_S.cumsum(0).tolist()[:-1])
+        return [0, *(_alike(one, other) for one, other in pairwise(ids_S))][: len(self.lengths_S)]
+
+    def with_(self, **tensors: Tensor) -> Batch:
+        return replace(self, **tensors)
+
+    def to(self, device: torch.device) -> Batch:
+        return replace(self, **{f.name: value.to(device) for f in fields(self) if (value := getattr(self, f.name)) is not None})
+
+    def take(self, segments: Tensor) -> Batch:
+        """The batch of these segments, in this order. Trajectories keep their numbers and rewards."""
+        starts_S = self.lengths_S.cumsum(0) - self.lengths_S
+        per_segment_C = chosen_per_segment(self)
+        chosen_starts_S = per_segment_C.cumsum(0) - per_segment_C
+        tokens = _ranges(starts_S[segments], self.lengths_S[segments])
+        chosen = _ranges(chosen_starts_S[segments], per_segment_C[segments])
+        index = {"T": tokens, "C": chosen, "S": segments}
+        taken = {
+            f.name: value[index[f.name[-1]]] for f in fields(self) if (value := getattr(self, f.name)) is not None and f.name[-1] in index
+        }
+        return replace(self, **taken)
+
+    def unit_S(self, unit: Unit) -> Tensor:
+        """The number of each segment's unit: itself, its trajectory or its group."""
+        if unit == "segment":
+            return torch.arange(len(self.lengths_S), device=self.ids_T.device)
+        return self.owner_S if unit == "trajectory" else self.group_N[self.owner_S]
+
+    def with_signal(self, unit: Unit = "segment") -> Batch:
+        """Without the units whose advantages are all 0."""
+        return self.take(self._signal_S(unit).nonzero().flatten())
+
+    def sample_without_signal(self, unit: Unit = "segment", *, every: int) -> Batch:
+        """Of the units whose advantages are all 0, the first, and one in `every` after it."""
+        is_spared_S = ~self._signal_S(unit)
+        unit_S = self.unit_S(unit)
+        sampled = torch.unique_consecutive(unit_S[is_spared_S])[::every]
+        return self.take((is_spared_S & torch.isin(unit_S, sampled)).nonzero().flatten())
+
+    def _signal_S(self, unit: Unit) -> Tensor:
+        """Whether any token of a segment's unit has an advantage."""
+        assert self.advantage_C is not None
+        unit_S = self.unit_S(unit)
+        unit_C = unit_S.repeat_interleave(chosen_per_segment(self))
+        units = int(unit_S.max()) + 1 if len(unit_S) else 0
+        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(0, unit_C, (self.advantage_C != 0).long())
+        return (signals > 0)[unit_S]
+
+    def split(self, parts: int, generator: torch.Generator, unit: Unit = "trajectory") -> Iterator[Batch]:
+        """Mini-batches in random order, of whole trajectories or whole groups."""
+        unit_S = self.unit_S("group" if unit == "group" else "trajectory")
+        units = int(unit_S.max()) + 1
+        for part in torch.randperm(units, generator=generator).to(unit_S.device).tensor_split(min(parts, units)):
+            numbers = part.sort().values  # trajectories of a group stay side by side: they begin alike
+            yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in numbers]))
+
+    def share(self, rank: int, size: int, unit: Unit = "segment") -> Batch:
+        """One of `size` parts of about as many tokens to compute. Units stay whole; a part may be empty."""
+        own_S = self.lengths_S - torch.tensor(self.in_common_S, dtype=torch.long, device=self.lengths_S.device)
+        unit_S = self.unit_S(unit)
+        _, place_S = torch.unique_consecutive(unit_S, return_inverse=True)
+        tokens = torch.zeros_like(self.lengths_S).index_add_(0, place_S, own_S)
+        middle = tokens.cumsum(0) - tokens / 2
+        part_S = (middle * size / max(int(own_S.sum()), 1)).long()[place_S]
+        return self.take((part_S == rank).nonzero().flatten())
+
+    def rows(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
+        """Pieces of at most `max_tokens` tokens to compute, each for one forward pass. Units stay whole, even one that alone is longer."""
+        common_S = self.in_common_S
+        own_S = [length - common for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)]
+        start = begun = used = 0
+        for _, same in groupby(self.unit_S(unit).tolist()):
+            members = len(list(same))
+            length = sum(own_S[start : start + members])
+            if used and used + length > max_tokens:
+                yield self.take(torch.arange(begun, start, device=self.ids_T.device))
+                begun, used = start, common_S[start]
+            start, used = start + members, used + length
+        if used:
+            yield self.take(torch.arange(begun, start, device=self.ids_T.device))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What segments have in common with the one before them is computed once, as its hidden states depend on nothing that follows."""
+
+    kept_R: Tensor
+    """The tokens that are computed."""
+    place_T: Tensor
+    """Where each token is among those."""
+    new_S: list[int]
+    """How many of those belong to each segment."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Sharing:
+        lengths, common = batch.lengths_S.tolist(), batch.in_common_S
+        new = [length - shared for length, shared in zip(lengths, common, strict=True)]
+        kept, places, start, computed = [], [], 0, 0
+        last = torch.empty(0, dtype=torch.long)
+        for length, shared, own in zip(lengths, common, new, strict=True):
+            kept.append(torch.arange(start + shared, start + length))
+            last = torch.cat([last[:shared], torch.arange(computed, computed + own)])
+            places.append(last)
+            start, computed = start + length, computed + own
+        device = batch.ids_T.device
+        return cls(torch.cat(kept).to(device), torch.cat(places).to(device), new)
+
+
+SHARED_AT_LEAST = 16
+"""Tokens in common that are worth the trouble."""
+
+
+def _alike(one: numpy.ndarray, other: numpy.ndarray) -> int:
+    most = min(len(one), len(other) - 1)
+    differs = (one[:most] != other[:most]).nonzero()[0]
+    common = int(differs[0]) if len(differs) else most
+    return common if common >= SHARED_AT_LEAST else 0
+
+
+def chosen_per_segment(batch: Batch) -> Tensor:
+    """How many tokens the policy chose in each segment."""
+    segment_T = torch.arange(len(batch.lengths_S), device=batch.ids_T.device).repeat_interleave(batch.lengths_S)
+    return torch.zeros_like(batch.lengths_S).index_add_(0, segment_T, batch.chosen_T.long())
+
+
+def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
+    """[2, 7], [3, 2] -> [2, 3, 4, 7, 8]"""
+    if len(starts) == 0:
+        return starts
+    first = (starts - (lengths.cumsum(0) - lengths)).repeat_interleave(lengths)
+    return first + torch.arange(int(lengths.sum()), device=starts.device)
+
+
+def own_rewards(trajectory: Trajectory) -> list[float]:
+    """What the environment gave for each turn."""
+    return [turn.reward for turn in trajectory.turns]
+
+
+TurnRewards = Callable[[Trajectory], list[float]]
+"""What the turns of a trajectory are credited with."""
+
+
+def pack(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards, *, keep_tail: bool = False) -> Batch:
+    """One batch of all trajectories; those of one inner list form a group.
+
+    Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at where the trajectory stands.
+    """
+    trajectories = [trajectory for group in groups for trajectory in group]
+    if not any(trajectory.sampled_tokens for trajectory in trajectories):
+        raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
+    first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
+    whole = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
+    owned = whole if keep_tail else [(owner, _without_tail(segment)) for owner, segment in whole]
+    segments = [segment for _, segment in owned]
+    sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
+    return rewards_only(groups, turn_rewards).with_(
+        ids_T=torch.tensor([token for segment in segments for token in segment.ids]),
+        chosen_T=torch.tensor([chosen for segment in segments for chosen in segment.mask], dtype=torch.bool),
+        lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
+        owner_S=torch.tensor([owner for owner, _ in owned]),
+        owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
+        turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
+        place_C=torch.arange(len(sampled_logp_C)),
+        sampled_logp_C=sampled_logp_C,
+        version_C=torch.tensor([v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]),
+        old_logp_C=sampled_logp_C,
+    )
+
+
+def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards) -> Batch:
+    """A batch without tokens: what was earned, by which turns of which trajectories."""
+    trajectories = [trajectory for group in groups for trajectory in group]
+    rewards = [turn_rewards(trajectory) for trajectory in trajectories]
+    seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
+    anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
+    none = torch.empty(0)
+    numbers = torch.empty(0, dtype=torch.long)
+    return Batch(
+        ids_T=numbers,
+        chosen_T=numbers.bool(),
+        lengths_S=numbers,
+        owner_S=numbers,
+        owner_C=numbers,
+        turn_C=numbers,
+        place_C=numbers,
+        sampled_logp_C=none,
+        version_C=numbers,
+        old_logp_C=none,
+        reward_U=torch.tensor([reward for own in rewards for reward in own]),
+        owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long),
+        anchor_U=torch.tensor([anchors[place] for place in seen], dtype=torch.long),
+        # exactly rounded sums: the same rewards in another order come to the same
+        reward_N=torch.tensor([math.fsum(own) for own in rewards]),
+        group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group], dtype=torch.long),
+        was_cut_N=torch.tensor([trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool),
+    )
+
+
+def _without_tail(segment: Segment) -> Segment:
+    """Up to the last chosen token. A segment without one is kept whole: it is empty of credit anyway."""
+    end = max((place + 1 for place, chosen in enumerate(segment.mask) if chosen), default=len(segment.mask))
+    return Segment(segment.ids[:end], segment.mask[:end], segment.logprobs[:end], segment.versions[:end])
+
+
+def _turn_of_chosen(trajectory: Trajectory) -> list[int]:
+    """The turn of each chosen token, in the order of the segments' tokens."""
+    turns: list[int] = []
+    for number, segment in enumerate(trajectory.segments):
+        turns += _turns_in(segment, [(i, turn.span) for i, turn in enumerate(trajectory.turns) if turn.segment == number])
+    return turns
+
+
+def _turns_in(segment: Segment, spans: list[tuple[int, tuple[int, int]]]) -> list[int]:
+    turn_at: dict[int, int] = {}
+    for turn, (start, end) in spans:
+        turn_at.update(dict.fromkeys(range(start, end), turn))
+    return [turn_at[position] for position, chosen in enumerate(segment.mask) if chosen]

@@ -1,0 +1,412 @@
+"""A run is one typed, closed, frozen object: from a TOML file, then from the command line."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import (
+    AfterValidator,
+    NonNegativeInt,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from palestra.agents.formats import formats
+from palestra.algos import algos
+from palestra.algos.base import Algorithm
+from palestra.algos.grpo import GRPO
+from palestra.config.env import DEFAULT_ENV, EnvSettings, Member, Playground
+from palestra.config.launch import LaunchSettings
+from palestra.config.model import NewModel, PretrainedModel, models
+from palestra.config.optimizer import Optim
+from palestra.config.rollout import RolloutSettings
+from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
+from palestra.core.credentials import hidden
+from palestra.core.files import read_regular
+from palestra.core.registry import Registry, UnknownName, nearest
+from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
+from palestra.core.untrusted import Unreadable, read_toml
+from palestra.engines import engines
+from palestra.engines.torch.engine import NativeSettings
+from palestra.envs import label_of
+from palestra.horizons.horizon import Fixed, Horizon, horizons
+from palestra.models.lora import LoraSettings
+from palestra.training.guard import GuardSettings
+from palestra.training.tracking import TrackSettings
+
+log = logging.getLogger(__name__)
+
+CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
+"""Tables whose other keys depend on this one: choosing anew starts from the defaults."""
+
+LEARNING_RATES = {"new": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
+"""Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model."""
+
+DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": DEFAULT_ENV}
+
+
+LARGEST = 1_000_000
+"""Bytes of a recipe."""
+
+
+class ConfigError(ValueError):
+    """One line: the field, the value, and what would be valid."""
+
+
+def _known_format(name: str) -> str:
+    try:
+        formats.check_name(name)
+    except UnknownName as error:
+        raise ValueError(str(error)) from error
+    return name
+
+
+class AgentSettings(Settings):
+    format: Annotated[str, AfterValidator(_known_format)] = "react"
+    """How the model writes actions: "react", "plain", "tags" or "block"."""
+    example: bool = False
+    """Show the environment's worked example in the prompt."""
+    template: Literal["auto", "model", "chatml"] = "auto"
+    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot be appended to."""
+    context_tokens: PositiveInt = 4096
+    """All tokens of an episode."""
+    reply_tokens: PositiveInt = 256
+    """Tokens of one reply."""
+
+    @model_validator(mode="after")
+    def _reply_fits(self) -> AgentSettings:
+        if self.reply_tokens >= self.context_tokens:
+            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+        return self
+
+
+class Config(Settings):
+    """Everything that defines a run."""
+
+    seed: NonNegativeInt = 0
+    steps: PositiveInt = 100
+    limit: LimitSettings = LimitSettings()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """What the model computes in. Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the end."""
+    threads: NonNegativeInt = 0
+    """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
+    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()
+    env: EnvSettings | None = None
+    mixture: tuple[Member, ...] = ()
+    """Several environments instead of one `env`."""
+    agent: AgentSettings = AgentSettings()
+    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = NativeSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = GRPO()
+    optim: Optim = Optim()
+    lora: LoraSettings | None = None
+    """Train an adapter; all weights learn where the table is not there."""
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] = Fixed()
+    warm_start: WarmStart | None = None
+    eval: EvalSettings = EvalSettings()
+    save: SaveSettings = SaveSettings()
+    guard: GuardSettings | None = None
+    """What is done when a run goes wrong; nothing where the table is not there."""
+    track: TrackSettings = TrackSettings()
+    launch: LaunchSettings = LaunchSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _some_environment(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and not tree.get("mixture") and tree.get("env") is None:
+            return tree | {"env": {}}
+        return tree
+
+    @model_validator(mode="before")
+    @classmethod
+    def _learning_rate_of_the_model(cls, tree: Any) -> Any:
+        """The default of `optim.lr`."""
+        optim = tree.get("optim", {}) if isinstance(tree, dict) else None
+        if isinstance(optim, Optim) and "lr" not in optim.model_fields_set:
+            optim = optim.model_dump(exclude_unset=True)
+        if not isinstance(optim, dict) or "lr" in optim:
+            return tree
+        model = tree.get("model", {})
+        is_pretrained = isinstance(model, PretrainedModel) or (isinstance(model, dict) and model.get("kind") == "pretrained")
+        kind = "new" if not is_pretrained else "lora" if tree.get("lora") not in (None, UNSET) else "pretrained"
+        return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Config:
+        if self.unresolved:
+            return self  # what fits together is judged where the classes may be imported
+        if self.env is not None and self.mixture:
+            raise ValueError("env and mixture: there is either one environment or a mixture of them")
+        labels = [place.label for place in self.playgrounds]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"mixture: two environments are called {label!r}; give each a label of its own")
+        for place in self.playgrounds:
+            self._check_place(place)
+        if isinstance(self.model, NewModel) and self.dtype == "bfloat16":
+            raise ValueError("dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'")
+        if isinstance(self.model, NewModel) and self.lora is not None:
+            raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
+        self._check_idle()
+        self._check_launch()
+        self._check_age()
+        if self.guard is not None:
+            reach = self.save.every * (self.save.keep - 1)
+            self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, carry=self.rollout.carry)
+        return self
+
+    @property
+    def unresolved(self) -> str:
+        """The first table whose class is named "module:Class" and was not imported; empty where there is none."""
+        tables: dict[str, Settings | None] = {
+            "algo.name": self.algo,
+            "engine.name": self.engine,
+            "horizon.kind": self.horizon,
+            "model.kind": self.model,
+        }
+        for member in self.mixture:
+            tables[f"mixture.{member.title}.horizon.kind"] = member.horizon
+        for setting, table in tables.items():
+            if isinstance(table, Unresolved):
+                return f"{setting} = {getattr(table, setting.rpartition('.')[2])!r}"
+        return ""
+
+    def refuse_unresolved(self, command: str) -> None:
+        """Where a command needs a class that it must not import."""
+        if self.unresolved:
+            raise ConfigError(
+                f"{self.unresolved}: {command} imports nothing that a configuration names; "
+                "install the class as a plugin (an entry point), or train, which imports it"
+            )
+
+    def _check_age(self) -> None:
+        """Whether the algorithm can learn from what older weights have played."""
+        objection = self.algo.objection_to_older_weights
+        overlap = {name: getattr(self.rollout, name) for name in ("ahead", "carry", "staleness") if getattr(self.rollout, name)}
+        for name, value in overlap.items():
+            if objection:
+                raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {objection}")
+        if self.rollout.staleness and not self.algo.corrects_older_weights:
+            cure = "set algo.recompute_old = true and algo.correction.cap = 2"
+            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: tokens of older weights must be weighed; {cure}")
+        if self.rollout.staleness and self.is_deterministic:
+            race = "what is played beside the learner depends on timing; set engine.deterministic = false"
+            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: {race}")
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether batches must not depend on when an environment answers."""
+        return isinstance(self.engine, NativeSettings) and self.engine.deterministic
+
+    def _check_place(self, place: Playground) -> None:
+        table = "env" if self.env is not None else f"mixture.{place.label}"
+        if self.rollout.carry and self.is_deterministic and not place.env.is_inline:
+            where = f"{table}.name = {place.env.name!r}" if place.env.is_remote else f"{table}.isolation = 'process'"
+            race = "is apart from training, and which group is complete first is a race; set engine.deterministic = false"
+            raise ValueError(f"rollout.carry = {self.rollout.carry}: {where} {race}")
+        if self.algo.compares_within_groups and place.group < 2:
+            table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
+            raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
+
+    def _check_idle(self) -> None:
+        """What has no effect under the chosen algorithm is an error."""
+        plays = self.algo.source in ("play", "rounds")
+        only_play = ("redraws", "ahead", "carry", "staleness")
+        idle = {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play} if self.algo.source != "play" else {}
+        if not plays:
+            default = RolloutSettings()
+            idle |= {f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name) for name in ("tasks", "group")}
+            idle["horizon.kind"] = self.horizon.kind != "fixed"
+        does = "does not play every step" if plays else "plays no episodes while training"
+        for name, is_set in idle.items():
+            if is_set:
+                table, field = name.split(".")
+                raise ValueError(f"{name} = {getattr(getattr(self, table), field)!r}: has no effect, {self.algo.name} {does}")
+        for member in self.mixture:
+            if not plays and (member.group is not None or (member.horizon is not None and member.horizon.kind != "fixed")):
+                raise ValueError(f"mixture.{member.title}: group and horizon have no effect, {self.algo.name} {does}")
+            if member.reward_scale != 1 and not self.algo.weighs_rewards:
+                reason = self._why_scale_is_idle()
+                raise ValueError(
+                    f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}{reason}"
+                )
+        if self.rollout.redraws and not self.algo.may_lack_signal:
+            reason = "every group has a signal there, so none is replaced"
+            raise ValueError(f"rollout.redraws = {self.rollout.redraws}: has no effect under {self.algo.name}: {reason}")
+        critic = self.algo.critic_settings
+        if critic is not None and critic.warmup >= self.steps:
+            raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
+
+    def _why_scale_is_idle(self) -> str:
+        if "scale" not in type(self.algo).model_fields:
+            return ""
+        return ", which divides by the deviation of the same rewards; set algo.scale = false, or the environment's weight"
+
+    def _check_launch(self) -> None:
+        """What several workers, or shared weights, cannot do."""
+        launch = self.launch
+        if launch.workers > 1 and self.rollout.carry:
+            reason = "which group is complete first differs from worker to worker; use rollout.ahead or rollout.staleness"
+            raise ValueError(f"rollout.carry = {self.rollout.carry}: with launch.workers = {launch.workers}, {reason}")
+        if launch.workers > 1 and self.optim.parts not in (1, launch.workers):
+            raise ValueError(f"optim.parts = {self.optim.parts}: {launch.workers} workers add up in {launch.workers} parts")
+        critic = self.algo.critic_settings
+        for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
+            if launch.sharding == "fsdp" and is_set:
+                raise ValueError(f"launch.sharding = 'fsdp': does not go with {field} yet; did you mean 'none'?")
+
+    @cached_property
+    def playgrounds(self) -> tuple[Playground, ...]:
+        """The environments of the run: one, or those of the mixture."""
+        if self.env is not None:
+            return (Playground(label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+        return tuple(
+            Playground(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
+        )
+
+    @property
+    def eval_temperature(self) -> float:
+        return self.rollout.temperature if self.eval.temperature is None else self.eval.temperature
+
+    def eval_horizon(self, place: Playground) -> int:
+        return self.eval.horizon or place.horizon.full
+
+
+def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
+    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values. `imports`: as for `build`."""
+    return build(_read(path), overrides, imports=imports)
+
+
+def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """What the recipe says, and what it does not say from its `base`."""
+    try:
+        tree = read_toml(read_regular(path, most_bytes=LARGEST).decode())
+    except FileNotFoundError:
+        siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        hint = f"; {nearest(path.name, siblings)}" if siblings else ""
+        raise ConfigError(f"{path}: no such recipe{hint}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except Unreadable as error:
+        raise ConfigError(f"{path}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    base = tree.pop("base", None)
+    if base is None:
+        return tree
+    if not isinstance(base, str) or (other := path.parent / base).resolve() in (*above, path.resolve()):
+        raise ConfigError(f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder")
+    return _laid_over(_read(other, (*above, path.resolve())), tree)
+
+
+def _laid_over(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """All tables key by key; one that chooses something else, such as another algorithm, has nothing of the base's."""
+
+    def laid(name: str, old: Any, new: Any) -> Any:
+        if not isinstance(old, dict) or not isinstance(new, dict) or _chooses_anew(name, old, new):
+            return new
+        return old | {key: laid("", old.get(key), value) for key, value in new.items()}
+
+    return base | {name: laid(name, base.get(name), value) for name, value in tree.items()}
+
+
+def _chooses_anew(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    key = CHOICES.get(table)
+    return key is not None and key in new and new[key] != old.get(key, DEFAULTS[table])
+
+
+def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
+    """A configuration from nested tables and dotted overrides.
+
+    `imports`: import the classes that are named "module:Class". Without it, reading a configuration runs nothing: it may be anybody's.
+    """
+    overrides = dict(overrides or {})
+    if isinstance(tree.get("model"), str):
+        tree = tree | {"model": _named(tree["model"])}
+    if isinstance(overrides.get("model"), str):
+        overrides |= {f"model.{key}": value for key, value in _named(overrides.pop("model")).items()}
+    dropped: dict[str, list[str]] = {}
+    for table, key in CHOICES.items():
+        choice = overrides.get(f"{table}.{key}")
+        if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key, DEFAULTS[table]) != choice:
+            dropped[f"{table}.{key} = {choice!r}"] = _dropped(table, key, tree[table], overrides)
+            tree = tree | {table: {key: choice}}
+    for dotted, value in overrides.items():
+        tree = _set(tree, dotted.split("."), value, dotted)
+    try:
+        config = Config.model_validate(tree, context={"imports": imports})
+    except ValidationError as error:
+        raise ConfigError(hidden(_explain(error, tree))) from None
+    for choice, settings in dropped.items():
+        if settings:
+            log.warning("%s begins with its own defaults; dropped from the recipe: %s", choice, ", ".join(settings))
+    return config
+
+
+def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any]) -> list[str]:
+    """What a recipe says in a table that another choice does not take over: its settings may mean something else there."""
+    return [f"{table}.{name} = {value!r}" for name, value in old.items() if name != key and f"{table}.{name}" not in overrides]
+
+
+def _named(path: str) -> dict[str, str]:
+    """`model = "path"`, in a file or as a flag, written out."""
+    return {"kind": "pretrained", "path": path}
+
+
+def _set(tree: Any, keys: list[str], value: Any, dotted: str) -> dict[str, Any]:
+    """`tree` with one value changed; the tables on the way are copied, not touched."""
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{dotted} = {value!r}: there is no such table")
+    first, *rest = keys
+    return tree | {first: _set(tree.get(first, {}), rest, value, dotted) if rest else value}
+
+
+def dump(config: Config) -> str:
+    """As TOML that loads to the same configuration."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
+    """The first thing that is wrong, in one line. Typos come first: they tend to cause the rest."""
+    problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
+    place = [str(part) for part in problem["loc"]]
+    field = ".".join(place) or "the run"
+    if problem["type"] == "extra_forbidden":
+        return f"{field} = {problem['input']!r}: there is no such setting; {nearest(place[-1], _siblings(tree, place[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{field}: is required and not set"
+    if problem["type"] == "literal_error":
+        expected = [part.strip(" '") for part in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
+        return f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; {nearest(str(problem['input']), expected)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):  # it names a field below this one
+        return f"{field}.{message}" if place else message
+    if isinstance(problem["input"], Settings):
+        return f"{field}: {message}"
+    return f"{field} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
+    """The settings there are at a place in the tree."""
+    kind: type[Settings] = Config
+    registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    node: Any = tree
+    for name in place:
+        node = node[int(name)] if name.isdecimal() else node[name]
+        if name in registries:
+            chosen = node.get(CHOICES[name], DEFAULTS[name])
+            kind = Unresolved if registries[name].is_external(chosen) else registries[name][chosen]
+        elif not name.isdecimal():
+            annotation = kind.model_fields[name].annotation
+            options = (*get_args(annotation), annotation)
+            kind = next(option for option in options if inspect.isclass(option) and issubclass(option, Settings))
+    return list(kind.model_fields)

@@ -1,0 +1,109 @@
+"""Which environments a run plays, and where they run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, PositiveFloat, PositiveInt, SerializeAsAny, model_validator
+
+from palestra.core.credentials import TOKEN_VARIABLE, has_password
+from palestra.core.registry import UnknownName
+from palestra.core.settings import Settings, chosen_from
+from palestra.envs import check_name, is_url, label_of
+from palestra.envs.serving.sandbox import misuse
+from palestra.horizons.horizon import Horizon, horizons
+
+DEFAULT_ENV = "textcraft"
+
+
+class EnvSettings(Settings):
+    name: str = DEFAULT_ENV
+    """A registered environment, "module:Class", or the URL of a served one such as "http://host:8100/textcraft"."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the environment's constructor."""
+    isolation: Literal["inline", "process"] = "inline"
+    """Run environments between the engine's steps, or in worker processes."""
+    deadline_s: PositiveFloat = 60.0
+    """Seconds that any one call may take."""
+    per_worker: PositiveInt | None = None
+    """Environments in one worker process; what the environment says itself where not set."""
+    memory_mb: PositiveInt | None = None
+    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
+    max_processes: PositiveInt | None = None
+    """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
+    pass_env: tuple[str, ...] = ()
+    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they get all that is no secret."""
+    sandbox: Literal["none", "bwrap"] = "none"
+    """With "bwrap", worker processes run under bubblewrap: without network, and with only what they need of the disk, read-only."""
+    sandbox_read: tuple[str, ...] = ()
+    """Further files and folders that a sandbox can read."""
+    urls: tuple[str, ...] = ()
+    """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
+
+    @property
+    def is_remote(self) -> bool:
+        return is_url(self.name)
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it runs in the training process, between the engine's steps."""
+        return self.isolation == "inline" and not self.is_remote
+
+    @model_validator(mode="after")
+    def _no_idle_settings(self) -> EnvSettings:
+        for name in ("per_worker", "memory_mb", "max_processes"):
+            if self.isolation == "inline" and getattr(self, name) is not None:
+                raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        if self.isolation == "inline" and self.pass_env:
+            raise ValueError(f"pass_env = {list(self.pass_env)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+        if reason := misuse(self.name, self.sandbox, self.sandbox_read, self.isolation):
+            raise ValueError(reason)
+        for url in (self.name, *self.urls):
+            if is_url(url) and has_password(url):
+                raise ValueError(f"name = {url!r}: expected a URL without user and password; a token goes into {TOKEN_VARIABLE}")
+        return self
+
+    @model_validator(mode="after")
+    def _is_named_rightly(self) -> EnvSettings:
+        try:
+            check_name(self.name)
+        except UnknownName as error:
+            raise ValueError(f"name = {self.name!r}: {error}") from error
+        if self.urls and not self.is_remote:
+            raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
+        for url in self.urls:
+            if not is_url(url) or label_of(url) != label_of(self.name):
+                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {label_of(self.name)} like {self.name!r}, got {url!r}")
+        if self.is_remote and self.isolation != "inline":
+            raise ValueError(f"isolation = {self.isolation!r}: has no effect, the environment's server decides where it runs")
+        return self
+
+
+class Member(EnvSettings):
+    """One environment of a mixture."""
+
+    label: str = Field(default="", pattern=r"^[\w.-]*$")
+    """What the run calls it. Default: its registered name, the last part of a URL, or a class's name in small letters."""
+    weight: PositiveFloat = 1.0
+    """Its share of the tasks, beside the weights of the others."""
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] | None = None
+    """The run's where not set."""
+    group: PositiveInt | None = None
+    """Trajectories per task; `rollout.group` where not set."""
+    reward_scale: PositiveFloat = 1.0
+    """What its rewards count for in the algorithm. Those reported are the environment's own."""
+
+    @property
+    def title(self) -> str:
+        return self.label or label_of(self.name)
+
+
+class Playground(NamedTuple):
+    """One environment of a run, everything settled."""
+
+    label: str
+    env: EnvSettings
+    weight: float
+    horizon: Horizon
+    group: int
+    reward_scale: float

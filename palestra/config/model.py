@@ -1,0 +1,50 @@
+"""Which model a run trains: a new one, or one that has learned something already."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from palestra.core.registry import Registry
+from palestra.core.settings import Settings
+
+
+class NewModel(Settings):
+    """A small model with random weights, made on the spot."""
+
+    kind: Literal["new"] = "new"
+    width: PositiveInt = 128
+    layers: PositiveInt = 3
+    heads: PositiveInt = 4
+    tokenizer: Literal["words", "pieces", "bytes"] = "words"
+    """One token per word of the environment's own vocabulary, per piece of a word as learnt from its texts, or per byte."""
+    pieces: int | None = Field(default=None, ge=512)
+    """How many, with tokenizer = "pieces"; 2,048 where not set."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> NewModel:
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
+        return self
+
+    @model_validator(mode="after")
+    def _no_idle_pieces(self) -> NewModel:
+        if self.pieces is not None and self.tokenizer != "pieces":
+            raise ValueError(f"pieces = {self.pieces}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'pieces'?")
+        return self
+
+
+class PretrainedModel(Settings):
+    """A model that has learnt something already. `model = "path"` says the same in short."""
+
+    kind: Literal["pretrained"] = "pretrained"
+    path: str
+    """A Hugging Face directory, a name on the hub such as "Qwen/Qwen2.5-1.5B-Instruct", a GGUF file, or an adapter's directory."""
+
+
+models: Registry[type[Settings]] = Registry(
+    "models",
+    {"new": "palestra.config.model:NewModel", "pretrained": "palestra.config.model:PretrainedModel"},
+    base="palestra.core.settings:Settings",
+)

@@ -1,0 +1,35 @@
+"""Where log messages go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from palestra.core.files import writing
+
+
+class _Quiet(logging.FileHandler):
+    """A message that cannot be written, on a full disk say, is lost; it does not become an error of its own."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """A pipe would be waited for, and a link may lead to a file that is somebody else's."""
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(0, "it is there already and not a regular file; delete it")
+
+
+def log_to(path: Path) -> None:
+    """All messages of ours into the run's log, for people and for the time after; the terminal is the display's."""
+    root = logging.getLogger("palestra")
+    root.setLevel(logging.INFO)
+    root.propagate = False
+    with writing(path):
+        _refuse_other_kinds(path)
+        file = _Quiet(path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(file)

@@ -1,0 +1,235 @@
+"""A hand-over of weights to vLLM servers: all ranks take part, one rank speaks to each server, and all know how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from palestra.core.process_group import World
+from palestra.engines.base import EngineFailed
+from palestra.engines.fingerprint import fingerprint
+from palestra.engines.vllm.client import Server, ServerTrouble
+from palestra.engines.vllm.common import LOGPROBS_MODE, check_fingerprints
+from palestra.engines.vllm.transfer import FolderTransfer, NCCLTransfer, Transfer, Weights
+from palestra.models.lora import plain_weights
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from palestra.engines.vllm.server import VLLMServerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The servers that a rank plays with: some of its own, or one with its neighbours where there are more ranks than servers."""
+
+    urls: Sequence[str]
+    ranks: Sequence[int]
+    """All that play with them. The first one leads: it hands the weights over."""
+
+    @classmethod
+    def of(cls, urls: Sequence[str], world: World) -> Share:
+        starts = [len(urls) * rank // world.size for rank in range(world.size)]
+        own = starts[world.rank]
+        ranks = [rank for rank, start in enumerate(starts) if start == own]
+        return cls(urls[own : own + 1] if len(ranks) > 1 else world.share(urls), ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rank tells the others of a hand-over; those that only follow have nothing to tell."""
+
+    mark: str = ""
+    troubles: list[str] = field(default_factory=list)
+    """Of each server that it leads, why it could not be reached; empty where it could."""
+    error: str = ""
+    """What ends the run."""
+
+
+class HandOver:
+    """From the learner's weights to those of this rank's servers."""
+
+    def __init__(self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int, share: Share, world: World) -> None:
+        self.servers = [Server(url) for url in share.urls]
+        self.settings = settings
+        self.context_tokens = context_tokens
+        self._model = model
+        self._world = world
+        self._leader = share.ranks[0]
+        self._leads = self._leader == world.rank
+        self._run = secrets.token_hex(8)
+        self._transfer: Transfer = (
+            NCCLTransfer(settings.address, model.device, settings.load_timeout_s)
+            if settings.weights == "nccl"
+            else FolderTransfer(settings.folder, settings.load_timeout_s)
+        )
+
+    async def to_all(self, http: aiohttp.ClientSession, version: int, *, is_first: bool) -> None:
+        """The weights of now to the servers of all ranks, which must all come here, each when it waits for no reply any more.
+
+        To begin with all servers must be there; later, those that are not are left out while every rank has one. An error is raised on
+        all ranks alike.
+        """
+        await self._tell(Outcome())  # before the first server is paused, for that ends replies in the making
+        try:
+            own = await self._send(http, version)
+        except EngineFailed as error:
+            own = Outcome(error=str(error))
+        outcomes = await self._tell(own)
+        errors = [outcome.error for outcome in outcomes if outcome.error]
+        if errors:
+            raise EngineFailed(errors[0])
+        led = [outcome.troubles for outcome in outcomes if outcome.troubles]
+        if any(all(troubles) or (is_first and any(troubles)) for troubles in led):
+            lost = [trouble for troubles in led for trouble in troubles if trouble]
+            raise EngineFailed(f"the weights could not be handed over: {'; '.join(lost)}")
+        self._note(outcomes[self._leader])
+
+    async def to_own(self, http: aiohttp.ClientSession, version: int) -> None:
+        """The weights of now, which are whole on this rank, to servers that are its own. Those that are not there are left out."""
+        self._note(await self._send(http, version))
+
+    def check_mark(self, server: Server, facts: dict[str, Any]) -> None:
+        """A server that was started anew before its loss was noticed answers as if nothing had been, with other weights."""
+        if server.mark and facts["mark"] != server.mark:
+            raise EngineFailed(
+                f"{server.url}: no longer has version {server.mark.rpartition('/')[2]} of the weights; was it started again, or does "
+                "another run use it? Replies since the last hand-over are not to be trusted"
+            )
+
+    async def _tell(self, own: Outcome) -> list[Outcome]:
+        """What each rank has to say. In a thread: episodes of this rank may go on meanwhile."""
+        messages = await asyncio.to_thread(self._world.exchange, msgspec.json.encode(own))
+        return [msgspec.json.decode(message, type=Outcome) for message in messages]
+
+    def _note(self, outcome: Outcome) -> None:
+        for server, trouble in zip(self.servers, outcome.troubles, strict=True):
+            if trouble:
+                server.lose(trouble)
+            else:
+                server.mark, server.trouble, server.is_suspect = outcome.mark, "", False
+
+    async def _send(self, http: aiohttp.ClientSession, version: int) -> Outcome:
+        """The part of this rank: where it leads, all of its servers get the weights."""
+        weights, expected = self._gather()
+        if not self._leads:
+            return Outcome()
+        shapes = json.dumps({name: list(weight.shape) for name, weight in weights.items()})
+        mark = f"{self._run}/{version}"
+        with self._transfer.ready(weights):
+            renewals = (self._renew(server, http, shapes, expected, mark) for server in self.servers)
+            return Outcome(mark, await _all_done(renewals))
+
+    def _gather(self) -> tuple[Weights, dict[str, int]]:
+        """The weights in the servers' type, and their fingerprints, where this rank leads.
+
+        Where weights are shared out all ranks must do this; one at a time is then whole on them, and only those that lead keep it.
+        """
+        dtype, kept = getattr(torch, self.settings.dtype), Weights()
+
+        def rounded() -> Iterator[tuple[str, Tensor]]:
+            for name, weight in plain_weights(self._model):
+                if self._leads:
+                    own = weight.to(dtype)
+                    kept[name] = own.to(self._transfer.device).contiguous()
+                    yield name, own
+
+        return kept, fingerprint(rounded())
+
+    async def _renew(self, server: Server, http: aiohttp.ClientSession, shapes: str, expected: dict[str, int], mark: str) -> str:
+        """Overwrite, compare, and only then let the server sample again. Returns why it could not be reached."""
+        limit = self.settings.load_timeout_s
+        try:
+            self._check_server(server, await server.describe(http, timeout_s=limit))
+            server.mark = ""
+            await server.post(http, "/pause?mode=abort", timeout_s=limit)  # nothing of ours is left but what was cancelled
+            await self._transfer.send(server, http)
+            for found in await server.call(http, "palestra_fingerprint", shapes, timeout_s=limit):
+                check_fingerprints(f"{server.url}: vLLM's", expected, found)
+            answer = await server.post(http, "/reset_prefix_cache", timeout_s=limit)
+            if answer and not answer["success"]:
+                raise EngineFailed(f"{server.url}: vLLM could not forget what the old weights computed: its cache is in use")
+            await server.call(http, "palestra_set_mark", mark, timeout_s=limit)
+            await server.post(http, "/resume", timeout_s=limit)
+        except ServerTrouble as trouble:
+            return str(trouble)
+        return ""
+
+    def _check_server(self, server: Server, facts: dict[str, Any]) -> None:
+        """It was started as it must be, and its weights are still those that it was given."""
+        if facts["logprobs_mode"] != LOGPROBS_MODE:
+            raise EngineFailed(f"{server.url}: its log-probs are {facts['logprobs_mode']}; start it with --logprobs-mode {LOGPROBS_MODE}")
+        if facts["dtypes"] != [self.settings.dtype]:
+            held = " and ".join(facts["dtypes"])
+            raise EngineFailed(f"{server.url}: engine.dtype = {self.settings.dtype!r}, and its weights are {held}; see its --dtype")
+        if facts["context_tokens"] < self.context_tokens:
+            limit = facts["context_tokens"]
+            raise EngineFailed(f"{server.url}: a context of {self.context_tokens} tokens is needed and its --max-model-len is {limit}")
+        self.check_mark(server, facts)
+
+
+class Gate:
+    """Any number of replies, or one hand-over. A hand-over that waits goes before replies that come later."""
+
+    def __init__(self) -> None:
+        self.replies = 0
+        self._hand_overs = 0
+        """Waiting or under way."""
+        self._is_under_way = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @asynccontextmanager
+    async def reply(self) -> AsyncIterator[None]:
+        await self._until(lambda: not self._hand_overs)
+        self.replies += 1
+        try:
+            yield
+        finally:
+            self.replies -= 1
+            self._changed()
+
+    @asynccontextmanager
+    async def hand_over(self) -> AsyncIterator[None]:
+        self._hand_overs += 1
+        try:
+            await self._until(lambda: not self.replies and not self._is_under_way)
+            self._is_under_way = True
+            try:
+                yield
+            finally:
+                self._is_under_way = False
+        finally:
+            self._hand_overs -= 1
+            self._changed()
+
+    async def _until(self, ready: Callable[[], bool]) -> None:
+        """asyncio's own conditions belong to one event loop; this one may meet several, one after another."""
+        while not ready():
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+
+    def _changed(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+async def _all_done(calls: Iterable[Awaitable[str]]) -> list[str]:
+    """What each returned, or the first error once none of them is under way any more."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [str(outcome) for outcome in outcomes]

@@ -1,0 +1,97 @@
+"""Environments that answer when they like, under an engine whose batches must not depend on that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from palestra.core.types import Step, Task
+from palestra.envs.serving.handles import EnvHandle, EnvPool
+
+log = logging.getLogger(__name__)
+
+
+class CountedPool:
+    """A pool of which it is known whether calls are under way, so that somebody can wait for all answers before going on."""
+
+    def __init__(self, pool: EnvPool, patience_s: float) -> None:
+        self._pool = pool
+        self._patience_s = patience_s
+        self._under_way = 0
+        self._all_answered: asyncio.Future[None] | None = None
+        self._is_given_up = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is to be waited for."""
+        return self._under_way > 0 and not self._is_given_up
+
+    async def settled(self) -> None:
+        """Returns when no call is under way.
+
+        Calls that do not come back before `patience_s` wait for something else than their environment, as an episode does for which its
+        server has no seat: from then on nobody waits for answers here.
+        """
+        if not self.is_busy:
+            return
+        self._all_answered = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._all_answered
+        except TimeoutError:
+            self._is_given_up = True
+            log.warning(
+                "%d episodes wait for an environment and are not waited for any more: this run cannot be repeated bit for bit. "
+                "Does rollout.concurrency exceed the environments that can be had?",
+                self._under_way,
+            )
+        finally:
+            self._all_answered = None
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way and self._all_answered is not None and not self._all_answered.done():
+                self._all_answered.set_result(None)
+
+    async def open(self) -> CountedHandle:
+        with self.counting():
+            return CountedHandle(await self._pool.open(), self)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class CountedHandle:
+    def __init__(self, handle: EnvHandle, pool: CountedPool) -> None:
+        self._handle, self._pool = handle, pool
+
+    @property
+    def seconds(self) -> float:
+        return self._handle.seconds
+
+    async def reset(self, task: Task) -> str:
+        with self._pool.counting():
+            return await self._handle.reset(task)
+
+    async def step(self, action: str) -> Step:
+        with self._pool.counting():
+            return await self._handle.step(action)
+
+    async def actions(self) -> list[str] | None:
+        with self._pool.counting():
+            return await self._handle.actions()
+
+    async def expert(self) -> str | None:
+        with self._pool.counting():
+            return await self._handle.expert()
+
+    async def close(self) -> None:
+        with self._pool.counting():
+            await self._handle.close()

@@ -1,0 +1,92 @@
+"""Files of task ids, AgentGym's or our own, and the tasks that they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from palestra.config.config import ConfigError
+from palestra.core.types import Task
+from palestra.envs import Environment
+
+EXPECTED = 'expected one id a line, or JSON such as [{"item_id": "textcraft_12"}]'
+
+
+class NamedTask(NamedTuple):
+    id: str
+    place: str
+    """Where the file has it: "line 3"."""
+
+
+def tasks_in(path: Path, envs: Mapping[str, Environment]) -> list[Task]:
+    """The tasks that a file names, in its order, whatever splits they are in. `envs` are those that are played, by label."""
+    found: dict[Task, NamedTask] = {}
+    for named in read_ids(path):
+        task = _find(path, named, envs)
+        if task in found:
+            first = found[task]
+            raise ConfigError(f"--ids {path}, {named.place}: {named.id} is the same task as {first.id} in {first.place}; name it once")
+        found[task] = named
+    return list(found)
+
+
+def _find(path: Path, named: NamedTask, envs: Mapping[str, Environment]) -> Task:
+    found: list[Task] = []
+    objections: list[str] = []
+    for label, env in envs.items():
+        try:
+            found.append(replace(env.task(named.id), env=label))
+        except ValueError as error:
+            objections.append(str(error))
+    if not found:
+        raise ConfigError(f"--ids {path}, {named.place}: {'; '.join(objections)}")
+    if len(found) > 1:
+        several = " and ".join(task.env for task in found)
+        raise ConfigError(f"--ids {path}, {named.place}: {named.id} is a task of {several}; choose one of them with --env")
+    return found[0]
+
+
+def read_ids(path: Path) -> Sequence[NamedTask]:
+    """Plain text with one id a line, a JSON list, or JSON lines; in JSON an id is text, or the `item_id` of an object."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"--ids {path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--ids {path}: is not text; {EXPECTED}") from error
+    named = list(_listed(path, text) if text.lstrip().startswith("[") else _by_line(path, text))
+    if not named:
+        raise ConfigError(f"--ids {path}: names no task; {EXPECTED}")
+    return named
+
+
+def _listed(path: Path, text: str) -> Iterator[NamedTask]:
+    for number, item in enumerate(_decoded(path, text, first_line=1), 1):
+        yield NamedTask(_id_of(path, f"item {number}", item), f"item {number}")
+
+
+def _by_line(path: Path, text: str) -> Iterator[NamedTask]:
+    for number, line in enumerate(text.split("\n"), 1):
+        content = line.strip()
+        if content.startswith("{"):
+            yield NamedTask(_id_of(path, f"line {number}", _decoded(path, content, first_line=number)), f"line {number}")
+        elif content:
+            yield NamedTask(content, f"line {number}")
+
+
+def _decoded(path: Path, text: str, *, first_line: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = first_line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else first_line
+        raise ConfigError(f"--ids {path}, line {line}: is no JSON ({error}); {EXPECTED}") from error
+
+
+def _id_of(path: Path, place: str, item: Any) -> str:
+    id = item.get("item_id") if isinstance(item, dict) else item
+    if not isinstance(id, str):
+        raise ConfigError(f"--ids {path}, {place}: has no id ({json.dumps(item)[:80]}); {EXPECTED}")
+    return id

@@ -1,0 +1,230 @@
+"""What a worker does: it joins the others, opens the run folder and trains. Only the first of them shows anything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from palestra.core import process_group as world
+from palestra.core.errors import is_users_to_mend
+from palestra.core.files import CannotRead, delete, read_json
+from palestra.core.folder_lock import WRITERS_NAME
+from palestra.core.interrupts import Interrupted, end_in_time
+from palestra.envs.serving.watchdog import watchdog
+from palestra.printing import print_json, print_result
+
+if TYPE_CHECKING:
+    from palestra.envs import Environment
+    from palestra.runs.run import Run
+    from palestra.training.display import Display
+
+log = logging.getLogger(__name__)
+
+LEAVING_S = 30.0
+"""For the worker that wrote before, which was lost."""
+MOST_BYTES = 1_000_000
+FAILURE = ".failure.json"
+"""In the run folder while it is being trained: why a worker gave up."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a worker is told; the rest is in the run folder."""
+
+    folder: str
+    overrides: dict[str, Any] = {}
+    """Settings that were changed for the rest of the run."""
+    as_json: bool = False
+    env_urls: dict[str, list[str]] = {}
+    """Where environments are played that were given servers for the time of the run."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a worker gave up."""
+
+    rank: int
+    error: str
+    message: str
+    is_users: bool
+    """Whether it would be the same the next time, and the message is all there is to say."""
+
+    @property
+    def line(self) -> str:
+        return f"worker {self.rank} failed with {self.error}: {self.message}" if self.error and not self.is_users else self.message
+
+
+class LaunchFailed(RuntimeError):
+    """The run cannot go on; the message says why."""
+
+
+def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
+    """As one of several. What goes wrong is left for the launcher, and raised; `follow` is shown the run before it begins."""
+    from palestra.config.config import ConfigError
+    from palestra.runs.run import Onlooker, Run
+
+    folder = Path(assignment.folder)
+    rank = int(os.environ["RANK"])
+    watchdog.is_wanted = True
+    try:
+        with world.join() as place:
+            if not folder.is_dir():
+                raise ConfigError(
+                    f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
+                )
+            run = (Run if place.is_first else Onlooker).open(folder, assignment.overrides)
+            run.lock_name, run.patience_s = WRITERS_NAME, LEAVING_S  # the launcher has the other; who wrote before may still be leaving
+            if follow is not None:
+                follow(run)
+            run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
+            if place.size > 1:
+                run.interrupts.together = lambda asked: max(int(number) for number in place.exchange(b"%d" % asked))
+            with run.interrupts.installed():
+                _train(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
+    except Exception as error:
+        if not is_users_to_mend(error):
+            log.exception("worker %d failed", rank)
+        leave(Failure(rank, type(error).__name__, str(error), is_users_to_mend(error)))
+        raise
+
+
+def train_here(run: Run, *, as_json: bool, envs: dict[str, Environment]) -> None:
+    """A whole run in this process, in environments that were made already."""
+    run.interrupts.last_words = lambda: f"stopped; {how_to_go_on(run)}"
+    with run.interrupts.installed():
+        try:
+            _train(run, as_json=as_json, envs=envs)
+        except Interrupted as interrupted:
+            say_stopped(run, str(interrupted))
+            raise
+
+
+def _train(
+    run: Run,
+    *,
+    as_json: bool,
+    rank: int = 0,
+    env_urls: Mapping[str, Sequence[str]] | None = None,
+    envs: dict[str, Environment] | None = None,
+) -> None:
+    """With what a person sees of it, where it is the first worker."""
+    from palestra.core.log import log_to
+    from palestra.runs.plot import plot_run
+    from palestra.training.display import Display
+    from palestra.training.loop import run_training
+
+    log_to(run.folder / ("log.txt" if rank == 0 else f"log-worker-{rank}.txt"))
+    if rank > 0:
+        run_training(run, Display(), env_urls=env_urls)
+        return
+    display = _display_of(run, as_json=as_json)
+    try:
+        display.note(f"run folder: {run.folder}")
+        result = run_training(run, display, env_urls=env_urls, envs=envs)
+        curve = plot_run(run)
+    except Exception:
+        if world.current().size == 1 and not run.is_gone:  # else the launcher may go on, and says what is to be said
+            display.note(f"stopped; {how_to_go_on(run)}")
+        raise
+    finally:
+        display.close()
+    if as_json:
+        print_json({"run": str(run.folder), "result": result})
+    else:
+        print_result(result)
+        print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+
+
+def say_stopped(run: Run, signal_name: str) -> None:
+    when = " after the final evaluation" if is_over(run) else ""
+    print(f"palestra: stopped by {signal_name}{when}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
+
+
+def how_to_go_on(run: Run) -> str:
+    from palestra.learner.checkpoint import newest, step_of
+
+    if is_over(run):
+        return f"the run is over, and all of it is in {run.folder}"
+    found = newest(run.checkpoints)
+    nothing = "nothing was saved yet, begin again" if run.config.save.every else "nothing is saved (save.every = 0), begin again"
+    kept = nothing if found is None else f"saved up to step {step_of(found)}, go on"
+    return f"{kept} with: palestra train --resume {run.folder}"
+
+
+def is_over(run: Run) -> bool:
+    """Whether this command has made the final evaluation, here or in the worker that writes."""
+    if run.is_complete:
+        return True
+    finals = [path.stat().st_mtime for path in (run.folder / "eval").glob("step-*-final.json") if path.is_file()]
+    return max(finals, default=0.0) >= run.opened_at
+
+
+def _display_of(run: Run, *, as_json: bool) -> Display:
+    from palestra.training.display import Display, display_for
+
+    plays = run.config.algo.source in ("play", "rounds")
+    episodes = run.config.rollout.tasks * run.config.rollout.group if plays else None
+    return Display() if as_json else display_for(run.config.steps, episodes)
+
+
+def leave_failure(folder: Path, failure: Failure) -> None:
+    """For the launcher. The first one counts, unless a later one is the user's to mend: the others tend to follow from it."""
+    known = read_failure(folder)
+    if folder.is_dir() and (known is None or (failure.is_users and not known.is_users)):
+        draft = folder / f"{FAILURE}.{failure.rank}"
+        draft.write_bytes(msgspec.json.encode(failure))
+        draft.replace(folder / FAILURE)
+
+
+def read_failure(folder: Path) -> Failure | None:
+    try:
+        return msgspec.convert(read_json(folder / FAILURE, most_bytes=MOST_BYTES), Failure)
+    except (CannotRead, msgspec.ValidationError):
+        return None
+
+
+def forget_failure(folder: Path) -> None:
+    delete(folder / FAILURE)
+
+
+def say_restart(run: Run, reason: str, restart: int) -> None:
+    from palestra.learner.checkpoint import newest
+
+    found = newest(run.checkpoints)
+    where = f"from {found.name}" if found else "from the beginning"
+    print(f"{reason}; all workers go on {where} (restart {restart} of {run.config.launch.restarts})", file=sys.stderr, flush=True)
+
+
+def _leave_with(parent: int) -> None:
+    """A worker whose launcher was killed has nobody to report to."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main() -> None:
+    """A worker of a local launch: its assignment and its launcher stand on its command line."""
+    assignment, parent = msgspec.json.decode(sys.argv[1], type=Assignment), int(sys.argv[2])
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    code = 1
+    try:
+        work(assignment, partial(leave_failure, Path(assignment.folder)))
+        code = 0
+    except Interrupted as interrupted:
+        sys.stdout.flush()
+        os._exit(interrupted.exit_code)  # what was left in the middle has nothing to say
+    except KeyboardInterrupt:
+        code = 130
+        raise SystemExit(code) from None
+    except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
+        code = 2 if is_users_to_mend(error) else 1
+        raise SystemExit(code) from None
+    finally:
+        end_in_time(code)

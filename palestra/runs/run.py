@@ -1,0 +1,314 @@
+"""The run folder, format v1: configuration, metrics, trajectories, checkpoints, evaluations. It is what all other tools read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from palestra.config import config as configs
+from palestra.config.config import Config, ConfigError
+from palestra.core.files import CannotWrite, delete, open_regular, replace_file, writing
+from palestra.core.folder_lock import NAME, FolderLock
+from palestra.core.interrupts import Interrupts
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Trajectory
+from palestra.horizons.horizon import Progress
+from palestra.learner.token_stats import LearntEpisode
+from palestra.rollout.metrics import of_eval
+from palestra.rollout.partial import Begun
+from palestra.runs.explain import explain
+from palestra.runs.group_queue import GroupQueue
+from palestra.runs.reader import OBJECTIVE, read_metrics
+from palestra.runs.resume import refuse_changes, tree_of
+from palestra.training.guard import Memory
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """What a run must know to go on as if it had never stopped. Saved in every checkpoint."""
+
+    step: int = 0
+    """Training steps done."""
+    tokens: int = 0
+    """Of all training episodes so far."""
+    tasks_drawn: dict[str, int] = field(default_factory=dict)
+    """How many tasks of each environment were drawn."""
+    tasks_skipped: dict[str, int] = field(default_factory=dict)
+    """How many of those were passed over (`rollout.skip_dead`)."""
+    tasks_dead: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_dead`)."""
+    success: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The success rate of each training step so far in which the environment was played."""
+    updates_skipped: int = 0
+    in_flight: tuple[Begun, ...] = ()
+    """Groups that were begun and not yet learnt from (`rollout.carry`)."""
+    guard: Memory = field(default_factory=Memory)
+
+    def sampling_seed(self, seed: int) -> int:
+        """Of the next episodes, in a run with this seed: after going back they are others than the first time."""
+        return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
+
+    def progress(self, env: str) -> Progress:
+        """What the horizon's schedule of this environment looks at."""
+        return Progress(self.step, self.success.get(env, ()))
+
+
+class Watcher(Protocol):
+    """Is told what goes into a run folder. It must neither raise nor take its time."""
+
+    def row(self, row: dict[str, Any]) -> None: ...
+    def result(self, name: str, result: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class Run:
+    """A folder on disk and the configuration in it."""
+
+    folder: Path
+    config: Config
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What `timed` has measured since the last `log`."""
+    watchers: list[Watcher] = field(default_factory=list)
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    began: float = field(default_factory=time.monotonic)
+    opened_at: float = field(default_factory=time.time)
+    is_complete: bool = False
+    """Whether this process has made the final evaluation."""
+    lock_name: str = NAME
+    patience_s: float = 0.0
+    """How long to wait for a lock that another process holds."""
+    _lock: FolderLock | None = None
+    _identity: tuple[int, int] | None = None
+    """Of the folder that was locked, wherever it is by now."""
+
+    @classmethod
+    def create(cls, folder: Path, config: Config) -> Run:
+        run = cls(folder, config)
+        run._refuse_another()
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with run.locked():
+            run._refuse_another()  # of two commands that begin in one folder only one does
+            run.write_config()
+        return run
+
+    def _refuse_another(self) -> None:
+        if os.path.lexists(self.folder / "config.toml"):
+            raise ConfigError(
+                f"{self.folder}: there is a run in this folder already; go on with it by --resume {self.folder}, or choose another --out"
+            )
+
+    @classmethod
+    def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
+        """To go on with it, or to play in it: classes that its configuration names are imported."""
+        if not (folder / "config.toml").is_file():
+            raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
+        fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype", "lora")]
+        if fixed:
+            raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
+        after = configs.load(folder / "config.toml", overrides, imports=True)
+        if overrides:
+            refuse_changes(tree_of(configs.load(folder / "config.toml", imports=True)), after)
+        return cls(folder, after)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else trains in the folder meanwhile. Raises FolderInUse where somebody does. May be nested."""
+        if self._lock is not None:
+            yield
+            return
+        lock = FolderLock(self.folder, self.lock_name)
+        lock.take(patience_s=self.patience_s)
+        self._lock, self._identity = lock, _identity_of(self.folder)
+        try:
+            yield
+        finally:
+            self._lock = self._identity = None
+            lock.release()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder that was locked is no longer where it was."""
+        return self._identity is not None and _identity_of(self.folder) != self._identity
+
+    def check_folder(self) -> None:
+        """Before each write: another run may have come to the same place since."""
+        if self.is_gone:
+            raise CannotWrite(f"{self.folder}: the run folder is gone: it was deleted or moved while the run was training")
+
+    def write(self, path: Path, content: bytes) -> None:
+        """A file of the run, whole or not at all. The run folder itself is never made anew."""
+        self.check_folder()
+        replace_file(path, content, makes_folder=path.parent != self.folder)
+
+    def write_config(self) -> None:
+        """And the objective in words, so that nobody who reads the folder has to import an algorithm that it names."""
+        self.write(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
+        self.write(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def queue(self) -> Path:
+        """Groups that were played and not yet learnt from (`rollout.staleness`)."""
+        return self.folder / "queue"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step:06d}"
+
+    @contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
+
+    def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+        """Append one row to the metrics, with the seconds measured since the last one under `time/`."""
+        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        self.seconds.clear()
+        path = self.folder / "metrics.jsonl"
+        self.check_folder()
+        with writing(path), path.open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+        for watcher in self.watchers:
+            watcher.row(row)
+        return row
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows; one that a crash cut short or left garbled is passed over."""
+        path = self.folder / "metrics.jsonl"
+        try:
+            open_regular(path).close()  # a pipe would be waited for
+        except OSError:
+            return []
+        rows, _ = read_metrics(path)
+        return rows
+
+    def trajectory_file(self, name: str) -> Path:
+        return self.folder / "trajectories" / f"{name}.jsonl"
+
+    def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
+        """Store episodes, one a line."""
+        self.write(self.trajectory_file(name), b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+
+    def kept(self, name: str) -> list[Trajectory]:
+        """What `keep` stored. Raises ConfigError where it cannot be read any more."""
+        path = self.trajectory_file(name)
+        try:
+            return list(read_trajectories(path))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path} is damaged, and the run learns from it: {error}") from error
+
+    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
+        """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
+        path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
+        self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
+
+    def keep_eval(self, result: dict[str, Any], trajectories: Iterable[Trajectory]) -> None:
+        """An evaluation: its result, its episodes, and a row of the metrics."""
+        step, phase = result["step"], result["phase"]
+        name = f"step-{step:06d}-{phase.replace(' ', '-')}"
+        with self.interrupts.held():  # all of it, or nothing: then the run is over, or it is not
+            self.write_eval(name, result)
+            self.keep(f"eval-{name}", trajectories)
+            self.log(step, {"phase": phase, **of_eval(result)})
+            self.is_complete = phase == "final"
+
+    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
+        path = self.folder / "eval" / f"{name}.json"
+        self.write(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        for watcher in self.watchers:
+            watcher.result(name, result)
+        return path
+
+    def rewind(self, step: int) -> None:
+        """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
+        rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
+        self.write(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        for path in self.folder.glob("*/step-*.jsonl"):
+            number = path.stem[5:]
+            if path.parent.name in ("trajectories", "learnt") and number.isdecimal() and int(number) > step:
+                delete(path)
+        GroupQueue(self.queue).rewind(step)
+
+
+class Onlooker(Run):
+    """The run folder as a rank sees it that is not the first: what all of them know is written once."""
+
+    def check_folder(self) -> None: ...
+    def write_config(self) -> None: ...
+    def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None: ...
+    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None: ...
+    def rewind(self, step: int) -> None: ...
+
+    def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        self.seconds.clear()
+        return row
+
+    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
+        return self.folder / "eval" / f"{name}.json"
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def encode_trajectory(trajectory: Trajectory) -> bytes:
+    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have to add up."""
+    return msgspec.json.encode({"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)})
+
+
+def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajectory]:
+    """The episodes of a trajectory file, or only those of one id. A last line that was cut by a crash is passed over."""
+    for head, line in _lines(path):
+        if id is None or head.id == id:
+            yield msgspec.json.decode(line, type=Trajectory)
+
+
+def trajectory_ids(path: Path) -> list[str]:
+    """The ids of the episodes in a trajectory file; quicker than reading the episodes."""
+    return [head.id for head, _ in _lines(path)]
+
+
+class _Head(msgspec.Struct):
+    format: int
+    id: str
+
+
+def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
+    with open_regular(path) as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)
+                return
+            head = msgspec.json.decode(line, type=_Head)
+            if head.format != FORMAT:
+                raise ValueError(f"{path}: trajectory format {head.format}; this version reads format {FORMAT}")
+            yield head, line
+
+
+def state_to_dict(state: State) -> dict[str, Any]:
+    return asdict(state)
+
+
+def state_from_dict(values: dict[str, Any]) -> State:
+    return msgspec.convert(values, State)

@@ -1,0 +1,76 @@
+"""A few real episodes with the run's engine, and a record of what the engine itself returned for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
+
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Generation, Sampling, Trajectory
+from palestra.engines.base import Engine, Session
+from palestra.rollout.rollout import Episode, play_all
+from palestra.runs.run import State
+from palestra.training.data_sources import horizon_of
+from palestra.training.setup import Parts, held_out
+
+TURNS = 6
+REPLY_TOKENS = 256
+"""A model that has not learnt yet seldom ends its replies: with fewer tokens there would be no second turn."""
+
+
+class Recording:
+    """An engine that writes down what the one behind it returns."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.said: dict[str, list[Generation]] = {}
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+        generation = await self.engine.generate(ids, sampling, session)
+        self.said.setdefault(session.id, []).append(replace(generation, ids=list(generation.ids), logprobs=list(generation.logprobs)))
+        return generation
+
+    def release(self, session: Session) -> None:
+        self.engine.release(session)
+
+    async def load(self, version: int) -> None:
+        await self.engine.load(version)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Episodes as training would see them, and as the engine knows them."""
+
+    trajectories: list[Trajectory]
+    """Without those that a fault ended."""
+    said: dict[str, list[Generation]]
+    """By episode, in the order of its turns."""
+    faults: list[Trajectory] = field(default_factory=list)
+
+    @property
+    def replies(self) -> list[Generation]:
+        return [generation for trajectory in self.trajectories for generation in self.said.get(trajectory.id, [])]
+
+
+def play_some(parts: Parts, labels: Sequence[str], *, count: int = 12, version: int = 0) -> Played:
+    """Hand the weights over, and play training tasks of these environments as the first training step would."""
+    config = parts.config
+    parts.loop.run(parts.engine.load(version=version))
+    tasks = {label: held_out(parts.tasks(label, "train"), count) for label in labels}
+    horizons = {place.label: min(horizon_of(place, State())[0], TURNS) for place in config.playgrounds}
+    episodes = [
+        Episode(f"doctor-{n:02d}", tasks[label][n % len(tasks[label])], horizons[label], derive_seed(config.seed, "doctor", n))
+        for n, label in enumerate(islice(cycle(labels), count))
+    ]
+    recording = Recording(parts.arena.engine)
+    sampling = parts.arena.sampling
+    longer = max(sampling.max_tokens, min(REPLY_TOKENS, config.agent.context_tokens // 4))
+    arena = parts.arena.with_(engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0)
+    trajectories, _ = parts.loop.run(play_all(arena, episodes))
+    valid = [t for t in trajectories if not t.stop.is_fault and t.sampled_tokens]
+    faults = [t for t in trajectories if t.stop.is_fault]
+    if not valid:
+        why = f"{faults[0].stop}: {faults[0].fault}" if faults else "the first observation does not fit into agent.context_tokens"
+        raise RuntimeError(f"no episode could be played; {why}")
+    return Played(valid, recording.said, faults)

@@ -1,0 +1,132 @@
+"""What a run depends on besides its model: environments that answer in time and keep their contract, and room on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from palestra.config.env import Playground
+from palestra.core.types import Stop, Task
+from palestra.envs import Environment
+from palestra.envs.check import check_environment
+from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, guarded, listed, opened
+from palestra.learner.learner import Learner
+from palestra.models.lora import adapter_of
+from palestra.models.model import exact_type
+from palestra.tools.doctor.finding import Verdict, check, size
+from palestra.training.setup import held_out
+
+TURNS = 20
+
+
+@dataclass
+class _Watch:
+    """Seconds of each call, and what broke."""
+
+    reset_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    faults: list[EnvFault] = field(default_factory=list)
+
+
+@check("environment answers in time")
+def check_answers(label: str, env: Environment, pool: EnvPool, *, deadline_s: float, episodes: int = 16, budget_s: float = 5.0) -> Verdict:
+    """Play as an expert and at random, in turns. No fault is allowed, and hardly a call may take more than half of the deadline.
+
+    `env` is only asked for its tasks; those of `pool` are played.
+    """
+    watch = _Watch()
+    with guarded(label, "tasks('train')", deadline_s=deadline_s):
+        tasks = held_out(listed(label, env, "train"), episodes)
+    asyncio.run(_watched(pool, tasks, watch, budget_s))
+    calls = sorted([*watch.reset_s, *watch.step_s])
+    if watch.faults:
+        first = watch.faults[0]
+        detail = f"{label}: {len(watch.faults)} faults in {len(calls)} calls; the first: {first.stop}: {first}"
+        return Verdict(False, len(watch.faults), detail)
+    slow = _at(calls, 0.95)
+    told = ", ".join(f"{name} {_percentiles(values)}" for name, values in (("reset", watch.reset_s), ("step", watch.step_s)))
+    detail = f"{label}: {told} (p50/p95/max), deadline {deadline_s:g} s, 0 faults"
+    return Verdict(slow <= deadline_s / 2, slow, detail if slow <= deadline_s / 2 else f"{detail}: too close to it")
+
+
+async def _watched(pool: EnvPool, tasks: Sequence[Task], watch: _Watch, budget_s: float) -> None:
+    """Episodes one after the other until the time is up; one that hangs is the last, as the others would."""
+    began = time.monotonic()
+    for number, task in enumerate(tasks):
+        try:
+            async with opened(pool) as env:
+                await _episode(env, task, watch, is_expert=number % 2 == 0, chance=random.Random(number))
+        except EnvFault as fault:
+            watch.faults.append(fault)
+        if time.monotonic() - began > budget_s or any(fault.stop is Stop.TIMEOUT for fault in watch.faults):
+            break
+    await pool.close()
+
+
+async def _episode(env: EnvHandle, task: Task, watch: _Watch, *, is_expert: bool, chance: random.Random) -> None:
+    began = time.monotonic()
+    await env.reset(task)
+    watch.reset_s.append(time.monotonic() - began)
+    for _ in range(TURNS):
+        action = await env.expert() if is_expert else None
+        action = action or chance.choice(await env.actions() or ["do something"])
+        began = time.monotonic()
+        step = await env.step(action)
+        watch.step_s.append(time.monotonic() - began)
+        if step.terminated or step.truncated:
+            break
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _percentiles(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    return "/".join(f"{1000 * _at(ordered, share):.3g}" for share in (0.5, 0.95, 1.0)) + " ms"
+
+
+@check("environment keeps its contract")
+def check_contract(place: Playground, *, tasks: int = 2) -> Verdict:
+    if place.env.sandbox != "none":  # the check would run its code here
+        return Verdict(True, 0, f"{place.label}: not checked, as it is played in a sandbox only; palestra env check does so without one")
+    promises = check_environment(place.env.name, place.env.options, tasks=tasks)
+    broken = [promise for promise in promises if not promise.ok]
+    kept = len(promises) - len(broken)
+    if broken:
+        return Verdict(False, kept, f"{place.label}: {kept} of {len(promises)} promises; not: {broken[0].name} ({broken[0].detail})")
+    return Verdict(True, kept, f"{place.label}: {kept} promises on {tasks} tasks; more by: palestra env check {place.env.name}")
+
+
+def checkpoint_bytes(learner: Learner) -> int:
+    """Weights, the critic's among them, two moments of each that is trained, and exact weights where the model's own are rounded."""
+    weights = reference_bytes(learner)
+    critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
+    return weights + critic + 2 * sum(p.nbytes for p in learner.trained().values()) + master_bytes(learner)
+
+
+def reference_bytes(learner: Learner) -> int:
+    """Of the model as it is kept: the whole of it, or its adapter alone."""
+    return sum(p.nbytes for p in (adapter_of(learner.model).values() or learner.model.parameters()))
+
+
+def master_bytes(learner: Learner) -> int:
+    """Of the exact weights behind a model that computes in less than float32; a model in float32 is its own."""
+    return 0 if learner.model.dtype == exact_type(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
+
+
+@check("disk has room for checkpoints")
+def check_disk(learner: Learner, folder: Path, *, checkpoints: int, keeps_reference: bool) -> Verdict:
+    """Checkpoints are one more than are kept: the oldest goes only when the newest is there."""
+    own = checkpoint_bytes(learner)
+    reference = reference_bytes(learner) if keeps_reference else 0
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    needed = checkpoints * own + reference
+    parts = f"{checkpoints} x {size(own)}" + (f" + {size(reference)} of the reference" if reference else "")
+    return Verdict(needed <= free, needed, f"{parts} = {size(needed)} of {size(free)} free under {existing}")

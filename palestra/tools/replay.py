@@ -1,0 +1,273 @@
+"""Play a stored episode again: its actions in a fresh environment, or a model on from one of its turns."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from palestra.agents.chat import ChatAgent
+from palestra.config import config as configs
+from palestra.config.config import Config
+from palestra.core.registry import nearest
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
+from palestra.engines.torch.engine import NativeSettings
+from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
+from palestra.learner import checkpoint
+from palestra.models.model import byte_tokenizer
+from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
+from palestra.rollout.rollout import Arena, Episode, Place, Play, play_on, play_once
+from palestra.runs.run import Run, encode_trajectory, read_trajectories, trajectory_ids
+from palestra.training.offline_data import reads_as_recorded
+from palestra.training.setup import assemble, close_envs, make_envs, make_places
+
+NAMES_SHOWN = 8
+"""A run has a trajectory file for each step: an error names only so many."""
+
+
+class ReplayError(ValueError):
+    """One line: what cannot be replayed, why, and what could be."""
+
+
+class Differs(Exception):
+    """The environment does not answer as it did, so that nothing can be played on from what was recorded."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__(f"the environment differs at {', '.join(map(str, check.differing))}")
+        self.check = check
+
+
+@dataclass(frozen=True, slots=True)
+class PlayOn:
+    """From where, and by whom, an episode is to be played on. None is as the episode was played."""
+
+    turn: int
+    """The first one that is played anew, from 1."""
+    checkpoint: int | None = None
+    """A step of the run; its newest checkpoint where neither this nor `model` is given."""
+    model: Path | None = None
+    """A Hugging Face directory."""
+    horizon: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    samples: int = 1
+
+
+# finding
+
+
+def find_episode(run: Run, id: str, *, file: str | None = None) -> Trajectory:
+    """The episode of this id; of several attempts at it one that no fault ended, else the last."""
+    paths = _files(run, file)
+    found = {path.stem: attempts for path in paths if (attempts := _attempts(path, id))}
+    if not found:
+        ids = [known for path in paths for known in trajectory_ids(path)]
+        raise ReplayError(f"--episode {id}: {_alike(id, ids)}; the files are: {_listed([path.stem for path in paths])}")
+    if len(found) > 1:
+        raise ReplayError(f"--episode {id}: it stands in several files; choose one by --file: {_listed(list(found))}")
+    (attempts,) = found.values()
+    return max(attempts, key=lambda attempt: (not attempt.stop.is_fault, attempt.attempt))
+
+
+def _attempts(path: Path, id: str) -> list[Trajectory]:
+    try:
+        return list(read_trajectories(path, id=id))
+    except (ValueError, OSError, RecursionError) as error:
+        raise ReplayError(f"{path}: expected lines of Palestra trajectories; {str(error).removeprefix(f'{path}: ')}") from error
+
+
+def _files(run: Run, file: str | None) -> list[Path]:
+    paths = sorted((run.folder / "trajectories").glob("*.jsonl"))
+    if not paths:
+        raise ReplayError(f"{run.folder}: the run has stored no episodes yet")
+    if file is None:
+        return paths
+    name = Path(file).name.removesuffix(".jsonl")
+    chosen = [path for path in paths if path.stem == name]
+    if not chosen:
+        raise ReplayError(f"--file {file}: there is no such file of trajectories; the files are: {_listed([path.stem for path in paths])}")
+    return chosen
+
+
+def _alike(id: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(id, sorted(set(known)), n=3, cutoff=0.6)
+    if close:
+        return f"there is no such episode; the nearest are {', '.join(close)}"
+    return f"there is no such episode; ids look like {known[0]}" if known else "there are no episodes"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more, up to {names[-1]}"
+
+
+# checking
+
+
+async def check(place: Place, recorded: Trajectory, *, turns: int | None = None) -> Check:
+    """Give the environment the recorded actions, those of the first `turns` turns or all of them, and compare its answers."""
+    checked: list[CheckedTurn] = []
+    count = len(recorded.turns) if turns is None else turns
+    try:
+        async with opened(place.pool) as env:
+            await retrace(env, place.own(recorded.task), recorded, count, checked)
+    except EnvFault as fault:
+        if not checked:
+            checked.append(turn_of(recorded, 0))
+        checked[-1].compare("fault", "", str(fault))
+    return Check(recorded, checked)
+
+
+def check_stored(run: Run, recorded: Trajectory) -> Check:
+    """`check` in the environment that the run's configuration describes."""
+    _known_env(run.config, recorded)
+    envs = make_envs(run.config)
+    places = make_places(run.config, envs, byte_tokenizer())  # only environments are asked: any tokenizer will do
+    with asyncio.Runner() as loop:
+        result = loop.run(check(places[recorded.task.env], recorded))
+    close_envs(run.config, envs)
+    return result
+
+
+def _known_env(config: Config, recorded: Trajectory) -> None:
+    labels = [place.label for place in config.playgrounds]
+    if recorded.task.env not in labels:
+        raise ReplayError(
+            f"episode {recorded.id}: the run has no environment called {recorded.task.env!r}; {nearest(recorded.task.env, labels)}"
+        )
+
+
+# playing on
+
+
+async def play_from(arena: Arena, recorded: Trajectory, choice: PlayOn) -> list[Trajectory]:
+    """Play the recorded actions before the chosen turn, then let the arena's model go on from the very tokens of the record.
+
+    The first continuation has the seed of the record, or the one chosen; each other one has its own. Raises `Differs`
+    where the environment does not lead to the same place.
+    """
+    _check_choice(recorded, choice)
+    place = arena.places[recorded.task.env]
+    if not reads_as_recorded(recorded, place.persona.renderer):
+        raise ReplayError(f"episode {recorded.id}: this model's tokenizer reads the recorded tokens as another text; it cannot play on")
+    before = await check(place, recorded, turns=choice.turn - 1)
+    if not before.same:
+        raise Differs(before)
+    gate = asyncio.Semaphore(arena.concurrency)
+
+    async def one(number: int) -> Trajectory:
+        async with gate:
+            return await play_once(arena, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn))
+
+    async with asyncio.TaskGroup() as tasks:
+        jobs = [tasks.create_task(one(number)) for number in range(choice.samples)]
+    return [job.result() for job in jobs]
+
+
+def _check_choice(recorded: Trajectory, choice: PlayOn) -> None:
+    """All that can be found wrong before a model is loaded."""
+    played = len(recorded.turns)
+    last = played + 1 if recorded.stop is Stop.HORIZON else played
+    horizon = choice.horizon or recorded.horizon
+    if not 1 <= choice.turn <= last:
+        there_are = f"it can be played on from turn 1 to {last}" if last else "it has no turns"
+        raise ReplayError(f"--from {choice.turn}: episode {recorded.id} ended ({recorded.stop}) after {played} turns; {there_are}")
+    if horizon < choice.turn:
+        raise ReplayError(f"--from {choice.turn}: with a horizon of {horizon} turns nothing is left to play; give a larger --horizon")
+    if len({turn.segment for turn in recorded.turns[: choice.turn]}) > 1:
+        raise ReplayError(f"--from {choice.turn}: the turns up to there lie in several segments; only an episode of one can be played on")
+    if choice.temperature is not None and not choice.temperature >= 0:
+        raise ReplayError(f"--temperature {choice.temperature:g}: expected 0 or more")
+    if choice.checkpoint is not None and choice.model is not None:
+        raise ReplayError("--checkpoint and --model: one model plays on; give one of them")
+
+
+def _continuation(recorded: Trajectory, choice: PlayOn, number: int) -> Episode:
+    seed = recorded.seed if choice.seed is None else choice.seed
+    return Episode(
+        id=f"{recorded.id}-from-{choice.turn}-{number}",
+        task=recorded.task,
+        horizon=choice.horizon or recorded.horizon,
+        seed=derive_seed(seed, "replay", number) if number else seed,
+        step=recorded.step,
+        stage=recorded.stage,
+        reward_scale=recorded.reward_scale,
+    )
+
+
+def _from(recorded: Trajectory, turn: int) -> Play:
+    """A way to play that begins in the middle of a record."""
+    past = [replace(old, segment=0) for old in recorded.turns[: turn - 1]]
+
+    async def play_again(agent: ChatAgent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
+        agent.take_up(_tokens_before(recorded, turn), replies=len(past))
+        turns.extend(past)
+        checked: list[CheckedTurn] = []
+        await retrace(env, task, recorded, len(past), checked)
+        if not (now := Check(recorded, checked)).same:
+            raise EnvFault(f"it answered differently from one time to the next, at turn {now.differing[0]}")
+        observation = recorded.turns[turn - 1].observation if turn <= len(recorded.turns) else recorded.final_observation
+        return await play_on(agent, env, observation, horizon, turns)
+
+    return play_again
+
+
+def _tokens_before(recorded: Trajectory, turn: int) -> Segment:
+    """The recorded context of a turn's reply, in lists of its own. What comes after the last reply is the context of the next."""
+    is_next = turn > len(recorded.turns)
+    last = recorded.turns[-1 if is_next else turn - 1]
+    whole = recorded.segments[last.segment]
+    end = len(whole.ids) if is_next else last.span[0]
+    return Segment(whole.ids[:end], whole.mask[:end], whole.logprobs[:end], whole.versions[:end])
+
+
+def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Trajectory], Path]:
+    """`play_from` with a model of the run or another; the continuations are stored in the run's folder, in the file returned."""
+    _known_env(run.config, recorded)
+    _check_choice(recorded, choice)
+    folder = choice.model or _checkpoint_folder(run, choice.checkpoint)
+    settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder), "lora": None}
+    if isinstance(run.config.engine, NativeSettings):  # a cache for no more episodes than there are
+        settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
+    temperature = _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
+    version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
+    parts = assemble(configs.load(run.folder / "config.toml", settings, imports=True))
+    try:
+        parts.loop.run(parts.engine.load(version=version))
+        arena = parts.arena.with_(sampling=replace(parts.arena.sampling, temperature=temperature))
+        played = parts.loop.run(play_from(arena, recorded, choice))
+    finally:
+        parts.close()
+    return played, _keep(run, recorded, choice, played)
+
+
+def _checkpoint_folder(run: Run, step: int | None) -> Path:
+    found = checkpoint.newest(run.checkpoints) if step is None else run.checkpoint(step)
+    if found is None:
+        raise ReplayError(f"{run.folder}: the run has no checkpoint yet; give a model by --model")
+    if not (found / checkpoint.STATE).is_file():
+        steps = sorted(int(path.parent.name[5:]) for path in run.checkpoints.glob(f"step-*/{checkpoint.STATE}"))
+        there_are = f"there are those of {', '.join(map(str, steps))}" if steps else "there are none"
+        raise ReplayError(f"--checkpoint {step}: the run has no checkpoint of that step; {there_are}")
+    return found
+
+
+def _temperature(config: Config, recorded: Trajectory) -> float:
+    """That of the record, so that the same weights say the same again."""
+    if recorded.is_baseline:
+        return 0.0
+    return config.eval_temperature if recorded.id.startswith("eval-") else config.rollout.temperature
+
+
+def _keep(run: Run, recorded: Trajectory, choice: PlayOn, played: list[Trajectory]) -> Path:
+    folder = run.folder / "replays"
+    folder.mkdir(exist_ok=True)
+    now = f"{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() // 10**6 % 1000:03d}"
+    path = folder / f"{recorded.id}-from-{choice.turn}-{now}.jsonl"
+    path.write_bytes(b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in played))
+    return path

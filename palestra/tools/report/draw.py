@@ -1,0 +1,189 @@
+"""The curves of a report as PNG files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from palestra.core.files import replace_file
+from palestra.runs.plot import draw_stages, smoothed
+from palestra.tools.report.compare import Estimate, RunGroup, over_runs
+from palestra.tools.report.read import Record, ReportError
+
+
+class Curve(NamedTuple):
+    file: str
+    title: str
+    metric: str
+    is_share: bool = False
+    is_log: bool = False
+
+
+CURVES = [
+    Curve("reward", "reward of training episodes", "reward"),
+    Curve("success", "success: training, and held-out tasks (dots, 95%)", "success", is_share=True),
+    Curve("turns", "turns of an episode", "turns"),
+    Curve("entropy", "entropy of the policy, nats a token", "policy/entropy"),
+    Curve("kl", "KL from the policy that sampled, nats a token", "policy/kl"),
+    Curve("kl_reference", "KL from the model before the first step, nats a token", "policy/kl_reference"),
+    Curve("mismatch", "mismatch of engine and learner, |log p - log p|", "policy/mismatch", is_log=True),
+    Curve("grad_norm", "gradient norm, before clipping", "grad_norm"),
+    Curve("dead_groups", "groups without a signal", "groups/dead", is_share=True),
+    Curve("loss", "loss", "loss"),
+]
+"""Those whose metric no run has are left out."""
+
+
+def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
+    """Title of each picture, by the name of its file in `out`."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ReportError("report: pictures need the package matplotlib; pip install 'palestra[plot]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawn: dict[str, str] = {}
+    for curve in CURVES:
+        if any(curve.metric in row for group in groups for run in group.runs for row in run.steps):
+            figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+            _draw_curve(axes, curve, groups)
+            if curve.is_share:
+                axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+            drawn[f"{curve.file}.png"] = curve.title
+            _save(figure, out / f"{curve.file}.png")
+    if any(run.seconds for group in groups for run in group.runs):
+        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+        _draw_seconds(axes, groups)
+        drawn["time.png"] = "seconds of a training step, by phase"
+        _save(figure, out / "time.png")
+    return drawn
+
+
+def _save(figure: Any, path: Path) -> None:
+    """The folder may be in a run folder that somebody else made: nothing is written through a link in it."""
+    from matplotlib import pyplot
+
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    pyplot.close(figure)
+    replace_file(path, picture.getvalue())
+
+
+def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
+    _draw_horizons(axes, groups)
+    for number, group in enumerate(groups):
+        colour = f"C{number}"
+        label = _label(group)
+        if len(group.runs) == 1:
+            _draw_run(axes, group.runs[0], curve.metric, colour, label)
+        else:
+            _draw_runs(axes, group.runs, curve.metric, colour, label)
+        if curve.metric == "success":
+            length = max((row["step"] for each in groups for run in each.runs for row in run.rows), default=0)
+            _draw_evals(axes, group, colour, 0.008 * length * (number - (len(groups) - 1) / 2))
+    _finish(axes, curve.title)
+    if curve.is_share:
+        axes.set_ylim(-0.02, 1.02)
+    if curve.is_log:
+        axes.set_yscale("log")
+    if len(groups) > 1:
+        axes.legend(loc="best", fontsize=8)
+
+
+def _finish(axes: Any, title: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("training step")
+    axes.grid(alpha=0.3)
+
+
+def _label(group: RunGroup) -> str:
+    """Names are shown as they are: a dollar sign begins no formula."""
+    name = group.name if len(group.name) <= 40 else f"{group.name[:39]}…"
+    seeds = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
+    return (name.replace("$", r"\$") + seeds).lstrip("_")
+
+
+def _draw_horizons(axes: Any, groups: list[RunGroup]) -> None:
+    """Bands where all groups have the same stages; else a dotted line where a group's horizon changes."""
+    stages = [group.runs[0].stages for group in groups]
+    if all(own == stages[0] for own in stages):
+        draw_stages(axes, [row for row in groups[0].runs[0].steps if "horizon" in row] if stages[0] else [])
+        return
+    for number, own in enumerate(stages):
+        for stage in own[1:] if len(own) <= 20 else ():
+            axes.axvline(stage["first_step"] - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7)
+
+
+def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:
+    rows = [row for row in run.steps if metric in row]
+    return [row["step"] for row in rows], [row[metric] for row in rows]
+
+
+def _draw_run(axes: Any, run: Record, metric: str, colour: str, label: str) -> None:
+    """Each step faintly, and smoothed."""
+    steps, values = _series(run, metric)
+    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+    axes.plot(steps, smoothed(values), color=colour, label=label)
+
+
+def _draw_runs(axes: Any, runs: list[Record], metric: str, colour: str, label: str) -> None:
+    """The mean of the smoothed curves, with its t-interval where at least two runs have the step."""
+    estimates = _means(runs, metric)
+    axes.plot(list(estimates), [estimate.mean for estimate in estimates.values()], color=colour, label=label)
+    sure = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
+    low, high = [estimate.low for estimate in sure.values()], [estimate.high for estimate in sure.values()]
+    axes.fill_between(list(sure), low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
+    """Of the smoothed curves, at each step that any of the runs has."""
+    at: dict[int, list[float]] = {}
+    for run in runs:
+        steps, values = _series(run, metric)
+        for step, value in zip(steps, smoothed(values), strict=True):
+            at.setdefault(step, []).append(value)
+    return {step: over_runs(values) for step, values in sorted(at.items())}
+
+
+def _draw_evals(axes: Any, group: RunGroup, colour: str, aside: float) -> None:
+    """Dots, drawn so many steps aside that those of other groups do not cover them."""
+    places = list(_eval_points(group))
+    if not places:
+        return
+    steps, means, lows, highs = zip(*places, strict=True)
+    errors = [
+        [max(mean - low, 0) for mean, low in zip(means, lows, strict=True)],
+        [max(high - mean, 0) for mean, high in zip(means, highs, strict=True)],
+    ]
+    axes.errorbar([step + aside for step in steps], means, yerr=errors, fmt="o", color=colour, markeredgecolor="white", capsize=3, zorder=3)
+
+
+def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:
+    """Step, success and its interval: over tasks for one run, over runs for several."""
+    at: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for run in group.runs:
+        for row in run.rows:
+            if {"eval/success", "eval/low", "eval/high"} <= set(row):
+                at.setdefault((row["step"], str(row.get("phase"))), []).append(row)
+    for (step, _), rows in at.items():
+        estimate = over_runs([row["eval/success"] for row in rows])
+        if math.isinf(estimate.low):
+            yield step, rows[0]["eval/success"], rows[0]["eval/low"], rows[0]["eval/high"]
+        else:
+            yield step, estimate.mean, max(estimate.low, 0.0), min(estimate.high, 1.0)
+
+
+def _draw_seconds(axes: Any, groups: list[RunGroup]) -> None:
+    """Means over the runs of a group; collecting drawn through, learning dashed."""
+    for number, group in enumerate(groups):
+        for name, style in (("collect", "-"), ("learn", "--")):
+            means = _means(group.runs, f"time/{name}")
+            label = name if len(groups) == 1 else f"{_label(group)}: {name}"
+            axes.plot(list(means), [own.mean for own in means.values()], color=f"C{number}", linestyle=style, label=label, linewidth=1.2)
+    _finish(axes, "seconds of a training step, by phase")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best", fontsize=8)

@@ -1,0 +1,320 @@
+"""A run folder as a report sees it: read-only, perhaps still being written, perhaps damaged in places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from palestra.core import untrusted
+from palestra.core.untrusted import Unreadable
+from palestra.runs.reader import EVALS_BYTES, MOST_ROWS, environments, is_over, read_config, read_metrics, runs_in, stages
+
+Row = dict[str, Any]
+
+MOST_NOTES = 200
+"""Of a run; what else could not be read is not listed."""
+MOST_EPISODES = 1_000_000
+LARGEST = 1e100
+"""A number in the metrics beyond it is damage: its square, and the square of that, must still be numbers."""
+Share = Annotated[float, msgspec.Meta(ge=-1, le=2)]
+Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+
+
+class ReportError(ValueError):
+    """One line: why there is no report."""
+
+
+class Task(msgspec.Struct):
+    env: str
+    id: str
+    category: str = ""
+
+
+class Turn(msgspec.Struct):
+    observation: str
+    reply: str
+    action: str | None
+    reward: float
+    invalid: bool = False
+
+
+class Episode(msgspec.Struct):
+    """What a report tells of an episode; the tokens are left where they are."""
+
+    id: str
+    task: Task
+    turns: list[Turn]
+    stop: str
+    success: bool | None
+    horizon: int
+    reward: float
+    final_observation: str = ""
+    is_baseline: bool = False
+
+
+class _Score(msgspec.Struct):
+    tasks: Count
+    episodes: Count
+    success: Share
+    success_interval: tuple[Share, Share]
+    pass_at_k: Share
+    pass_interval: tuple[Share, Share]
+    reward: Figure
+    turns: Figure
+    tokens: Figure
+    reward_interval: tuple[Figure, Figure] | None = None
+    """Not there in older folders."""
+
+
+class _Scores(msgspec.Struct):
+    all: _Score
+    categories: dict[str, _Score]
+
+
+class _Eval(msgspec.Struct):
+    """The result of an evaluation, as `evaluate.summarise` makes it."""
+
+    phase: str
+    step: Count
+    k: Count
+    all: _Score
+    envs: dict[str, Annotated[dict[str, _Scores], msgspec.Meta(min_length=1)]]
+    faults: Count = 0
+
+
+class _Brief(msgspec.Struct):
+    """What an episode is chosen by."""
+
+    id: str
+    task: Task
+    turns: list[dict[str, msgspec.Raw]]
+    stop: str
+    reward: float
+    is_baseline: bool = False
+
+
+class _Place(NamedTuple):
+    """Where an episode stands, ordered from the best to the worst."""
+
+    loss: float
+    turns: int
+    id: str
+    kind: tuple[str, str]
+    start: int
+    size: int
+
+
+_episodes = msgspec.json.Decoder(Episode)
+_briefs = msgspec.json.Decoder(_Brief)
+_evals = msgspec.json.Decoder(_Eval)
+
+
+@dataclass
+class Record:
+    """All that a report says of a run is in here, or is read from its trajectories."""
+
+    folder: Path
+    config: Row
+    config_text: str
+    rows: list[Row]
+    evals: list[Row]
+    """Those that the metrics have a row of, in that order."""
+    notes: list[str]
+    """What could not be read."""
+
+    @property
+    def name(self) -> str:
+        return untrusted.terminal_safe(self.folder.resolve().name)
+
+    @property
+    def seed(self) -> int:
+        return _integer(self.config.get("seed"))
+
+    @property
+    def steps(self) -> list[Row]:
+        """The rows of training steps."""
+        return [row for row in self.rows if "phase" not in row]
+
+    @property
+    def planned(self) -> int:
+        return _integer(self.config.get("steps"))
+
+    @property
+    def is_over(self) -> bool:
+        return is_over(self.rows)
+
+    @property
+    def last_eval(self) -> Row | None:
+        return self.evals[-1] if self.evals else None
+
+    @property
+    def is_mixture(self) -> bool:
+        return len(environments(self.config)) > 1
+
+    @property
+    def stages(self) -> list[Row]:
+        """Of one environment's horizon: those of a mixture have each their own."""
+        return [] if self.is_mixture else stages(self.steps)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By phase. Play that learning hid took no time of its own."""
+        total: dict[str, float] = {}
+        for row in self.rows:
+            for name, value in row.items():
+                if name.startswith("time/") and name != "time/collect_hidden":
+                    total[name[5:]] = total.get(name[5:], 0.0) + value
+        return total
+
+    @property
+    def sampled_tokens(self) -> int:
+        return round(sum(row.get("tokens/sampled", 0) for row in self.steps))
+
+    def count_episodes(self) -> int:
+        """Training episodes that are stored, faults and repetitions included."""
+        return sum(self._count_lines(name) for name in self._stored("step-"))
+
+    def _count_lines(self, name: str) -> int:
+        count = 0
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
+            for _ in untrusted.lines(file):
+                count += 1
+        return count
+
+    def told(self, count: int) -> tuple[str, list[Episode], list[Episode]]:
+        """Where episodes are from, the best and the worst: of the last evaluation, else of the last step."""
+        name = f"trajectories/eval-{self.last_eval['file']}.jsonl" if self.last_eval else ""
+        if name not in self._stored("eval-"):
+            stored = self._stored("step-")
+            if not stored:
+                return "", [], []
+            name = stored[-1]
+        ordered = sorted(self._places(name))
+        half = min(count, (len(ordered) + 1) // 2)
+        worst = sorted(ordered, reverse=True)
+        best, rest = _varied(ordered, half), _varied(worst, min(half, len(ordered) - half))
+        return Path(name).stem, self._episodes(name, best), self._episodes(name, rest)
+
+    def _stored(self, kind: str) -> list[str]:
+        found: list[str] = []
+        with self._noting("trajectories"):
+            found = [f"trajectories/{name}" for name in untrusted.names(self.folder, "trajectories", ".jsonl") if name.startswith(kind)]
+        return found
+
+    def _places(self, name: str) -> Iterator[_Place]:
+        """Of the episodes that can be told. Only their places are kept: all episodes may be too many."""
+        start = damaged = 0
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
+            for number, line in enumerate(untrusted.lines(file), 1):
+                try:
+                    untrusted.decode(line, _episodes, is_flat=True)
+                    brief = untrusted.decode(line, _briefs, is_flat=True)
+                    if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
+                        kind = (brief.task.env[:100], brief.task.category[:100])
+                        yield _Place(-brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line))
+                except Unreadable as error:
+                    self.note(f"{name}, line {number}: {error}")
+                    damaged += 1
+                start += len(line)
+                if number >= MOST_EPISODES or damaged >= MOST_NOTES:
+                    raise Unreadable("too many lines, or too many that are damaged; the rest is passed over")
+
+    def _episodes(self, name: str, places: list[_Place]) -> list[Episode]:
+        found = []
+        with self._noting(name), untrusted.open_file(self.folder, name) as file:
+            for place in places:
+                file.seek(place.start)
+                found.append(untrusted.decode(file.read(place.size), _episodes))
+        return found
+
+    @contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Around what reads the file `name`: what cannot be read is noted."""
+        try:
+            yield
+        except (OSError, Unreadable) as error:
+            self.note(f"{name}: {error}")
+
+    def note(self, text: str) -> None:
+        text = untrusted.terminal_safe(text)
+        if len(self.notes) < MOST_NOTES and text not in self.notes:
+            self.notes.append(text)
+
+
+def _is_fault(stop: str) -> bool:
+    return stop in ("env_fault", "timeout", "cancelled")
+
+
+def _integer(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _varied(places: list[_Place], count: int) -> list[_Place]:
+    """The first ones, of different categories while there are any."""
+    seen: set[tuple[str, str]] = set()
+    fresh: list[_Place] = []
+    others: list[_Place] = []
+    for place in places:
+        (others if place.kind in seen else fresh).append(place)
+        seen.add(place.kind)
+    return [*fresh, *others][:count]
+
+
+def find_runs(folders: list[Path]) -> list[Path]:
+    """The run folders that are meant: each of them, or all in a folder of runs. None twice."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        inside = runs_in(folder)
+        if not inside:
+            place = untrusted.terminal_safe(str(folder))
+            raise ReportError(f"{place}: there is no run in this folder (no config.toml), nor in the folders in it")
+        for run in inside:
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
+
+
+def read_run(folder: Path) -> Record:
+    """Raises Unreadable where there is no configuration that can be read."""
+    text, config, damages = read_config(folder / "config.toml")
+    if damages:
+        raise Unreadable(f"config.toml: {damages[0]['why']}")
+    rows, damages = read_metrics(folder / "metrics.jsonl", most=MOST_ROWS)
+    record = Record(folder, config, text, [_numbers_of(row) for row in rows], [], [])
+    for damage in damages:
+        record.note(f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}")
+    names = dict.fromkeys(_eval_name(row) for row in record.rows if "eval/success" in row)
+    left = EVALS_BYTES
+    for name in names:
+        found, size = _eval(record, name)
+        left -= size
+        if left < 0:
+            record.note(f"eval: expected at most {untrusted.size_text(EVALS_BYTES)} of evaluations; some are left out")
+            break
+        record.evals += [found] if found is not None else []
+    return record
+
+
+def _numbers_of(row: Row) -> Row:
+    """Numbers only, save for the phase; what was not a number (null), or none that one can reckon with, is left out."""
+    numbers = {name: value for name, value in row.items() if isinstance(value, float | int) and abs(value) <= LARGEST}
+    return numbers | ({"phase": str(row["phase"])} if "phase" in row else {})
+
+
+def _eval_name(row: Row) -> str:
+    return f"step-{row['step']:06d}-{str(row.get('phase')).replace(' ', '-')}"
+
+
+def _eval(record: Record, name: str) -> tuple[Row | None, int]:
+    """And the bytes that were read."""
+    try:
+        text = untrusted.read_file(record.folder, f"eval/{name}.json", untrusted.RESULT_BYTES)
+        return {**msgspec.to_builtins(untrusted.decode(text, _evals)), "file": name}, len(text)
+    except (OSError, Unreadable) as error:
+        record.note(f"eval/{name}.json: {error}")
+        return None, 0

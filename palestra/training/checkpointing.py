@@ -1,0 +1,255 @@
+"""A run's checkpoints: when there is one, what it brings back, and going back to one that was better."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from palestra.algos.evol import AgentEvol
+from palestra.config.config import ConfigError
+from palestra.core.files import open_regular, writing
+from palestra.core.interrupts import Interrupted
+from palestra.learner import checkpoint
+from palestra.runs.resume import described_changes, refuse_changes, tree_of
+from palestra.runs.run import Run, State, state_from_dict, state_to_dict
+from palestra.training.data_sources import Experience
+from palestra.training.display import Display
+from palestra.training.guard import BoundBroken, Collapsed
+from palestra.training.setup import Parts
+
+log = logging.getLogger(__name__)
+
+CONFIG, RECORDS = "config", "records"
+"""In a checkpoint's state, beside what `State` has: the run's configuration, and digests of what it needs outside the checkpoint."""
+METRICS = "metrics.jsonl"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a file outside the checkpoint began with when the checkpoint was written."""
+
+    bytes: int
+    lines: int
+    sha256: str
+
+
+def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
+    """A checkpoint of this state, unless the run is to have none.
+
+    Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs.
+    """
+    if not run.config.save.every:
+        return
+    with run.interrupts.saving():
+        run.check_folder()
+        described = {**state_to_dict(state), CONFIG: tree_of(run.config), RECORDS: _records(run, state)}
+        checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, described, others)
+        is_spared = is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
+        if is_spared or not parts.learner.parallel.world.is_first:
+            return
+        earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
+        earlier.sort(key=lambda step: (is_due(run, step), step))  # later ones are damaged, or this run would have begun with them
+        for step in earlier[: max(len(earlier) + 1 - run.config.save.keep, 0)]:
+            checkpoint.remove(run.checkpoint(step))
+
+
+def is_due(run: Run, step: int) -> bool:
+    every = run.config.save.every
+    return every > 0 and step % every == 0
+
+
+@contextmanager
+def saved_if_left(run: Run, parts: Parts, state: State, experience: Experience) -> Iterator[None]:
+    """What can be abandoned: the weights are those of `state`, and nothing in here changes them."""
+    try:
+        with run.interrupts.allowed():
+            yield
+    except Interrupted:
+        if not (run.checkpoint(state.step) / checkpoint.STATE).is_file():
+            save(run, parts, state, experience.files(), is_extra=True)
+        raise
+
+
+def resume(run: Run, parts: Parts, display: Display) -> State | None:
+    """Back to the newest checkpoint that is not damaged; None where there is none at all."""
+
+    def tell(damage: str) -> None:
+        log.warning(damage)
+        display.note(damage)
+
+    world = parts.learner.parallel.world
+    if world.is_first:
+        checkpoint.tidy(run.checkpoints)
+    world.wait()
+    found = newest_usable(run.checkpoints, on_damage=tell)
+    if found is None:
+        run.rewind(-1)
+        world.wait()
+        return None
+    folder, values = found
+    changed = _changes_since(run, values)
+    damage = _damage_of_records(run, values)
+    state = _restore(run, parts, folder, values, tell=tell, damage=damage)
+    if changed and world.is_first:
+        tell(f"changed since step {state.step}: {changed}")
+    run.write_config()  # with what was changed for the rest of the run
+    world.wait()
+    return state
+
+
+def newest_usable(folder: Path, *, on_damage: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint that a run goes on from, and that is evaluated: the newest that is sound, with its state."""
+    return checkpoint.newest_sound(folder, on_damage=on_damage, read=_read)
+
+
+def check_changes(run: Run) -> None:
+    """Raises ConfigError where config.toml says something else than the run was begun with, before anything is loaded.
+
+    The other files of the checkpoints are not verified yet: that takes longer, and `resume` does it. So one that allows it will do.
+    """
+    refused: ConfigError | None = None
+    for folder in reversed(checkpoint.all_in(run.checkpoints)):
+        try:
+            _changes_since(run, checkpoint.read_description(folder)[0])
+            return
+        except checkpoint.BadCheckpoint:
+            continue
+        except ConfigError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    values = checkpoint.read_state(folder)
+    try:
+        step = state_from_dict(values).step
+        msgspec.convert(values.get(RECORDS, {}), dict[str, Record])
+        msgspec.convert(values.get(CONFIG, {}), dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise checkpoint.BadCheckpoint(f"{folder / checkpoint.STATE} is damaged: {error}") from error
+    if step != checkpoint.step_of(folder):
+        raise checkpoint.BadCheckpoint(f"{folder} is the checkpoint of another step: {step}")
+    return values
+
+
+def _changes_since(run: Run, values: Mapping[str, Any]) -> str:
+    """What was changed in the configuration since a checkpoint; those of older versions do not know."""
+    begun = values.get(CONFIG)
+    if not isinstance(begun, dict):
+        return ""
+    refuse_changes(begun, run.config)
+    return described_changes(begun, run.config)
+
+
+def _records(run: Run, state: State) -> dict[str, Record]:
+    """Of the files outside a checkpoint that the run is resumed with, as they are now."""
+    paths = [run.folder / METRICS]
+    algo = run.config.algo
+    if algo.keeps_reference:
+        paths.append(run.folder / "reference" / checkpoint.STATE)  # which has the digests of the other files
+    if isinstance(algo, AgentEvol):
+        paths += [run.trajectory_file(f"step-{step:06d}") for step in range(1, state.step + 1) if algo.explores(step)]
+    found = {}
+    for path in paths:
+        with suppress(OSError), open_regular(path) as file:
+            found[str(path.relative_to(run.folder))] = _record_of(file.read())
+    return found
+
+
+def _record_of(content: bytes) -> Record:
+    return Record(len(content), content.count(b"\n"), hashlib.sha256(content).hexdigest())
+
+
+def _damage_of_records(run: Run, values: Mapping[str, Any]) -> str:
+    """What is wrong with the metrics, which are for people. What the run learns from must be as it was: else BadCheckpoint."""
+    said = ""
+    for name, record in msgspec.convert(values.get(RECORDS, {}), dict[str, Record]).items():
+        path = run.folder / name
+        try:
+            with open_regular(path) as file:
+                now = _record_of(file.read(record.bytes))
+        except OSError as error:
+            what = f"{path} cannot be read: {error.strerror}"
+        else:
+            if now == record:
+                continue
+            what = f"{path} is damaged: it is not what was written"
+        if name != METRICS:
+            raise checkpoint.BadCheckpoint(f"{what}; the run cannot go on without it")
+        said = f"{what}: {record.lines} rows were recorded up to this checkpoint"
+    return said
+
+
+def _put_aside(run: Run) -> str:
+    """Metrics that are damaged stay as they are, under another name: a resumed run writes those anew that it can read."""
+    path = run.folder / METRICS
+    if not os.path.lexists(path):
+        return ""
+    number = 1
+    while os.path.lexists(aside := path.with_name(f"{METRICS}.damaged-{number}")):
+        number += 1
+    rows = run.metrics()
+    with writing(aside):
+        path.rename(aside)
+    run.write(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return f"; {len(rows)} rows can be read, and the file is kept as {aside.name}"
+
+
+def _restore(
+    run: Run, parts: Parts, folder: Path, values: dict[str, Any], *, tell: Callable[[str], None] = log.warning, damage: str = ""
+) -> State:
+    """The learner, the engine and the run folder as they were at a checkpoint."""
+    state = state_from_dict(values)
+    reference = run.folder / "reference"
+    if run.config.algo.keeps_reference:
+        if not reference.is_dir():
+            raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
+        if (reference / checkpoint.STATE).exists():  # those of older versions have none
+            checkpoint.read_state(reference)
+        checkpoint.load_weights(reference, parts.learner.model)
+        parts.learner.remember_reference()
+    checkpoint.restore(folder, parts.learner)
+    parts.learner.updates_skipped = state.updates_skipped
+    parts.loop.run(parts.engine.load(version=state.step))
+    if parts.learner.parallel.world.is_first and damage:
+        tell(damage + _put_aside(run))
+    run.rewind(state.step)
+    parts.learner.parallel.world.wait()
+    return state
+
+
+def go_back(run: Run, parts: Parts, broken: BoundBroken, display: Display) -> State:
+    """To the last checkpoint from before the window, with the noise of sampling drawn anew. What came after it is forgotten.
+
+    Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced, it breaks the same bound again.
+    """
+    guard = run.config.guard
+    assert guard is not None
+    found = checkpoint.newest_sound(
+        run.checkpoints, wanted=lambda step: is_due(run, step) and step <= broken.step - guard.window, read=_read
+    )
+    if found is None:
+        raise Collapsed(f"{broken}; there is no checkpoint from before these steps to go back to")
+    if broken.rollbacks >= guard.most_rollbacks:
+        raise Collapsed(f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and that did not help")
+    back_to = checkpoint.step_of(found[0])
+    line = f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
+    log.warning("%s", line)
+    display.note(line)
+    world = parts.learner.parallel.world
+    world.wait()
+    for later in reversed(checkpoint.all_in(run.checkpoints)) if world.is_first else ():
+        if checkpoint.step_of(later) > back_to:
+            checkpoint.remove(later)
+    state = _restore(run, parts, *found)
+    state = replace(state, guard=replace(state.guard, rollbacks=broken.rollbacks + 1))
+    save(run, parts, state, is_extra=True)
+    return state

@@ -1,0 +1,174 @@
+"""Conversations that are only text, as AgentGym and OpenAI store them, rendered into trajectories to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from palestra.agents.renderer import Renderer, TemplateError
+from palestra.core.types import Message, Role, Segment, Stop, Task, Trajectory, Turn
+
+
+class DataError(ValueError):
+    """Stored data that cannot be learnt from as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message of a stored conversation."""
+
+    role: Role
+    text: str
+    learnt: bool = False
+
+
+class GymMessage(msgspec.Struct):
+    speaker: Literal["human", "gpt"] = msgspec.field(name="from")
+    value: str
+    loss: bool | None = None
+
+    def said(self, *, learn_unmarked: bool) -> Said:
+        if self.speaker == "human":
+            return Said("user", self.value)
+        return Said("assistant", self.value, learn_unmarked if self.loss is None else self.loss)
+
+
+class GymItem(msgspec.Struct):
+    messages: list[GymMessage] = msgspec.field(name="conversations")
+    item_id: str | int | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        return any(message.speaker == "gpt" and message.loss is not None for message in self.messages)
+
+
+class Part(msgspec.Struct):
+    type: str
+    text: str = ""
+
+
+class ChatMessage(msgspec.Struct):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[Part] | None = None
+    weight: Literal[0, 1] | None = None
+    tool_calls: list[Any] | None = None
+
+    def said(self, *, learn_unmarked: bool) -> Said:
+        if self.tool_calls:  # even beside text: to learn the text without the call would be to learn not to call
+            raise DataError("expected actions written out in content, came tool_calls")
+        if self.content is None:
+            raise DataError(f"expected content, came a message of role {self.role!r} without it")
+        parts = [Part("text", self.content)] if isinstance(self.content, str) else self.content
+        others = sorted({part.type for part in parts if part.type != "text"})
+        if others:
+            raise DataError(f"expected only text in content, came parts of type {', '.join(others)}")
+        role: Role = "user" if self.role == "tool" else self.role
+        is_learnt = learn_unmarked if self.weight is None else self.weight == 1
+        return Said(role, "".join(part.text for part in parts), role == "assistant" and is_learnt)
+
+
+class ChatItem(msgspec.Struct):
+    messages: list[ChatMessage]
+    item_id: str | int | None = None
+    is_marked: ClassVar[bool] = False
+    """A weight speaks only for its own message."""
+
+
+def demonstrations(path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem], renderer: Renderer) -> list[Trajectory]:
+    """Each item of a file as one trajectory. Files know no rewards: the last turn brings 1, and the task counts as solved."""
+    parsed: list[tuple[str, GymItem | ChatItem]] = []
+    for where, item in items:
+        with _at(path, where):
+            parsed.append((where, msgspec.convert(item, kind)))
+    # AgentGym marks what to learn in some files and not in others: where nothing is marked, every reply is a lesson.
+    learn_unmarked = not any(item.is_marked for _, item in parsed)
+    found: list[Trajectory] = []
+    for where, conversation in parsed:
+        item_id = where.split()[1] if conversation.item_id is None else str(conversation.item_id)
+        task = Task(item_id.rpartition("_")[0] or "chat", "data", item_id)
+        with _at(path, where):
+            said = _tidy([message.said(learn_unmarked=learn_unmarked) for message in conversation.messages])
+            found.append(_demonstration(f"{path.name}:{where.split()[1]}", task, said, renderer))
+    return found
+
+
+@contextmanager
+def _at(path: Path, where: str) -> Iterator[None]:
+    """Errors say where they are."""
+    try:
+        yield
+    except (DataError, msgspec.ValidationError, TemplateError) as error:
+        raise DataError(f"{path}: {where}: {error}") from error
+
+
+def _tidy(messages: list[Said]) -> list[Said]:
+    """Observations in a row as one; refused is what no chat template has a place for."""
+    tidy: list[Said] = []
+    row: list[str] = []
+    """Texts of observations in a row; joined once, as there may be millions."""
+    has_user = False
+    for number, message in enumerate(messages, 1):
+        before = tidy[-1].role if tidy else None
+        if message.role == "system" and before:
+            raise DataError(f"message {number}: expected a system message only at the start, came one after a message of role {before!r}")
+        if message.role == before == "assistant":
+            raise DataError(f"message {number}: expected an observation between two replies, came two replies in a row")
+        if message.role == before:
+            row.append(message.text)
+            continue
+        _end_row(tidy, row)
+        row = [message.text]
+        tidy.append(replace(message, learnt=message.learnt and has_user))  # a greeting answers nothing: it is part of the prompt
+        has_user = has_user or message.role == "user"
+    _end_row(tidy, row)
+    if not any(message.role == "assistant" for message in tidy):
+        raise DataError(f"expected at least one reply (gpt, assistant), there is none in {len(messages)} messages")
+    return tidy
+
+
+def _end_row(tidy: list[Said], row: list[str]) -> None:
+    if len(row) > 1:
+        tidy[-1] = Said("user", "\n".join(row))
+
+
+def _demonstration(name: str, task: Task, messages: list[Said], renderer: Renderer) -> Trajectory:
+    turns: list[Turn] = []
+    seen: list[str] = []
+    segment, spans = stream(messages, renderer)
+    for message in messages:
+        if message.learnt:
+            turns.append(Turn("\n".join(seen), message.text, message.text, 0.0, spans[len(turns)]))
+            seen = []
+        elif message.role != "system":
+            seen.append(message.text)
+    turns[-1:] = [replace(turn, reward=1.0) for turn in turns[-1:]]
+    return Trajectory(name, task, [segment], turns, Stop.DONE, True, horizon=len(turns), seed=0, final_observation="\n".join(seen))
+
+
+def stream(messages: list[Said], renderer: Renderer, *, was_cut: bool = False) -> tuple[Segment, list[tuple[int, int]]]:
+    """The tokens up to the last reply, and where the learnt replies are. A reply that was cut has no end to be learnt."""
+    segment, spans = Segment([], [], [], []), list[tuple[int, int]]()
+    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
+    opening = next((i + 1 for i, message in enumerate(messages) if message.role == "user"), len(messages))
+    _append(segment, renderer.prompt([Message(message.role, message.text) for message in messages[:opening]]), 0)
+    for i, message in enumerate(messages[opening : last_reply + 1], opening):
+        if message.role == "user":
+            _append(segment, renderer.bridge(message.text, reply_ended=True), 0)
+            continue
+        start, ids = len(segment.ids), renderer.reply_ids(message.text)
+        _append(segment, ids[:-1] if was_cut and i == last_reply else ids, int(message.learnt))
+        if message.learnt:
+            spans.append((start, len(segment.ids)))
+    return segment, spans
+
+
+def _append(segment: Segment, ids: list[int], chosen: int) -> None:
+    segment.ids.extend(ids)
+    segment.mask.extend([chosen] * len(ids))
+    segment.logprobs.extend([0.0] * len(ids))
+    segment.versions.extend([chosen - 1] * len(ids))  # 0 where chosen, -1 elsewhere

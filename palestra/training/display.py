@@ -1,0 +1,152 @@
+"""What a person sees while a run goes on: a live panel in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from palestra.core.types import Trajectory
+
+
+class Display:
+    """Says nothing. The base of displays that do."""
+
+    def phase(self, text: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def begin_step(self, step: int) -> None: ...
+    def episode_done(self, trajectory: Trajectory) -> None: ...
+    def end_step(self, row: dict[str, Any]) -> None: ...
+    def begin_eval(self, phase: str, episodes: int) -> None: ...
+    def end_eval(self, phase: str, result: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines(Display):
+    """One line per step."""
+
+    def __init__(self, steps: int, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.steps = steps
+        self._began: float | None = None
+        self._first_step = 0
+
+    def phase(self, text: str) -> None:
+        self.console.print(text)
+
+    def note(self, text: str) -> None:
+        self.console.print(text)
+
+    def begin_step(self, step: int) -> None:
+        if self._began is None:
+            self._began, self._first_step = time.monotonic(), step
+
+    def end_step(self, row: dict[str, Any]) -> None:
+        self.console.print("  ".join(f"{name} {value}" for name, value in self.describe(row).items()))
+
+    def end_eval(self, phase: str, result: dict[str, Any]) -> None:
+        full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
+        for env, score in [("", result["all"]), *(full.items() if len(full) > 1 else ())]:
+            low, high = score.success_interval
+            figures = f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, {score.turns:.1f} turns)"
+            self.console.print(f"held-out success, {phase}{env and f', {env}'}: {figures}", style="bold" if not env else "")
+
+    def describe(self, row: dict[str, Any]) -> dict[str, str]:
+        """The figures that a person follows: of play where the step played, of the loss where it only learnt."""
+        figures = {"step": f"{row['step']}/{self.steps}"}
+        if "success" in row:
+            envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
+            shown = [f"env/{env}/" for env in envs] or [""]
+            figures |= {
+                "horizon": " | ".join(f"{row[f'{env}horizon']} (stage {row[f'{env}stage'] + 1})" for env in shown),
+                "reward": f"{row['reward']:.3f}",
+                "success": " | ".join(f"{row[f'{env}success']:.1%}" for env in shown),
+                "turns": f"{row['turns']:.1f}",
+                "invalid": f"{row['invalid_actions']:.1%}",
+                "stops": " ".join(f"{name[5:]} {share:.0%}" for name, share in row.items() if name.startswith("stop/")),
+                "tok/s": f"{row['tokens/all'] / (row['time/collect'] + row['time/learn']):,.0f}",
+            }
+        elif "loss" in row:
+            figures |= {"loss": f"{row['loss']:.4f}"}
+            figures |= {name.split("/")[1]: f"{row[name]:.3f}" for name in ("dpo/accuracy", "dpo/margin") if name in row}
+        return figures | {"ETA": self._remaining(row["step"])}
+
+    def _remaining(self, step: int) -> str:
+        if self._began is None:
+            return "?"
+        seconds = (time.monotonic() - self._began) / (step - self._first_step + 1) * (self.steps - step)
+        return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+
+class Panel(Lines):
+    """A table that stays in place: the last steps, and how far the episodes of this one are."""
+
+    SHOWN = 12
+
+    def __init__(self, steps: int, episodes_per_step: int | None, console: Console) -> None:
+        super().__init__(steps, console)
+        self.episodes_per_step = episodes_per_step
+        self._rows: list[dict[str, str]] = []
+        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console)
+        self._task = self._progress.add_task("", total=1)
+        self._live = Live(self._render(), console=console, refresh_per_second=4)
+        self._live.start()
+
+    def phase(self, text: str) -> None:
+        self._progress.reset(self._task, description=text, total=None)
+        self._live.update(self._render())
+
+    def begin_step(self, step: int) -> None:
+        super().begin_step(step)
+        self._progress.reset(self._task, description=f"step {step}", total=self.episodes_per_step)
+
+    def begin_eval(self, phase: str, episodes: int) -> None:
+        self._progress.reset(self._task, description=f"evaluating ({phase})", total=episodes)
+
+    def episode_done(self, trajectory: Trajectory) -> None:
+        self._progress.advance(self._task)
+
+    def end_step(self, row: dict[str, Any]) -> None:
+        self._rows = [*self._rows[1 - self.SHOWN :], self.describe(row)]
+        self._live.update(self._render())
+
+    def close(self) -> None:
+        self._progress.update(self._task, visible=False)
+        self._live.update(self._render(), refresh=True)
+        self._live.stop()
+
+    def _render(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for name in self._rows[-1] if self._rows else ():
+            table.add_column(name, justify="left" if name == "stops" else "right", no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row.values())
+        return Group(table, self._progress)
+
+
+class Counting(Display):
+    """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of their result."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True, highlight=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"))
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+    def begin_eval(self, phase: str, episodes: int) -> None:
+        self._progress.start()
+        self._task = self._progress.add_task(f"{phase} plays", total=episodes)
+
+    def episode_done(self, trajectory: Trajectory) -> None:
+        self._progress.advance(self._task)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def display_for(steps: int, episodes_per_step: int | None) -> Lines:
+    console = Console(highlight=False, soft_wrap=True)
+    return Panel(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else Lines(steps, console)

@@ -1,0 +1,118 @@
+"""Evaluate whatever a configuration describes: a model, or a baseline without one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from palestra.agents.scripted import Scripted, expert, uniform
+from palestra.config.config import Config
+from palestra.config.model import PretrainedModel
+from palestra.core.event_loop import Loop
+from palestra.core.types import Sampling
+from palestra.envs import Environment
+from palestra.envs.serving.forks import contained
+from palestra.envs.serving.handles import listed
+from palestra.envs.task_ids import tasks_in
+from palestra.learner import checkpoint
+from palestra.models.model import byte_tokenizer
+from palestra.rollout.evaluation import evaluate, summarise
+from palestra.rollout.rollout import Arena, shared_persona
+from palestra.runs.run import Run
+from palestra.training.display import Display
+from palestra.training.setup import assemble, close_envs, guarded, held_out, make_envs, make_places
+
+UNBOUNDED = 1 << 30
+
+
+def evaluate_config(
+    config: Config,
+    *,
+    agent: str | None,
+    own_horizon: bool,
+    ids: Path | None = None,
+    display: Display | None = None,
+    keep: Path | None = None,
+) -> dict[str, Any]:
+    """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
+
+    `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a file that names the tasks,
+    whatever their splits. `keep`: a new run folder for the episodes and the result.
+    """
+    display = display or Display()
+    envs = make_envs(config)
+    horizons = {}
+    for place in config.playgrounds:
+        known = place.horizon.full if own_horizon else envs[place.label].max_turns
+        full = config.eval.horizon or known
+        horizons[place.label] = [min(known, full), full]
+    tasks = []
+    for place in config.playgrounds if ids is None else ():
+        with guarded(place, f"tasks({config.eval.split!r})"):
+            own = listed(place.label, envs[place.label], config.eval.split)
+        tasks += [replace(task, env=place.label) for task in held_out(own, config.eval.tasks)]
+    if ids is not None:
+        with contained():
+            tasks = tasks_in(ids, envs)
+        horizons = {label: turns for label, turns in horizons.items() if any(task.env == label for task in tasks)}
+    step = _step_of(config) if agent is None else 0
+    with playing(config, agent, envs) as (arena, loop):
+        run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found
+        display.begin_eval(agent or "model", len(tasks) * config.eval.k)
+        played = loop.run(
+            evaluate(
+                arena,
+                tasks,
+                k=config.eval.k,
+                horizons={label: full for label, (_, full) in horizons.items()},
+                seed=config.seed,
+                step=step,
+                on_done=display.episode_done,
+            )
+        )
+    result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
+    if ids is not None:
+        result |= {"split": "ids", "ids": str(ids), "splits": dict(Counter(task.split for task in tasks))}
+    result |= summarise(played, k=config.eval.k, horizons=horizons)
+    if run is not None:
+        run.keep_eval(result, played)
+    return result
+
+
+@contextmanager
+def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> Iterator[tuple[Arena, Loop]]:
+    """Where the model, or the baseline, plays. Closes the environments, too."""
+    if agent is None:
+        parts = assemble(config, envs=envs)
+        try:
+            parts.loop.run(parts.engine.load(version=0))
+            yield parts.eval_arena, parts.loop
+        finally:
+            parts.close()
+        return
+    places = make_places(config, envs, byte_tokenizer())
+    for place in places.values():
+        place.persona.context_tokens = UNBOUNDED
+    persona = shared_persona(places)
+    script = {"expert": expert, "random": uniform}[agent](persona.format)
+    with closing(Loop()) as loop:
+        try:
+            rollout = config.rollout
+            scripted = Scripted(script, persona.renderer)
+            yield Arena(places, scripted, Sampling(max_tokens=4096), concurrency=rollout.concurrency, retries=rollout.retries), loop
+        finally:
+            for place in places.values():
+                loop.run(place.pool.close())
+            close_envs(config, envs)
+
+
+def _step_of(config: Config) -> int:
+    """The training step of the checkpoint, where the model is one."""
+    if not isinstance(config.model, PretrainedModel):
+        return 0
+    folder = Path(config.model.path)
+    return int(checkpoint.read_state(folder)["step"]) if (folder / checkpoint.STATE).is_file() else 0

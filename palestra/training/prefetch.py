@@ -1,0 +1,136 @@
+"""Collecting runs ahead of learning by one step: the next episodes are played in a thread while the learner is at work.
+
+What is played depends on versions and never on timing: there is a barrier after every step, and weights change hands only there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
+import torch
+
+from palestra.core.event_loop import GRACE_S, Loop
+from palestra.core.files import read_regular
+from palestra.learner.checkpoint import BadCheckpoint
+from palestra.rollout.rollout import Collected
+from palestra.runs.run import Run, State
+from palestra.training.data_sources import Experience, Gathered, OnDone, played
+from palestra.training.setup import Parts
+
+log = logging.getLogger(__name__)
+
+FILE = "ahead.json"
+"""In a checkpoint: the episodes of the next step, played by weights that are gone."""
+STARTING_S = 0.05
+"""How long a thread takes to be one, with plenty to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """The outcome of a step that is yet to be learnt from, as it is stored."""
+
+    collected: Collected
+    state: State
+
+
+class Ahead(Experience):
+    """A source whose next step is gathered beside the learner's work on this one."""
+
+    def __init__(self, run: Run, parts: Parts, source: Experience, state: State) -> None:
+        self.run, self.parts, self.source = run, parts, source
+        self._next = self._stored(state)
+        is_cuda = parts.learner.model.device.type == "cuda"
+        self._stream = torch.cuda.Stream() if is_cuda else None
+
+    def gather(self, state: State, on_done: OnDone) -> Gathered:
+        return self.source.gather(state, on_done) if self._next is None else self._next
+
+    @contextmanager
+    def meanwhile(self, state: State, on_done: OnDone) -> Iterator[None]:
+        if state.step == self.run.config.steps:
+            self._next = None
+            yield
+            return
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream())  # on which the weights were handed over
+        playing = _Playing(lambda: self._play(state, on_done), self.parts.loop)
+        try:
+            playing.begin()
+            yield
+            learnt = time.monotonic()
+            with self.run.timed("collect"):
+                self._next = playing.outcome.result()
+        except BaseException:
+            playing.stop()
+            raise
+        self.run.seconds["collect_hidden"] = min(learnt, playing.ended) - playing.began
+
+    def files(self) -> dict[str, bytes]:
+        if self._next is None or self._next.collected is None:
+            return {}
+        return {FILE: msgspec.json.encode(_Played(self._next.collected, self._next.state))}
+
+    def _play(self, state: State, on_done: OnDone) -> Gathered:
+        """In the thread, and on a stream of its own: the barrier waits for all of it."""
+        if self._stream is None:
+            return self.source.gather(state, on_done)
+        with torch.cuda.stream(self._stream):
+            gathered = self.source.gather(state, on_done)
+            self._stream.synchronize()
+        return gathered
+
+    def _stored(self, state: State) -> Gathered | None:
+        path = self.run.checkpoint(state.step) / FILE
+        if not path.is_file():
+            return None
+        try:
+            found = msgspec.json.decode(read_regular(path), type=_Played)
+        except (OSError, ValueError, RecursionError) as error:
+            raise BadCheckpoint(f"{path} is damaged: {error}") from error
+        return played(self.run.config, found.collected, found.state)
+
+
+class _Playing:
+    """One step's play, in a thread that has the loop to itself until it is over."""
+
+    def __init__(self, play: Callable[[], Gathered], loop: Loop) -> None:
+        self.outcome: Future[Gathered] = Future()
+        self.began = self.ended = time.monotonic()
+        self._play, self._loop = play, loop
+        self._thread = threading.Thread(target=self._run, name="collecting", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            gathered = self._play()
+        except BaseException as error:  # noqa: BLE001  it is the main thread's to raise
+            self.ended = time.monotonic()
+            self.outcome.set_exception(error)
+        else:
+            self.ended = time.monotonic()
+            self.outcome.set_result(gathered)
+
+    def stop(self) -> None:
+        """End all episodes, and the thread with them. An interrupt may have come while it was being started."""
+        time.sleep(STARTING_S)
+        if self._thread.ident is None:
+            return
+        self._loop.get_loop().call_soon_threadsafe(self._cancel)
+        wait([self.outcome], GRACE_S)
+        if not self.outcome.done():
+            log.error("an environment has not answered for %g s; the thread in which it is played is left behind", GRACE_S)
+
+    def _cancel(self) -> None:
+        if threading.current_thread() is self._thread:  # else it was over before this was called
+            for task in asyncio.all_tasks():
+                task.cancel()

@@ -1,0 +1,355 @@
+"""From a configuration to the objects that a run works with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from palestra.agents.chat import Persona
+from palestra.agents.formats import formats
+from palestra.agents.renderer import Renderer
+from palestra.config.config import Config, ConfigError
+from palestra.config.env import EnvSettings, Playground
+from palestra.config.model import NewModel, PretrainedModel
+from palestra.core.event_loop import Loop
+from palestra.core.process_group import current
+from palestra.core.registry import UnknownName, nearest
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Sampling, Task
+from palestra.engines.base import Engine
+from palestra.engines.torch.engine import Native
+from palestra.engines.vllm.engine import VLLMSettings
+from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.envs import Environment, label_of, make_env
+from palestra.envs.serving import handles as handle
+from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.handles import BadEnvironment, EnvPool, InlinePool
+from palestra.envs.serving.sandbox import objection
+from palestra.envs.serving.sandboxed import make_sandboxed
+from palestra.envs.serving.validation import shown
+from palestra.envs.serving.worker_pool import Workers, WorkerSettings
+from palestra.learner.learner import Learner
+from palestra.learner.parallel import Parallel
+from palestra.models.folder import check_model, find_model, load_pretrained, tokenizer_folder
+from palestra.models.lora import LoraSettings, add_adapter, has_peft
+from palestra.models.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
+from palestra.rollout.rollout import Arena, Place, shared_persona
+from palestra.training import tracking as track
+
+log = logging.getLogger(__name__)
+
+PIECES = 2048
+"""Of words, in a tokenizer that is learnt on the spot."""
+
+
+def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
+    """A fixed sample of a split, the same in every run, so that runs can be compared."""
+    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)
+
+
+@dataclass
+class Parts:
+    """What `train` and `evaluate` work with."""
+
+    config: Config
+    envs: dict[str, Environment]
+    """One of each to ask for tasks, never played."""
+    tokenizer: PreTrainedTokenizerBase
+    learner: Learner
+    engine: Engine
+    arena: Arena
+    """For training episodes."""
+    loop: Loop
+
+    @property
+    def eval_arena(self) -> Arena:
+        sampling = replace(self.arena.sampling, temperature=self.config.eval_temperature)
+        return self.arena.with_(sampling=sampling)
+
+    def tasks(self, label: str, split: str) -> list[Task]:
+        """All tasks of a split, by the name that the run has for the environment."""
+        (place,) = [place for place in self.config.playgrounds if place.label == label]
+        with guarded(place, f"tasks({split!r})"):
+            tasks = [replace(task, env=label) for task in handle.listed(label, self.envs[label], split)]
+        if not tasks:
+            raise ConfigError(f"{label}: the split {split!r} has no tasks")
+        return tasks
+
+    def close(self) -> None:
+        if not self.loop.get_loop().is_running():  # else a thread was left behind in it
+            for place in self.arena.places.values():
+                self.loop.run(place.pool.close())
+            self.loop.close()
+        close_envs(self.config, self.envs)
+
+
+def check_run(config: Config) -> dict[str, Environment]:
+    """All that can be found wrong with a run before a model is loaded. Returns the environments, for `assemble`."""
+    check_here(config)
+    _check_sandboxes(config)
+    try:
+        formats[config.agent.format]
+    except UnknownName as error:
+        raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
+    if reason := track.objection(config.track):
+        raise ConfigError(reason)
+    envs = make_envs(config)
+    for label, env in envs.items():
+        if config.agent.example and not env.example:
+            raise ConfigError(f"agent.example = true: {label} has no worked example")
+    if isinstance(config.model, NewModel):
+        make_tokenizer(config, envs)
+    return envs
+
+
+def check_here(config: Config) -> None:
+    """What can be found wrong without making an environment, or importing anything that the configuration names."""
+    _check_devices(config)
+    if config.dtype == "float64" and device_of(config).type != "cpu":
+        raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
+    if isinstance(config.model, PretrainedModel):
+        check_model(config.model.path)
+    if config.lora is not None and not has_peft():
+        raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+
+
+def _check_sandboxes(config: Config) -> None:
+    for place in config.playgrounds:
+        if place.env.sandbox != "none" and (reason := objection(place.env.sandbox_read)):
+            raise ConfigError(f"{place.label}: sandbox = {place.env.sandbox!r}: {reason}")
+
+
+def _check_devices(config: Config) -> None:
+    """Of this host, where the workers are on it."""
+    if config.launch.kind != "local" or config.device == "cpu":
+        return
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
+    if torch.cuda.is_available() and config.launch.workers > torch.cuda.device_count():
+        raise ConfigError(
+            f"launch.workers = {config.launch.workers}: this machine has {torch.cuda.device_count()} GPUs, one for each worker"
+        )
+
+
+def fetch_model(config: Config) -> None:
+    """Have the model here before the run begins."""
+    if isinstance(config.model, PretrainedModel):
+        tokenizer_folder(config.model.path)
+        find_model(config.model.path)
+
+
+def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None) -> Parts:
+    """`env_urls`: where environments are played that were given servers for the time of the run, by their labels.
+
+    `envs`: those that `check_run` made already.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # workers on this host, as their launcher says
+    torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
+    envs = make_envs(config) if envs is None else envs
+    model, tokenizer = make_model(config, envs)
+    places = make_places(config, envs, tokenizer, env_urls)
+    renderer = shared_persona(places).renderer
+    is_sharded = config.launch.sharding == "fsdp"
+    settings = config.engine
+    shares = is_sharded and not isinstance(settings, VLLMSettings)  # whole weights are there in a hand-over, and at no other time
+    world = current()
+    apart: dict[str, Any] = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
+    if isinstance(settings, VLLMServerSettings):
+        apart["world"] = world.beside
+    engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
+    if isinstance(engine, Native):
+        engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
+    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
+    arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.beside)
+    learner = Learner(
+        model,
+        config.optim,
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+        critic=config.algo.critic_settings,
+        parallel=Parallel(world, is_sharded, config.optim.parts),
+    )
+    return Parts(config, envs, tokenizer, learner, engine, arena, Loop())
+
+
+def make_envs(config: Config) -> dict[str, Environment]:
+    """One environment of each kind, to be asked for tasks and words. What is wrong with one is a line that names it."""
+    return {place.label: _make_env(config, place) for place in config.playgrounds}
+
+
+def _make_env(config: Config, place: Playground) -> Environment:
+    table = "env" if config.env is not None else f"mixture.{place.label}"
+    with guarded(place, "its constructor"):
+        try:
+            env = _made(place.env)
+        except ValueError as error:
+            raise ConfigError(f"{table}.{error}") from error
+    with guarded(place, "max_turns"):
+        handle.check_attributes(place.label, env)
+    if config.eval.split not in env.splits:
+        raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, env.splits)}")
+    return env
+
+
+def _made(settings: EnvSettings) -> Environment:
+    if settings.sandbox != "none":
+        return make_sandboxed(settings.name, settings.options, _limits(settings))
+    return make_env(settings.name, settings.options)
+
+
+def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
+    """Those of `make_envs`. May be called twice."""
+    for place in config.playgrounds:
+        try:
+            with guarded(place, "close()"):
+                envs[place.label].close()
+        except ConfigError as error:  # nothing more is asked of it
+            log.warning("%s", error)
+
+
+@contextmanager
+def guarded(place: Playground, what: str) -> Iterator[None]:
+    """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
+    try:
+        known = (ConfigError,)
+        with handle.guarded(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline, telling=known):
+            yield
+    except BadEnvironment as error:
+        raise ConfigError(str(error)) from error
+
+
+def make_places(
+    config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase, env_urls: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Place]:
+    renderer = Renderer(tokenizer, template=config.agent.template)
+    env_urls, places = env_urls or {}, {}
+    for place in config.playgrounds:
+        pool = make_pool(place.env, env_urls.get(place.label, ()))
+        if config.is_deterministic and (not place.env.is_inline or place.label in env_urls):
+            pool = CountedPool(pool, patience_s=2 * place.env.deadline_s + 30)
+        places[place.label] = Place(make_persona(config, envs[place.label], renderer), pool, envs[place.label].name)
+    return places
+
+
+def make_persona(config: Config, env: Environment, renderer: Renderer) -> Persona:
+    return Persona(
+        renderer=renderer,
+        format=formats[config.agent.format](),
+        instructions=env.instructions,
+        example=env.example if config.agent.example else (),
+        context_tokens=config.agent.context_tokens,
+    )
+
+
+def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
+    """Of the servers at `urls` where there are any, else as the settings say."""
+    urls = urls or ([settings.name, *settings.urls] if settings.is_remote else [])
+    if urls:
+        from palestra.envs.serving.client import RemotePool
+
+        return RemotePool(urls, settings.deadline_s)
+    if settings.isolation == "inline":
+        return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s, label_of(settings.name))
+    return Workers(settings.name, settings.options, _limits(settings))
+
+
+def _limits(settings: EnvSettings) -> WorkerSettings:
+    return WorkerSettings(
+        per_worker=settings.per_worker,
+        deadline_s=settings.deadline_s,
+        boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
+        memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
+        max_processes=settings.max_processes or WorkerSettings().max_processes,
+        pass_env=settings.pass_env,
+        sandbox=settings.sandbox,
+        sandbox_read=settings.sandbox_read,
+    )
+
+
+def device_of(config: Config) -> torch.device:
+    return torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
+
+
+def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and its tokenizer, read from a directory or made on the spot."""
+    device = device_of(config)
+    if isinstance(config.model, PretrainedModel):
+        path = config.model.path
+        model, tokenizer = load_pretrained(path, device=device, dtype=getattr(torch, config.dtype))
+        if largest_context(model) < config.agent.context_tokens:
+            limit = largest_context(model)
+            raise ConfigError(f"agent.context_tokens = {config.agent.context_tokens}: {path} can take at most {limit}")
+        if config.lora is not None:
+            _adapt(model, config.lora, path, derive_seed(config.seed, "adapter"))
+        return model, tokenizer
+    if not isinstance(config.model, NewModel):
+        raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
+    tokenizer = make_tokenizer(config, envs)
+    model = new_model(
+        vocabulary=len(tokenizer),
+        width=config.model.width,
+        layers=config.model.layers,
+        heads=config.model.heads,
+        context=config.agent.context_tokens,
+        stop_id=tokenizer.eos_token_id,
+        seed=derive_seed(config.seed, "weights"),
+        device=device,
+        dtype=getattr(torch, config.dtype),
+    )
+    return model, tokenizer
+
+
+def _adapt(model: PreTrainedModel, settings: LoraSettings, path: str, seed: int) -> None:
+    base = str(Path(path).resolve()) if Path(path).exists() else path
+    try:
+        add_adapter(model, settings, base=base, seed=seed)
+    except ValueError as error:
+        raise ConfigError(f"lora.targets = {list(settings.targets)}: {error}") from error
+
+
+def read_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    """The tokenizer that the run will have, without its model."""
+    if isinstance(config.model, PretrainedModel):
+        return load_tokenizer(tokenizer_folder(config.model.path))
+    return make_tokenizer(config, envs)
+
+
+def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    """That of a new model, from the words or texts of the environments."""
+    settings = config.model
+    assert isinstance(settings, NewModel)
+    if settings.tokenizer == "bytes":
+        return byte_tokenizer()
+    if settings.tokenizer == "pieces":
+        return piece_tokenizer(_all_texts(config, envs), settings.pieces or PIECES)
+    words: dict[str, None] = {}
+    for place in config.playgrounds:
+        with guarded(place, "vocabulary()"):
+            own = envs[place.label].vocabulary()
+            if own is None:
+                raise ConfigError(f"model.tokenizer = 'words': {place.label} does not list its words; use 'pieces' or 'bytes'")
+            own = list(own)
+            if not all(isinstance(word, str) for word in own):
+                raise ConfigError(f"{place.label}: vocabulary() must list texts, not {shown(own)}")
+            words |= dict.fromkeys(own)
+    return word_tokenizer(list(words))
+
+
+def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
+    for place in config.playgrounds:
+        with guarded(place, "texts()"):
+            own = envs[place.label].texts()
+            if own is None:
+                raise ConfigError(f"model.tokenizer = 'pieces': {place.label} has no texts to learn them from; use 'bytes'")
+            texts = list(own)
+        yield from texts

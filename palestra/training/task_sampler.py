@@ -1,0 +1,114 @@
+"""Which tasks come next: each epoch has all of them in an order of its own, and those that taught nothing last time may be passed over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from palestra.algos.base import Algorithm
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Group, Task
+from palestra.rollout.metrics import success_rate
+from palestra.rollout.rollout import Collected
+from palestra.runs.run import State
+from palestra.training.setup import Parts
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """Items for ever: each epoch has all of them in an order of its own. A pure function of the position."""
+
+    def __init__(self, items: Sequence[T], seed: int) -> None:
+        self.items = list(items)
+        self.seed = seed
+        self._epoch, self._order = -1, list(range(len(self.items)))
+
+    def __getitem__(self, position: int) -> T:
+        epoch, place = divmod(position, len(self.items))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, list(range(len(self.items)))
+            random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
+        return self.items[self._order[place]]
+
+    def slice(self, start: int, count: int) -> list[T]:
+        return [self[position] for position in range(start, start + count)]
+
+
+class TaskDraw:
+    """The training tasks of all environments, in proportion to their weights. What comes next depends only on the state."""
+
+    def __init__(self, parts: Parts, seed: int) -> None:
+        self.seed = seed
+        self.skip_dead = parts.config.rollout.skip_dead
+        self.weights = {place.label: place.weight for place in parts.config.playgrounds}
+        self.streams = {label: Stream(parts.tasks(label, "train"), seed) for label in self.weights}
+
+    def after(self, state: State) -> Draw:
+        return Draw(self, dict(state.tasks_drawn), dict(state.tasks_skipped), state.tasks_dead if self.skip_dead else {})
+
+
+@dataclass
+class Draw:
+    """Tasks one after another, counted."""
+
+    tasks: TaskDraw
+    drawn: dict[str, int]
+    skipped: dict[str, int]
+    """Of those drawn."""
+    dead: Mapping[str, Mapping[str, float]]
+    """Tasks that may be skipped, with the success of their last group."""
+    expected: dict[str, list[float]] = field(default_factory=dict)
+    """The last success of those that were skipped."""
+
+    def next(self) -> Task:
+        """A task of the environment that is furthest behind its share."""
+        weights = self.tasks.weights
+        return self.of(min(weights, key=lambda label: (self.drawn.get(label, 0) - self.skipped.get(label, 0) + 1) / weights[label]))
+
+    def of(self, label: str) -> Task:
+        while True:
+            position = self.drawn.get(label, 0)
+            self.drawn[label] = position + 1
+            task = self.tasks.streams[label][position]
+            if not self._is_passed_over(task, position):
+                return task
+            self.skipped[label] = self.skipped.get(label, 0) + 1
+            self.expected.setdefault(label, []).append(self.dead[label][task.id])
+
+    def success(self, played: list[Group], label: str) -> float:
+        """Over all draws of an environment, the skipped ones included.
+
+        A task that may be skipped counts with the success of its last group (a difference estimator). Those of them that were played
+        correct that: each stands for 1 / (1 - skip_dead) draws. The mean over what was played alone would leave most solved tasks out.
+        """
+        total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
+        for group in played:
+            found = success_rate(group.valid)
+            last = self.dead.get(label, {}).get(group.task.id)
+            total += found if last is None else last + (found - last) / (1 - self.tasks.skip_dead)
+            draws += 1
+        return min(max(total / draws, 0.0), 1.0)
+
+    def counted(self, state: State) -> State:
+        """The state after what was drawn."""
+        return replace(state, tasks_drawn=self.drawn, tasks_skipped=self.skipped)
+
+    def _is_passed_over(self, task: Task, position: int) -> bool:
+        if task.id not in self.dead.get(task.env, ()):
+            return False
+        return random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random() < self.tasks.skip_dead
+
+
+def with_dead(state: State, collected: Collected, algo: Algorithm) -> State:
+    """What the groups say about their tasks: dead are those whose last group succeeded throughout, or had no signal."""
+    dead = {label: dict(tasks) for label, tasks in state.tasks_dead.items()}
+    for group in collected.played:
+        if group.valid:
+            of_env = dead.setdefault(group.task.env, {})
+            of_env.pop(group.task.id, None)
+            if all(trajectory.success for trajectory in group.valid) or not algo.has_signal(group):
+                of_env[group.task.id] = success_rate(group.valid)
+    return replace(state, tasks_dead={label: tasks for label, tasks in dead.items() if tasks})

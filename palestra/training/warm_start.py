@@ -1,0 +1,83 @@
+"""The warm start: imitate expert episodes until the model succeeds often enough for its own exploration to pay."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+import torch
+
+from palestra.algos.sft import SFT
+from palestra.config.run import WarmStart
+from palestra.core.seeds import derive_seed
+from palestra.core.types import Group, Segment, Task, Trajectory, Turn
+from palestra.rollout.evaluation import evaluate, valid
+from palestra.rollout.metrics import mean, success_rate
+from palestra.runs.run import State
+from palestra.training.experts import expert_episodes
+from palestra.training.setup import Parts
+from palestra.training.task_sampler import TaskDraw
+
+log = logging.getLogger(__name__)
+
+PASSAGE = 64
+"""Tokens that are repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartResult:
+    """What the warm start came to."""
+
+    episodes: int
+    """Expert episodes imitated."""
+    updates: int
+    success: float
+    """On training tasks, at the last check."""
+
+
+def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
+    """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
+    config, learner = parts.config, parts.learner
+    draw = TaskDraw(parts, derive_seed(config.seed, "expert")).after(State())
+    shown = expert_episodes(parts, draw, settings.episodes, settings.noise)
+    check_tasks = [draw.next() for _ in range(settings.check_tasks)]
+    algo = SFT()
+    success = 0.0
+    update = 0
+    while update < settings.copying + settings.updates:
+        generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
+        picked = [shown[i] for i in torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()]
+        lessons = [twice_over(t, generator) for t in picked] if update < settings.copying else picked
+        batch = learner.prepare([Group.of_one(lesson) for lesson in lessons], algo)
+        stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
+        update += 1
+        imitated = update - settings.copying
+        if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
+            played = _try_out(parts, check_tasks)
+            success = success_rate(played)
+            invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
+            log.info(
+                "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%", update, stats["loss"], 100 * success, 100 * invalid
+            )
+            if success >= settings.target:
+                break
+    learner.begin_anew()
+    return WarmStartResult(len(shown), update, success)
+
+
+def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory:
+    """A passage of an episode, and the same passage again: what follows in it can be known from the second of its tokens on."""
+    ids = trajectory.segments[0].ids
+    length = min(PASSAGE, len(ids))
+    start = int(torch.randint(len(ids) - length + 1, (), generator=generator))
+    passage, known = ids[start : start + length], length - 1
+    segment = Segment([*passage, *passage], [0] * (length + 1) + [1] * known, [0.0] * 2 * length, [0] * 2 * length)
+    turn = Turn("", "", None, 0.0, (length + 1, 2 * length), 0)
+    return replace(trajectory, segments=[segment], turns=[turn])
+
+
+def _try_out(parts: Parts, tasks: list[Task]) -> list[Trajectory]:
+    """Episodes of the model as it is now."""
+    parts.loop.run(parts.engine.load(0))
+    horizons = {place.label: parts.config.eval_horizon(place) for place in parts.config.playgrounds}
+    return valid(parts.loop.run(evaluate(parts.arena, tasks, k=1, horizons=horizons, seed=parts.config.seed)))
