@@ -22,7 +22,8 @@ from uneven import ALL_TASKS, TURNS
 
 from palestra.config.config import Config, build
 from palestra.envs.serving.handles import opened
-from palestra.runs.run import Run, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import begin, source_of, train
 from palestra.training.setup import Parts, assemble

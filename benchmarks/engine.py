@@ -17,7 +17,7 @@ import torch
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
 from palestra.engines.torch.engine import NativeSettings
-from palestra.models.model import new_model
+from palestra.models.tiny import new_model
 
 NEVER = (-1,)
 """No stop token: both sides then sample exactly `reply` tokens a turn."""

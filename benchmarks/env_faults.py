@@ -34,16 +34,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the environments that misbehave are those of the tests
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import Plain
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert
+from palestra.core.action_formats import Plain
 from palestra.core.registry import UnknownName
 from palestra.core.types import Sampling, Task
 from palestra.envs import envs
 from palestra.envs.serving.client import RemotePool
 from palestra.envs.serving.handles import EnvFault, EnvTimeout, opened
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.models.model import byte_tokenizer
+from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy

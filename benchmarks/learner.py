@@ -19,7 +19,7 @@ from palestra.algos.grpo import GRPO
 from palestra.config.optimizer import Optim
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.learner.learner import Learner
-from palestra.models.model import load_model
+from palestra.models.loading import load_model
 
 
 def made_up(tokens: int, length: int, chosen_share: float, words: int) -> list[list[Trajectory]]:

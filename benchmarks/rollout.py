@@ -21,7 +21,7 @@ from step import facts
 from palestra.config.config import build
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.models.model import load_model
+from palestra.models.loading import load_model
 
 NEVER = ()
 

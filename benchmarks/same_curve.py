@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from palestra.runs.run import Run, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 
 WAYS = {
     "one process": [],

@@ -26,9 +26,10 @@ from typing import Any
 import torch
 
 from palestra.cli import split_settings
-from palestra.config.config import Config, ConfigError, load
+from palestra.config.config import Config, load
+from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
-from palestra.runs.run import State
+from palestra.runs.state import State
 from palestra.training.data_sources import Gathered, OnPolicy
 from palestra.training.setup import Parts, assemble
 

@@ -33,8 +33,8 @@ from trl.trainer.utils import add_fused_lm_head
 from palestra.agents.renderer import Renderer
 from palestra.cli import split_settings
 from palestra.config.config import Config, load
-from palestra.models.model import load_tokenizer
-from palestra.training.setup import Stream
+from palestra.models.tokenizers import load_tokenizer
+from palestra.training.task_sampler import Stream
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VLLM_SHARE = 0.25

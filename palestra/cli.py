@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from palestra import cli_env, cli_plan, cli_report, cli_search, cli_view, cli_web
 from palestra.core.credentials import name_hosts
-from palestra.core.errors import is_users_to_mend
+from palestra.core.errors import UserError
 from palestra.core.interrupts import Interrupted, end_in_time
 from palestra.envs.serving.watchdog import watchdog
 from palestra.printing import as_json, fail, print_json, print_result
@@ -70,10 +70,8 @@ def _run(arguments: Sequence[str]) -> None:
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise SystemExit(0) from None
-    except Exception as error:
-        if is_users_to_mend(error):
-            fail(str(error))
-        raise
+    except UserError as error:
+        fail(str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -248,7 +246,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if (known.recipe is None) == (known.resume is None):
         fail("train: expected a recipe, or --resume with a run folder (see: palestra train --help)")
     from palestra.config import config as configs
-    from palestra.config.config import ConfigError
+    from palestra.core.errors import ConfigError
     from palestra.launch import launch
     from palestra.launch.worker import Assignment
     from palestra.runs.run import Run
@@ -357,7 +355,7 @@ def _refuse_beside_ids(known: argparse.Namespace, settings: dict[str, Any]) -> N
 def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[Config, Path]:
     """The configuration to evaluate with, and the folder that its result belongs into."""
     from palestra.config import config as configs
-    from palestra.config.config import ConfigError
+    from palestra.core.errors import ConfigError
 
     flags = {
         "env.name": known.env,
@@ -389,7 +387,7 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
 
 def _checkpoint_of(run: Path) -> Path:
     """The one that the run would be resumed from."""
-    from palestra.config.config import ConfigError
+    from palestra.core.errors import ConfigError
     from palestra.training.checkpointing import newest_usable
 
     found = newest_usable(run / "checkpoints", on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr))

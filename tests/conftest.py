@@ -8,7 +8,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before it is read: no test asks the networ
 import pytest
 import torch
 
-from palestra.models.model import byte_tokenizer, new_model, word_tokenizer
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer, word_tokenizer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would the programs tests interrupt
 

@@ -12,7 +12,8 @@ from tempfile import mkdtemp
 from aiohttp import web
 
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.runs.run import Run, encode_trajectory
+from palestra.runs.run import Run
+from palestra.runs.trajectories import encode_trajectory
 from palestra.view.answers import Answers
 from palestra.view.server import make_app
 from tests.served import Running

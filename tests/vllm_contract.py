@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from palestra.algos.batch import pack
+from palestra.config.lora import LoraSettings
 from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.learner.logprobs import predict
-from palestra.models.lora import LoraSettings, adapter_of, add_adapter
-from palestra.models.model import hidden_states, new_model
+from palestra.models.attention import hidden_states
+from palestra.models.lora import adapter_of, add_adapter
+from palestra.models.tiny import new_model
 from tests.contract.test_engines import STOP, episodes
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from palestra.agents.formats import Format
 from palestra.agents.renderer import Renderer
+from palestra.core.action_formats import Format
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Example, Message, Sampling, Segment
 from palestra.engines.base import Engine, Session

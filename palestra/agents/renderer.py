@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from palestra.core.confined import Overran, Refused, in_one_line
+from palestra.core.errors import UserError
 from palestra.core.types import Message
 from palestra.models.chat_templates import CHATML, OURS, RENDERING, foreign
 
@@ -22,7 +23,7 @@ REMEMBERED = 4096
 """Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat themselves."""
 
 
-class TemplateError(ValueError):
+class TemplateError(UserError, ValueError):
     """A chat template that cannot be used for tokens that are only ever appended."""
 
 

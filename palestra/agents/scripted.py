@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from palestra.agents.formats import Format
 from palestra.agents.renderer import Renderer
+from palestra.core.action_formats import Format
 from palestra.core.types import Generation, Sampling
 from palestra.engines.base import Session
 

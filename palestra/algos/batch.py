@@ -176,32 +176,6 @@ class Batch:
             yield self.take(torch.arange(begun, start, device=self.ids_T.device))
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """What segments have in common with the one before them is computed once, as its hidden states depend on nothing that follows."""
-
-    kept_R: Tensor
-    """The tokens that are computed."""
-    place_T: Tensor
-    """Where each token is among those."""
-    new_S: list[int]
-    """How many of those belong to each segment."""
-
-    @classmethod
-    def of(cls, batch: Batch) -> Sharing:
-        lengths, common = batch.lengths_S.tolist(), batch.in_common_S
-        new = [length - shared for length, shared in zip(lengths, common, strict=True)]
-        kept, places, start, computed = [], [], 0, 0
-        last = torch.empty(0, dtype=torch.long)
-        for length, shared, own in zip(lengths, common, new, strict=True):
-            kept.append(torch.arange(start + shared, start + length))
-            last = torch.cat([last[:shared], torch.arange(computed, computed + own)])
-            places.append(last)
-            start, computed = start + length, computed + own
-        device = batch.ids_T.device
-        return cls(torch.cat(kept).to(device), torch.cat(places).to(device), new)
-
-
 SHARED_AT_LEAST = 16
 """Tokens in common that are worth the trouble."""
 

@@ -19,17 +19,20 @@ from pydantic import (
     model_validator,
 )
 
-from palestra.agents.formats import formats
 from palestra.algos import algos
 from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
 from palestra.config.env import DEFAULT_ENV, EnvSettings, Member, Playground
+from palestra.config.guard import GuardSettings
 from palestra.config.launch import LaunchSettings
+from palestra.config.lora import LoraSettings
 from palestra.config.model import NewModel, PretrainedModel, models
 from palestra.config.optimizer import Optim
 from palestra.config.rollout import RolloutSettings
 from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
+from palestra.core.action_formats import formats
 from palestra.core.credentials import hidden
+from palestra.core.errors import ConfigError
 from palestra.core.files import read_regular
 from palestra.core.registry import Registry, UnknownName, nearest
 from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
@@ -38,8 +41,6 @@ from palestra.engines import engines
 from palestra.engines.torch.engine import NativeSettings
 from palestra.envs import label_of
 from palestra.horizons.horizon import Fixed, Horizon, horizons
-from palestra.models.lora import LoraSettings
-from palestra.training.guard import GuardSettings
 from palestra.training.tracking import TrackSettings
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,6 @@ DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "ne
 
 LARGEST = 1_000_000
 """Bytes of a recipe."""
-
-
-class ConfigError(ValueError):
-    """One line: the field, the value, and what would be valid."""
 
 
 def _known_format(name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from palestra.core.errors import UserError
+
 TOKEN_VARIABLE = "PALESTRA_ENV_TOKEN"  # noqa: S105  its name, not its value
 """Where the environment server's token is read from, by the server and by its clients."""
 HOSTS_VARIABLE = "PALESTRA_ENV_HOSTS"
@@ -22,7 +24,7 @@ _SECRET_VALUE = re.compile(r"://[^/?#\s]+@")
 """A URL with a user or a password: a proxy's, a database's, a package index's."""
 
 
-class BadToken(ValueError):
+class BadToken(UserError, ValueError):
     """The token cannot be sent. The message does not show it."""
 
 

@@ -13,17 +13,18 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
+from palestra.core.errors import UserError
 from palestra.core.untrusted import Unreadable, check_nesting
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of a file that is read into memory as a whole."""
 
 
-class CannotWrite(Exception):
+class CannotWrite(UserError):
     """The disk is full, the folder is read-only, the quota is used up."""
 
 
-class CannotRead(Exception):
+class CannotRead(UserError):
     """Not what should be there: a directory, a pipe, too large, not JSON. The message is one line and names the file."""
 
 

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from palestra.core.errors import UserError
 from palestra.core.files import CannotRead, CannotWrite, read_json
 
 log = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ TAKEN = (errno.EAGAIN, errno.EACCES)
 RETRY_S = 0.2
 
 
-class FolderInUse(Exception):
+class FolderInUse(UserError):
     """Another trainer is at work in the folder; the message says which."""
 
 

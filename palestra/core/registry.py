@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
+from palestra.core.errors import UserError
+
 T = TypeVar("T")
 
 
@@ -21,7 +23,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"did you mean {' or '.join(repr(choice) for choice, ratio in zip(close, alike, strict=True) if ratio == alike[0])}?"
 
 
-class UnknownName(KeyError):
+class UnknownName(UserError, KeyError):
     """Nothing of that name is registered. Prints as its message."""
 
     def __str__(self) -> str:

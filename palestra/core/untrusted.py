@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
+from palestra.core.errors import UserError
+
 T = TypeVar("T")
 
 MB = 1_000_000
@@ -44,7 +46,7 @@ SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CL
 HAS_FOLDERS = os.open in os.supports_dir_fd
 
 
-class Unreadable(Exception):
+class Unreadable(UserError):
     """One line: why something from outside is not read."""
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from palestra.core.errors import UserError
 from palestra.core.types import Generation, Sampling
 
 if TYPE_CHECKING:
     from palestra.envs.serving.handles import EnvHandle
 
 
-class EngineFailed(RuntimeError):
+class EngineFailed(UserError, RuntimeError):
     """The model could not be run. Unlike an environment's fault this ends the run."""
 
 

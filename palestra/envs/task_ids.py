@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.core.types import Task
 from palestra.envs import Environment
 

@@ -11,9 +11,10 @@ from typing import IO
 
 import msgspec
 
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
 from palestra.config.env import Playground
 from palestra.core.credentials import without_secrets
+from palestra.core.errors import ConfigError
 from palestra.envs import envs
 from palestra.envs.serving.catalogue import Served
 from palestra.envs.serving.main import ServerSettings

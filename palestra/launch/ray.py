@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from palestra.config.config import ConfigError
 from palestra.core.credentials import HOSTS_VARIABLE, TOKEN_VARIABLE, name_host
+from palestra.core.errors import ConfigError
 from palestra.core.interrupts import Interrupted
 from palestra.envs.serving.main import ServerSettings
 from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_label

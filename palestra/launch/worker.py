@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from palestra.core import process_group as world
-from palestra.core.errors import is_users_to_mend
+from palestra.core.errors import UserError
 from palestra.core.files import CannotRead, delete, read_json
 from palestra.core.folder_lock import WRITERS_NAME
 from palestra.core.interrupts import Interrupted, end_in_time
@@ -61,13 +61,13 @@ class Failure(msgspec.Struct, frozen=True):
         return f"worker {self.rank} failed with {self.error}: {self.message}" if self.error and not self.is_users else self.message
 
 
-class LaunchFailed(RuntimeError):
+class LaunchFailed(UserError, RuntimeError):
     """The run cannot go on; the message says why."""
 
 
 def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
     """As one of several. What goes wrong is left for the launcher, and raised; `follow` is shown the run before it begins."""
-    from palestra.config.config import ConfigError
+    from palestra.core.errors import ConfigError
     from palestra.runs.run import Onlooker, Run
 
     folder = Path(assignment.folder)
@@ -89,9 +89,9 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
             with run.interrupts.installed():
                 _train(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
     except Exception as error:
-        if not is_users_to_mend(error):
+        if not isinstance(error, UserError):
             log.exception("worker %d failed", rank)
-        leave(Failure(rank, type(error).__name__, str(error), is_users_to_mend(error)))
+        leave(Failure(rank, type(error).__name__, str(error), isinstance(error, UserError)))
         raise
 
 
@@ -224,7 +224,7 @@ def main() -> None:
         code = 130
         raise SystemExit(code) from None
     except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
-        code = 2 if is_users_to_mend(error) else 1
+        code = 2 if isinstance(error, UserError) else 1
         raise SystemExit(code) from None
     finally:
         end_in_time(code)

@@ -18,12 +18,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from palestra.core.errors import UserError
 from palestra.core.files import CannotWrite, delete, open_regular, read_regular, sync, writing
 from palestra.core.untrusted import Unreadable, check_nesting
 from palestra.learner.learner import Learner
 from palestra.learner.sharded import described, like, read_tensors, save_model, save_shares
 from palestra.models.lora import adapter_of, load_adapter, save_adapter
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ REPLACED, DOOMED = "replaced", "doomed"
 """What a checkpoint is called while another takes its name, and while it is being deleted."""
 
 
-class BadCheckpoint(ValueError):
+class BadCheckpoint(UserError, ValueError):
     """A checkpoint that is not what was written."""
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from palestra.algos.base import CriticSettings
-from palestra.models.model import Layout, trunk_states
+from palestra.models.attention import Layout, trunk_states
 
 
 class Critic(nn.Module):

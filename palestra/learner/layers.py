@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from palestra.models.model import keep_attention_eager
+from palestra.models.attention import keep_attention_eager
 
 
 def layers_of(model: PreTrainedModel) -> list[nn.Module]:

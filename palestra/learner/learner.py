@@ -16,6 +16,7 @@ from palestra.algos.base import Algorithm, CriticSettings, Need, Prediction
 from palestra.algos.batch import Batch, pack
 from palestra.algos.losses import Stats, kl_divergence
 from palestra.config.optimizer import Optim
+from palestra.core.errors import UserError
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group
 from palestra.learner.critic import Critic
@@ -35,7 +36,7 @@ Watch = Callable[[Batch, Prediction], None]
 """Is shown each piece of a batch and what the model said of it."""
 
 
-class Diverged(RuntimeError):
+class Diverged(UserError, RuntimeError):
     """Loss or gradient was not a number, time and again."""
 
 

@@ -6,10 +6,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.algos.base import Prediction
-from palestra.algos.batch import Batch, Sharing
+from palestra.algos.batch import Batch
 from palestra.learner.critic import Critic
 from palestra.learner.scores import Scores
-from palestra.models.model import PackedLayout, exact_type, hidden_states
+from palestra.models.attention import PackedLayout, SharedPrefixes, hidden_states
+from palestra.models.weights import exact_type
 
 FEW_LOGITS = 1 << 24
 """Up to so many are simply kept."""
@@ -49,12 +50,13 @@ class _Row:
     """The tokens of a forward pass: those of a batch, with what its segments have in common left out."""
 
     def __init__(self, batch: Batch) -> None:
-        shared = Sharing.of(batch)
+        lengths = batch.lengths_S.tolist()
+        shared = SharedPrefixes.of(lengths, batch.in_common_S, batch.ids_T.device)
         self.ids_R, self.positions_R = batch.ids_T[shared.kept_R], batch.positions_T[shared.kept_R]
-        self.layout = PackedLayout(batch.lengths_S.tolist(), shared)
+        self.layout = PackedLayout(lengths, shared)
         # a token is predicted from the one before it; a segment never begins with a chosen token
-        self.before_C = shared.place_T[batch.chosen_T.nonzero().flatten() - 1]
-        self.last_S = shared.place_T[batch.lengths_S.cumsum(0) - 1]
+        self.before_C = shared.index_T[batch.chosen_T.nonzero().flatten() - 1]
+        self.last_S = shared.index_T[batch.lengths_S.cumsum(0) - 1]
 
 
 def _scored(model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

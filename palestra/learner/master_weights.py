@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 
 
 class Masters:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from palestra.algos.batch import Batch, Unit
 from palestra.core.process_group import ALONE, World
 from palestra.learner.layers import layers_of
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 
 MOST_LOGITS = 1 << 28
 """Logits that are held at once: 1 GiB in float32."""

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from palestra.core.process_group import World
-from palestra.models.model import whole
+from palestra.models.weights import whole
 
 
 def owners(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:

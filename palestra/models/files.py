@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.core.confined import in_one_line
+from palestra.core.errors import ConfigError, UserError
 from palestra.core.files import CannotRead, kind_of, read_json
 from palestra.core.untrusted import terminal_safe
 
@@ -43,7 +44,7 @@ PILED = re.compile(r"(layer|block|expert|depth|stage|stack|codebook)s?$|^n_layer
 AT_LEAST_ONE = ("num_hidden_layers", "n_layer", "hidden_size", "n_embd", "num_attention_heads", "n_head", "vocab_size")
 
 
-class BadModel(ValueError):
+class BadModel(UserError, ValueError):
     """A model that cannot be used as it is, in one line."""
 
 
@@ -52,12 +53,10 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
     """Whatever a library raises over a model is an error of the model, named with its place."""
     try:
         yield
-    except BadModel:
+    except (BadModel, ConfigError):
         raise
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of libraries in Rust, and no Exception
-            raise
-        if type(error).__name__ == "ConfigError":
             raise
         raise BadModel(f"{terminal_safe(str(path))}: cannot be loaded: {in_one_line(error)}") from error
 

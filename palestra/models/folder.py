@@ -14,13 +14,14 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.core.untrusted import terminal_safe
 from palestra.models.files import CONFIG, MOST_CONFIG, BadModel, check_folder, read_object, shards_of, told_in_one_line
 from palestra.models.gguf_import import check_gguf, import_gguf
+from palestra.models.loading import load_model
 from palestra.models.lora import CONFIG as ADAPTER
 from palestra.models.lora import WEIGHTS, adapter_config, has_peft, merge_folder
-from palestra.models.model import load_model, load_tokenizer
+from palestra.models.tokenizers import load_tokenizer
 
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Of a repository on the hub: weights, configurations, tokenizers, chat templates."""

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.models.files import told_in_one_line
 from palestra.models.gguf_header import check_numbers, read_header
-from palestra.models.model import LOCAL, check_loading, load_model, load_tokenizer, quiet
+from palestra.models.loading import LOCAL, check_loading, load_model, quiet
+from palestra.models.tokenizers import load_tokenizer
 
 DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
 """Kinds of tokenizers that split numbers into digits; as GGUF names them (`tokenizer.ggml.pre`)."""

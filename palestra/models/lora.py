@@ -12,60 +12,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import PositiveInt, field_validator
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from palestra.core.settings import Settings
 from palestra.models.files import ADAPTER as CONFIG
 from palestra.models.files import ADAPTER_WEIGHTS as WEIGHTS
 from palestra.models.files import MOST_CONFIG, BadModel, read_object, shown, stored_in
-from palestra.models.model import whole
+from palestra.models.weights import whole
 
 PREFIX = "base_model.model."
 """What peft puts before every name in its files."""
 NAME = "default"
 """peft's own name for the only adapter of a model."""
-EVERYWHERE = "all-linear"
-
-
-class LoraSettings(Settings):
-    """Train an adapter instead of all weights."""
-
-    rank: PositiveInt = 16
-    alpha: PositiveInt = 32
-    """The adapter's output counts alpha / rank."""
-    targets: tuple[str, ...] = (EVERYWHERE,)
-    """Names of the linear modules that get one, such as "q_proj"; "all-linear" is all but the head."""
-
-    @field_validator("targets", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("targets")
-    @classmethod
-    def _all_or_some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value or (EVERYWHERE in value and len(value) > 1):
-            raise ValueError(f"expected {EVERYWHERE!r} or names of modules")
-        return value
+ALL_LINEAR = "all-linear"
 
 
 def has_peft() -> bool:
     return find_spec("peft") is not None
 
 
-def add_adapter(model: PreTrainedModel, settings: LoraSettings, *, base: str, seed: int) -> None:
+def add_adapter(model: PreTrainedModel, *, rank: int, alpha: int, targets: tuple[str, ...], base: str, seed: int) -> None:
     """Give `model` an adapter that changes nothing yet, and freeze all else. `base`: where the model came from, for peft's file."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    if settings.targets != (EVERYWHERE,):
-        _check_targets(model, settings.targets)
+    if targets != (ALL_LINEAR,):
+        _check_targets(model, targets)
     config = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        target_modules=EVERYWHERE if settings.targets == (EVERYWHERE,) else list(settings.targets),
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=ALL_LINEAR if targets == (ALL_LINEAR,) else list(targets),
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
     )
@@ -81,7 +57,7 @@ def _check_targets(model: PreTrainedModel, targets: tuple[str, ...]) -> None:
     for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in linear):
             known = sorted({name.rpartition(".")[2] for name in linear})
-            raise ValueError(f"no linear module below the head is called {target!r}; there are {', '.join(known)}, or {EVERYWHERE!r}")
+            raise ValueError(f"no linear module below the head is called {target!r}; there are {', '.join(known)}, or {ALL_LINEAR!r}")
 
 
 def adapter_of(model: PreTrainedModel) -> dict[str, nn.Parameter]:

@@ -13,6 +13,7 @@ import msgspec
 
 from palestra.agents.chat import Agent, ChatAgent, ContextFull, Persona
 from palestra.agents.renderer import TemplateError
+from palestra.core.errors import UserError
 from palestra.core.process_group import ALONE, World
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Sampling, Segment, Step, Stop, Task, Trajectory, Turn
@@ -325,7 +326,7 @@ def group_of(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
     return Group(assignment.task, trajectories, next(played) if assignment.with_baseline else None)
 
 
-class AllBroke(RuntimeError):
+class AllBroke(UserError, RuntimeError):
     """Nothing but faults: the environment is broken."""
 
 

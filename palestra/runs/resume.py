@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
+from palestra.core.errors import ConfigError
 
 FIXED = {
     "seed": "seed",

@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from palestra.config import config as configs
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
+from palestra.core.errors import ConfigError
 from palestra.core.files import CannotWrite, delete, open_regular, replace_file, writing
 from palestra.core.folder_lock import NAME, FolderLock
 from palestra.core.interrupts import Interrupts
-from palestra.core.seeds import derive_seed
 from palestra.core.types import Trajectory
-from palestra.horizons.horizon import Progress
 from palestra.learner.token_stats import LearntEpisode
 from palestra.rollout.metrics import of_eval
-from palestra.rollout.partial import Begun
 from palestra.runs.explain import explain
 from palestra.runs.group_queue import GroupQueue
 from palestra.runs.reader import OBJECTIVE, read_metrics
 from palestra.runs.resume import refuse_changes, tree_of
-from palestra.training.guard import Memory
-
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class State:
-    """What a run must know to go on as if it had never stopped. Saved in every checkpoint."""
-
-    step: int = 0
-    """Training steps done."""
-    tokens: int = 0
-    """Of all training episodes so far."""
-    tasks_drawn: dict[str, int] = field(default_factory=dict)
-    """How many tasks of each environment were drawn."""
-    tasks_skipped: dict[str, int] = field(default_factory=dict)
-    """How many of those were passed over (`rollout.skip_dead`)."""
-    tasks_dead: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_dead`)."""
-    success: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """The success rate of each training step so far in which the environment was played."""
-    updates_skipped: int = 0
-    in_flight: tuple[Begun, ...] = ()
-    """Groups that were begun and not yet learnt from (`rollout.carry`)."""
-    guard: Memory = field(default_factory=Memory)
-
-    def sampling_seed(self, seed: int) -> int:
-        """Of the next episodes, in a run with this seed: after going back they are others than the first time."""
-        return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
-
-    def progress(self, env: str) -> Progress:
-        """What the horizon's schedule of this environment looks at."""
-        return Progress(self.step, self.success.get(env, ()))
+from palestra.runs.trajectories import FORMAT, encode_trajectory, read_trajectories
 
 
 class Watcher(Protocol):
@@ -270,45 +235,3 @@ def _identity_of(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def encode_trajectory(trajectory: Trajectory) -> bytes:
-    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have to add up."""
-    return msgspec.json.encode({"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)})
-
-
-def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajectory]:
-    """The episodes of a trajectory file, or only those of one id. A last line that was cut by a crash is passed over."""
-    for head, line in _lines(path):
-        if id is None or head.id == id:
-            yield msgspec.json.decode(line, type=Trajectory)
-
-
-def trajectory_ids(path: Path) -> list[str]:
-    """The ids of the episodes in a trajectory file; quicker than reading the episodes."""
-    return [head.id for head, _ in _lines(path)]
-
-
-class _Head(msgspec.Struct):
-    format: int
-    id: str
-
-
-def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
-    with open_regular(path) as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)
-                return
-            head = msgspec.json.decode(line, type=_Head)
-            if head.format != FORMAT:
-                raise ValueError(f"{path}: trajectory format {head.format}; this version reads format {FORMAT}")
-            yield head, line
-
-
-def state_to_dict(state: State) -> dict[str, Any]:
-    return asdict(state)
-
-
-def state_from_dict(values: dict[str, Any]) -> State:
-    return msgspec.convert(values, State)

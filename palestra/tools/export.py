@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from palestra.config import config as configs
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
 from palestra.models.folder import load_pretrained
 

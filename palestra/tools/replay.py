@@ -13,16 +13,18 @@ from typing import Any
 from palestra.agents.chat import ChatAgent
 from palestra.config import config as configs
 from palestra.config.config import Config
+from palestra.core.errors import UserError
 from palestra.core.registry import nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.engines.torch.engine import NativeSettings
 from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
 from palestra.learner import checkpoint
-from palestra.models.model import byte_tokenizer
+from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.rollout.rollout import Arena, Episode, Place, Play, play_on, play_once
-from palestra.runs.run import Run, encode_trajectory, read_trajectories, trajectory_ids
+from palestra.runs.run import Run
+from palestra.runs.trajectories import encode_trajectory, read_trajectories, trajectory_ids
 from palestra.training.offline_data import reads_as_recorded
 from palestra.training.setup import assemble, close_envs, make_envs, make_places
 
@@ -30,7 +32,7 @@ NAMES_SHOWN = 8
 """A run has a trajectory file for each step: an error names only so many."""
 
 
-class ReplayError(ValueError):
+class ReplayError(UserError, ValueError):
     """One line: what cannot be replayed, why, and what could be."""
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
 from palestra.learner import checkpoint
 from palestra.rollout.rollout import Assignment, Collected, Episode, episodes_of, group_of, play_until_sound
 from palestra.runs.group_queue import Finished, GroupQueue
-from palestra.runs.run import Run, State
+from palestra.runs.run import Run
+from palestra.runs.state import State
 from palestra.training.data_sources import Experience, Gathered, OnDone, assigner, played, with_outcome
 from palestra.training.setup import Parts
 from palestra.training.task_sampler import TaskDraw

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from palestra.algos.evol import AgentEvol
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.core.files import open_regular, writing
 from palestra.core.interrupts import Interrupted
 from palestra.learner import checkpoint
 from palestra.runs.resume import described_changes, refuse_changes, tree_of
-from palestra.runs.run import Run, State, state_from_dict, state_to_dict
+from palestra.runs.run import Run
+from palestra.runs.state import State, state_from_dict, state_to_dict
 from palestra.training.data_sources import Experience
 from palestra.training.display import Display
 from palestra.training.guard import BoundBroken, Collapsed

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from palestra.agents.renderer import Renderer, TemplateError
+from palestra.core.errors import UserError
 from palestra.core.types import Message, Role, Segment, Stop, Task, Trajectory, Turn
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
     """Stored data that cannot be learnt from as it is."""
 
 

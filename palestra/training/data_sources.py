@@ -13,14 +13,16 @@ from pathlib import Path
 from palestra.algos.dpo import DPO
 from palestra.algos.evol import AgentEvol
 from palestra.algos.sft import SFT
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
 from palestra.config.env import Playground
+from palestra.core.errors import ConfigError
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task, Trajectory
 from palestra.rollout.metrics import success_rate
 from palestra.rollout.partial import Begun, InPlay
 from palestra.rollout.rollout import Assignment, Collected, collect, shared_persona, stop_if_all_broke
-from palestra.runs.run import Run, State
+from palestra.runs.run import Run
+from palestra.runs.state import State
 from palestra.training import offline_data as data
 from palestra.training.experts import expert_episodes
 from palestra.training.setup import Parts

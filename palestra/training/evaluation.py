@@ -19,7 +19,7 @@ from palestra.envs.serving.forks import contained
 from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
 from palestra.learner import checkpoint
-from palestra.models.model import byte_tokenizer
+from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.evaluation import evaluate, summarise
 from palestra.rollout.rollout import Arena, shared_persona
 from palestra.runs.run import Run

@@ -6,7 +6,8 @@ import time
 
 from palestra.config.config import Config
 from palestra.core.process_group import World
-from palestra.runs.run import Run, State
+from palestra.runs.run import Run
+from palestra.runs.state import State
 
 
 def is_over(run: Run, state: State, world: World) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from palestra.algos.base import Algorithm
 from palestra.config.config import AgentSettings
+from palestra.config.guard import GuardSettings
 from palestra.core import process_group as world
 from palestra.core.files import CannotWrite
 from palestra.core.types import Group, Stop
@@ -19,13 +20,14 @@ from palestra.learner.token_stats import Learnt
 from palestra.rollout import metrics
 from palestra.rollout.evaluation import evaluate, summarise
 from palestra.rollout.rollout import Collected
-from palestra.runs.run import Run, State
+from palestra.runs.run import Run
+from palestra.runs.state import State
 from palestra.training import limits
 from palestra.training.async_source import Streaming
 from palestra.training.checkpointing import go_back, is_due, resume, save, saved_if_left
 from palestra.training.data_sources import Experience, Gathered, experience_of, horizon_of
 from palestra.training.display import Display
-from palestra.training.guard import BoundBroken, Collapsed, GuardSettings, watch
+from palestra.training.guard import BoundBroken, Collapsed, watch
 from palestra.training.prefetch import Ahead
 from palestra.training.setup import Parts, assemble, held_out
 from palestra.training.tracking import tracked

@@ -14,7 +14,7 @@ from palestra.agents.renderer import Renderer
 from palestra.core.files import open_regular
 from palestra.core.types import Group, Stop, Task, Trajectory
 from palestra.core.untrusted import Unreadable, decode
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
 
 __all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]

@@ -21,7 +21,8 @@ from palestra.core.event_loop import GRACE_S, Loop
 from palestra.core.files import read_regular
 from palestra.learner.checkpoint import BadCheckpoint
 from palestra.rollout.rollout import Collected
-from palestra.runs.run import Run, State
+from palestra.runs.run import Run
+from palestra.runs.state import State
 from palestra.training.data_sources import Experience, Gathered, OnDone, played
 from palestra.training.setup import Parts
 

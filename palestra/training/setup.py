@@ -16,11 +16,13 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import formats
 from palestra.agents.renderer import Renderer
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
 from palestra.config.env import EnvSettings, Playground
+from palestra.config.lora import LoraSettings
 from palestra.config.model import NewModel, PretrainedModel
+from palestra.core.action_formats import formats
+from palestra.core.errors import ConfigError
 from palestra.core.event_loop import Loop
 from palestra.core.process_group import current
 from palestra.core.registry import UnknownName, nearest
@@ -41,8 +43,10 @@ from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.learner.learner import Learner
 from palestra.learner.parallel import Parallel
 from palestra.models.folder import check_model, find_model, load_pretrained, tokenizer_folder
-from palestra.models.lora import LoraSettings, add_adapter, has_peft
-from palestra.models.model import byte_tokenizer, largest_context, load_tokenizer, new_model, piece_tokenizer, word_tokenizer
+from palestra.models.loading import largest_context
+from palestra.models.lora import add_adapter, has_peft
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer, load_tokenizer, piece_tokenizer, word_tokenizer
 from palestra.rollout.rollout import Arena, Place, shared_persona
 from palestra.training import tracking as track
 
@@ -312,7 +316,7 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
 def _adapt(model: PreTrainedModel, settings: LoraSettings, path: str, seed: int) -> None:
     base = str(Path(path).resolve()) if Path(path).exists() else path
     try:
-        add_adapter(model, settings, base=base, seed=seed)
+        add_adapter(model, rank=settings.rank, alpha=settings.alpha, targets=settings.targets, base=base, seed=seed)
     except ValueError as error:
         raise ConfigError(f"lora.targets = {list(settings.targets)}: {error}") from error
 

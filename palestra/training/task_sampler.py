@@ -12,7 +12,7 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task
 from palestra.rollout.metrics import success_rate
 from palestra.rollout.rollout import Collected
-from palestra.runs.run import State
+from palestra.runs.state import State
 from palestra.training.setup import Parts
 
 T = TypeVar("T")

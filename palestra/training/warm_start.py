@@ -13,7 +13,7 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Segment, Task, Trajectory, Turn
 from palestra.rollout.evaluation import evaluate, valid
 from palestra.rollout.metrics import mean, success_rate
-from palestra.runs.run import State
+from palestra.runs.state import State
 from palestra.training.experts import expert_episodes
 from palestra.training.setup import Parts
 from palestra.training.task_sampler import TaskDraw

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from palestra.models.model import word_tokenizer
+from palestra.models.tokenizers import word_tokenizer
 from tests.browser.conftest import NARROW, WIDE
 from tests.viewed import viewing
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palestra.learner import checkpoint
-from palestra.models.model import load_model
+from palestra.models.loading import load_model
 from tests.chaos.trainer import assert_same, ended, finish, start
 
 pytestmark = pytest.mark.chaos

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from palestra.agents.formats import Tags
+from palestra.core.action_formats import Tags
 from palestra.core.types import Step
 from palestra.envs.adapters.agentgym_dialects import DIALECTS, GENERIC, SERVED, find_action
 from tests import agentgym_clients as ours

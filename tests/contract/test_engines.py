@@ -11,16 +11,18 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from palestra.agents.formats import Plain
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, noisy_expert
 from palestra.algos.batch import pack
+from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 from palestra.engines.base import Session
 from palestra.engines.torch.engine import EngineFailed, NativeSettings
 from palestra.engines.torch.sampling import draw, noise
 from palestra.learner.logprobs import predict
-from palestra.models.model import hidden_states, new_model, prepare_model, sdpa
+from palestra.models.attention import hidden_states, sdpa
+from palestra.models.loading import prepare_model
+from palestra.models.tiny import new_model
 
 STOP = 1
 

@@ -7,10 +7,12 @@ import torch
 
 from palestra.algos import algos
 from palestra.cli import main
-from palestra.config.config import ConfigError, build, dump
+from palestra.config.config import build, dump
+from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
-from palestra.models.model import load_model
-from palestra.runs.run import Run, read_trajectories
+from palestra.models.loading import load_model
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, MIXTURE, OFFLINE, trained

@@ -8,7 +8,8 @@ import torch
 from palestra.config.config import build
 from palestra.core.interrupts import Interrupted
 from palestra.learner import checkpoint
-from palestra.runs.run import Run, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.guard import Collapsed
 from palestra.training.loop import run_training

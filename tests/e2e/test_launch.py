@@ -10,7 +10,8 @@ import time
 import psutil
 import pytest
 
-from palestra.config.config import ConfigError, build, dump
+from palestra.config.config import build, dump
+from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
 from palestra.runs.run import Run
 from palestra.training.display import Display

@@ -4,7 +4,9 @@ import pytest
 
 from palestra.config.config import build
 from palestra.launch.worker import how_to_go_on
-from palestra.runs.run import Run, State, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.state import State
+from palestra.runs.trajectories import read_trajectories
 from palestra.training import limits
 from palestra.training.display import Display
 from palestra.training.loop import run_training

@@ -9,10 +9,12 @@ import torch
 
 from palestra.algos.evol import AgentEvol
 from palestra.cli import main
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
+from palestra.models.loading import load_model
 from palestra.models.lora import adapter_of
-from palestra.models.model import load_model, load_tokenizer
+from palestra.models.tokenizers import load_tokenizer
 from palestra.runs.run import Run
 from palestra.tools.export import export_run
 from palestra.training.display import Display

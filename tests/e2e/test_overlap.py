@@ -11,12 +11,15 @@ from collections import Counter
 import pytest
 import torch
 
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.core.types import Stop
 from palestra.engines.base import EngineFailed
 from palestra.learner import checkpoint
 from palestra.learner.learner import Learner
-from palestra.runs.run import Run, read_trajectories, state_from_dict
+from palestra.runs.run import Run
+from palestra.runs.state import state_from_dict
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from palestra.training.setup import assemble

@@ -1,7 +1,7 @@
 """A run whose environment is on a server plays the same episodes as one that has it at hand."""
 
 from palestra.envs.serving.remote import remote_kind
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from tests.e2e.test_training import trained
 from tests.served import running
 

@@ -11,7 +11,8 @@ import tomli_w
 from palestra.cli import main
 from palestra.config.config import build
 from palestra.core.types import Step, Stop
-from palestra.runs.run import Run, encode_trajectory, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import encode_trajectory, read_trajectories
 from palestra.tools.replay import Differs, PlayOn, ReplayError, check_stored, find_episode, play_stored
 from palestra.training.display import Display
 from palestra.training.loop import run_training

@@ -9,7 +9,8 @@ pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 from palestra.config.config import build, dump
 from palestra.core.process_group import World
 from palestra.engines.vllm.weight_sync import Share
-from palestra.runs.run import Run, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.setup import make_envs, make_model
 from tests.e2e.test_launch import finished, train
 from tests.e2e.test_training import trained

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from palestra.algos.batch import pack
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.core.files import CannotWrite
 from palestra.engines.base import EngineFailed
 from palestra.learner.learner import Learner

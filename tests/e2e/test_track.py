@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from palestra.cli import main
-from palestra.config.config import ConfigError, build, load
+from palestra.config.config import build, load
+from palestra.core.errors import ConfigError
 from palestra.runs.run import Run
 from palestra.training import tracking as track
 from palestra.training.display import Display

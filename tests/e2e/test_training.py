@@ -13,10 +13,15 @@ from safetensors.torch import load_file
 
 from palestra.algos.batch import pack
 from palestra.cli import main
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
-from palestra.models.model import PackedLayout, hidden_states, load_model, load_tokenizer
-from palestra.runs.run import Run, read_trajectories, state_from_dict
+from palestra.models.attention import PackedLayout, hidden_states
+from palestra.models.loading import load_model
+from palestra.models.tokenizers import load_tokenizer
+from palestra.runs.run import Run
+from palestra.runs.state import state_from_dict
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.evaluation import evaluate_config
 from palestra.training.loop import run_training

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM
 from palestra.config.config import build
 from palestra.core.process_group import World
 from palestra.learner.sharded import owners
-from palestra.runs.run import Run, read_trajectories
+from palestra.runs.run import Run
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, trained

@@ -7,18 +7,18 @@ import time
 import pytest
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import Plain
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert, uniform
 from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.config.env import EnvSettings
+from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.rollout.rollout import Arena, Assignment, Episode, Place, collect, play_all
-from palestra.runs.run import encode_trajectory
+from palestra.runs.trajectories import encode_trajectory
 from palestra.training.setup import make_pool
 from tests import helpers
 

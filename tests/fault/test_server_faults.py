@@ -22,7 +22,7 @@ from palestra.envs import envs
 from palestra.envs.serving.client import RemoteHandle, Servers
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.remote import remote_kind
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from tests import helpers
 from tests.e2e.test_training import trained
 from tests.fault.proxy import Proxy

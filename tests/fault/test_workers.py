@@ -11,9 +11,9 @@ import time
 import pytest
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import Plain
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert
+from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
 from palestra.envs.serving import worker_pool as workers
 from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout, NoSeat

@@ -4,9 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.algos.batch import Sharing, pack
+from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.core.types import Stop
+from palestra.models.attention import SharedPrefixes
 from tests.helpers import trajectory
 
 
@@ -57,13 +58,13 @@ def test_what_segments_begin_with_alike_is_computed_once():
     opening = list(range(100, 120))
     segments = [[*opening, 1, 2], [*opening, 1, 3, 4], [*opening[:17], 5], [6, 7]]
     batch = pack([[trajectory(("see", ids[:-1]), ("say", ids[-1:])) for ids in segments]])
-    shared = Sharing.of(batch)
+    shared = SharedPrefixes.of(batch.lengths_S.tolist(), batch.in_common_S, batch.ids_T.device)
     # lengths 22, 23, 18, 2: the second goes on after 21 tokens of the first, the third after 17, the fourth has nothing in common
     assert batch.in_common_S == [0, 21, 17, 0]
     assert shared.new_S == [22, 2, 1, 2]
     assert batch.ids_T[shared.kept_R].tolist() == [*segments[0], 3, 4, 5, 6, 7]
-    assert batch.ids_T[shared.kept_R][shared.place_T].tolist() == [token for ids in segments for token in ids]
-    assert shared.place_T.tolist() == [*range(22), *range(21), 22, 23, *range(17), 24, 25, 26]
+    assert batch.ids_T[shared.kept_R][shared.index_T].tolist() == [token for ids in segments for token in ids]
+    assert shared.index_T.tolist() == [*range(22), *range(21), 22, 23, *range(17), 24, 25, 26]
     # rows of 25 tokens to compute: the first three need 22 + 2 + 1
     assert [row.lengths_S.tolist() for row in batch.rows(25)] == [[22, 23, 18], [2]]
     # and of 23: a row that begins with the second computes all of it
@@ -74,9 +75,9 @@ def test_what_segments_begin_with_alike_is_computed_once():
 @given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=60), min_size=1, max_size=6))
 def test_sharing_loses_no_token(segments):
     batch = pack([[trajectory(("see", ids[:-1]), ("say", ids[-1:])) for ids in segments]])
-    shared = Sharing.of(batch)
-    assert batch.ids_T[shared.kept_R][shared.place_T].tolist() == batch.ids_T.tolist()
-    assert batch.positions_T[shared.kept_R][shared.place_T].tolist() == batch.positions_T.tolist()
+    shared = SharedPrefixes.of(batch.lengths_S.tolist(), batch.in_common_S, batch.ids_T.device)
+    assert batch.ids_T[shared.kept_R][shared.index_T].tolist() == batch.ids_T.tolist()
+    assert batch.positions_T[shared.kept_R][shared.index_T].tolist() == batch.positions_T.tolist()
     assert sum(shared.new_S) == len(shared.kept_R)
     assert min(shared.new_S) >= 1
 

@@ -2,8 +2,11 @@
 
 import pytest
 
-from palestra.config.config import ConfigError, build
-from palestra.training.guard import GuardSettings, Memory, watch
+from palestra.config.config import build
+from palestra.config.guard import GuardSettings
+from palestra.core.errors import ConfigError
+from palestra.runs.state import Memory
+from palestra.training.guard import watch
 
 
 def watched(settings, rows):

@@ -8,10 +8,11 @@ import torch
 from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.config.config import build
+from palestra.config.lora import LoraSettings
 from palestra.engines.torch.engine import NativeSettings
 from palestra.learner.logprobs import predict
-from palestra.models.lora import LoraSettings, adapter_of, add_adapter
-from palestra.models.model import new_model
+from palestra.models.lora import adapter_of, add_adapter
+from palestra.models.tiny import new_model
 from palestra.runs.run import Run
 from palestra.tools.doctor.examine import examine
 from palestra.training.display import Display

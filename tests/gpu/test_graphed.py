@@ -13,7 +13,8 @@ from palestra.core.types import Sampling
 from palestra.engines.base import Session
 from palestra.engines.torch.engine import EngineFailed, NativeSettings
 from palestra.learner.logprobs import predict
-from palestra.models.model import load_model, new_model, prepare_model
+from palestra.models.loading import load_model, prepare_model
+from palestra.models.tiny import new_model
 from tests.contract.test_engines import STOP, computed_once, episodes
 
 CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.training.setup import check_run
 
 pytestmark = pytest.mark.gpu

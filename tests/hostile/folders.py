@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 
-from palestra.runs.run import encode_trajectory
+from palestra.runs.trajectories import encode_trajectory
 from tests.viewed import episode, write_learnt, write_lines
 
 SECRET = "the-secret-of-another-file"

@@ -17,7 +17,8 @@ import pytest
 import tomli_w
 
 from palestra.cli import main
-from palestra.config.config import Config, ConfigError, build, dump, load
+from palestra.config.config import Config, build, dump, load
+from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName
 from palestra.envs import make_env
 from palestra.training.setup import check_run
@@ -171,7 +172,10 @@ def test_a_configuration_makes_no_environment(monkeypatch):
             "env.options.nothing = 1: tests.helpers:Echo has no such option",
         ),
         ({"env": {"name": "tests.helpers:Echo"}, "eval": {"split": "dev"}}, "eval.split = 'dev': echo has no such split"),
-        ({"env": {"name": "tests.helpers:Echo"}, "agent": {"format": "os:system"}}, "is no subclass of palestra.agents.formats.Format"),
+        (
+            {"env": {"name": "tests.helpers:Echo"}, "agent": {"format": "os:system"}},
+            "is no subclass of palestra.core.action_formats.Format",
+        ),
     ],
 )
 def test_what_is_imported_to_train_must_be_of_its_kind(tree, said):

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import Plain
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, uniform
+from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
 from palestra.envs.serving.barrier_pool import CountedPool
 from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.models.model import byte_tokenizer
+from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE

@@ -303,7 +303,7 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_tokenizer_costs_the_texts_of_tokens_and_nothing_else(tmp_path, name):
-    from palestra.models.model import word_tokenizer
+    from palestra.models.tokenizers import word_tokenizer
 
     run = sound(tmp_path / "run")
     place = run / "checkpoints" / "step-000002"

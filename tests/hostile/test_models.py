@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from palestra.learner.checkpoint import export
-from palestra.models.model import byte_tokenizer, new_model
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer
 from tests.hostile import models as m
 
 pytestmark = pytest.mark.hostile

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.core.files import CannotWrite
 from palestra.core.folder_lock import NAME, FolderInUse, FolderLock
 from palestra.learner import checkpoint

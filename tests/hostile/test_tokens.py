@@ -13,8 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 from palestra.cli import main
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
 from palestra.core.credentials import BadToken, hidden, is_secret, name_hosts, without_secrets
+from palestra.core.errors import ConfigError
 from palestra.core.types import Task
 from palestra.envs import envs
 from palestra.envs.serving.client import RemoteHandle, Servers

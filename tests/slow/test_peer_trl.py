@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from palestra.agents.renderer import CHATML
 from palestra.envs.textcraft.env import TextCraft
 from palestra.learner.checkpoint import export
-from palestra.models.model import new_model
+from palestra.models.tiny import new_model
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("trl") is None, reason="needs trl")]

@@ -18,7 +18,7 @@ import torch
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.client import WORKER_EXTENSION
 from palestra.engines.vllm.server import VLLMServerSettings
-from palestra.models.model import hidden_states
+from palestra.models.attention import hidden_states
 from tests.contract.test_engines import episodes, native
 from tests.vllm_contract import Contract, answer, reload, tiny_model
 

@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 from palestra.config.config import build
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.client import Connections
-from palestra.models.model import prepare_model
+from palestra.models.loading import prepare_model
 from palestra.runs.run import Run
 from palestra.training.setup import make_envs, make_model
 from tests.e2e.test_training import trained

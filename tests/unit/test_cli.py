@@ -14,8 +14,9 @@ from rich.console import Console
 from palestra.cli import main
 from palestra.config.config import load
 from palestra.learner.checkpoint import export
-from palestra.models.model import byte_tokenizer, new_model
-from palestra.runs.run import read_trajectories
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer
+from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Counting
 from palestra.view.answers import Answers
 

@@ -8,9 +8,10 @@ import torch
 
 from palestra.cli import main
 from palestra.config import config as configs
-from palestra.config.config import Config, ConfigError, build, dump, load
+from palestra.config.config import Config, build, dump, load
 from palestra.config.model import PretrainedModel
 from palestra.config.optimizer import Optim
+from palestra.core.errors import ConfigError
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
 QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")

@@ -13,7 +13,7 @@ from palestra.config.optimizer import Optim
 from palestra.core.types import Group, Stop, Task
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import estimate, predict
-from palestra.models.model import new_model
+from palestra.models.tiny import new_model
 from tests.helpers import trajectory
 
 

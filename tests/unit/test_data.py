@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from palestra.agents.renderer import CHATML, Renderer
 from palestra.core.types import Message, Segment, Stop, Task, Trajectory, Turn
-from palestra.models.model import byte_tokenizer, word_tokenizer
-from palestra.runs.run import encode_trajectory
+from palestra.models.tokenizers import byte_tokenizer, word_tokenizer
+from palestra.runs.trajectories import encode_trajectory
 from palestra.training.offline_data import DataError, read
 
 ROOM = 1000

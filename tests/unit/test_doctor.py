@@ -21,7 +21,8 @@ from palestra.engines.torch.engine import NativeSettings
 from palestra.envs import make_env
 from palestra.learner.checkpoint import export
 from palestra.learner.logprobs import predict
-from palestra.models.model import PackedLayout, new_model, sdpa
+from palestra.models.attention import PackedLayout, sdpa
+from palestra.models.tiny import new_model
 from palestra.tools.doctor.examine import examine
 from palestra.tools.doctor.finding import size
 from palestra.tools.doctor.memory import (

@@ -7,10 +7,11 @@ from statistics import mean
 import pytest
 
 from palestra.algos.grpo import GRPO
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Stop, Task
 from palestra.rollout.rollout import Collected
-from palestra.runs.run import State
+from palestra.runs.state import State
 from palestra.training.data_sources import played as learned_from
 from palestra.training.data_sources import with_outcome
 from palestra.training.setup import assemble

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from palestra.agents.formats import Block, Plain, ReAct, Tags
+from palestra.core.action_formats import Block, Plain, ReAct, Tags
 
 LINE = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")) | st.just(" "), min_size=1).map(str.strip).filter(bool)
 

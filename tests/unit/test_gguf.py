@@ -5,7 +5,8 @@ import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from palestra.cli import main
-from palestra.models.model import byte_tokenizer, load_model
+from palestra.models.loading import load_model
+from palestra.models.tokenizers import byte_tokenizer
 
 gguf = pytest.importorskip("gguf")
 

@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.launch.env_servers import served, urls_by_label
 from palestra.launch.worker import Assignment, Failure, forget_failure, leave_failure, read_failure, work
 

@@ -16,7 +16,7 @@ from palestra.engines.torch.engine import Native, NativeSettings
 from palestra.learner.layers import layers_of, rework_layers
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
-from palestra.models.model import new_model
+from palestra.models.tiny import new_model
 from tests.contract.test_engines import episodes
 from tests.helpers import trajectory
 from tests.unit.test_learner import learner_with, some_groups, updated

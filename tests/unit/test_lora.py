@@ -8,15 +8,19 @@ import torch
 
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.config.lora import LoraSettings
 from palestra.config.optimizer import Optim
+from palestra.core.errors import ConfigError
 from palestra.engines.fingerprint import digest
 from palestra.learner import checkpoint
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
 from palestra.models.folder import load_pretrained
-from palestra.models.lora import LoraSettings, adapter_of, add_adapter, plain_weights
-from palestra.models.model import byte_tokenizer, load_model, load_tokenizer, new_model
+from palestra.models.loading import load_model
+from palestra.models.lora import adapter_of, add_adapter, plain_weights
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer, load_tokenizer
 from tests.unit.test_learner import some_groups, updated
 
 peft = pytest.importorskip("peft")

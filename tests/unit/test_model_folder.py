@@ -8,10 +8,11 @@ from huggingface_hub import constants
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import save_file
 
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.learner.checkpoint import export
 from palestra.models.folder import FILES, NOT_THESE, check_model, find_model, load_pretrained, tokenizer_folder
-from palestra.models.model import byte_tokenizer, new_model
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer
 from tests.unit.test_gguf import original, written  # noqa: F401  a fixture
 
 CPU = torch.device("cpu")

@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.agents.renderer import Renderer
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.envs import make_env
 from palestra.envs.search import env as search_env
 from palestra.envs.search.env import Search
-from palestra.models.model import byte_tokenizer, load_tokenizer, piece_tokenizer
+from palestra.models.tokenizers import byte_tokenizer, load_tokenizer, piece_tokenizer
 from palestra.training.setup import make_tokenizer
 from tests.search_world import tiny, tiny_world
 

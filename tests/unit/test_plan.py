@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from palestra.cli import main
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.tools.plan import costs
 from palestra.tools.plan.costs import Work
 from palestra.tools.plan.layouts import Job, Layout, best, least_gpus, plan, warnings

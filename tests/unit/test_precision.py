@@ -6,14 +6,16 @@ import pytest
 import torch
 
 from palestra.algos.grpo import GRPO
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
 from palestra.config.optimizer import Optim
+from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Task
 from palestra.learner import checkpoint, scores
 from palestra.learner.learner import Learner
 from palestra.learner.master_weights import Masters
 from palestra.learner.scores import Scores
-from palestra.models.model import byte_tokenizer, new_model
+from palestra.models.tiny import new_model
+from palestra.models.tokenizers import byte_tokenizer
 from palestra.training.setup import check_run
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from palestra.cli import main
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.envs import envs
 from palestra.envs.babyai.env import BabyAI
 from palestra.envs.check import check_environment

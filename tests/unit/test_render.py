@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palestra.agents.renderer import CHATML, Renderer, TemplateError
 from palestra.core.types import Message
-from palestra.models.model import byte_tokenizer
+from palestra.models.tokenizers import byte_tokenizer
 
 LLAMA_LIKE = (
     "{% for message in messages %}<|start|>{{ message['role'] }}<|header|>\n\n{{ message['content'] | trim }}<|eot|>{% endfor %}"

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from palestra.agents.chat import Persona
-from palestra.agents.formats import Plain, ReAct
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted
 from palestra.algos.batch import pack
+from palestra.core.action_formats import Plain, ReAct
 from palestra.core.types import Example, Generation, Sampling, Stop, Task
 from palestra.engines.torch.engine import NativeSettings
 from palestra.envs.serving.handles import InlinePool
-from palestra.models.model import new_model
+from palestra.models.tiny import new_model
 from palestra.rollout.rollout import Arena, Episode, Place, play_all
 from tests.helpers import Echo
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palestra.agents.formats import Tags
+from palestra.core.action_formats import Tags
 from palestra.envs.check import check_environment
 from palestra.envs.search.answers import exact_match, f1, normal
 from palestra.envs.search.env import Search

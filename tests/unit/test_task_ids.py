@@ -6,10 +6,10 @@ import re
 import pytest
 
 from palestra.cli import main
-from palestra.config.config import ConfigError
+from palestra.core.errors import ConfigError
 from palestra.envs import make_env
 from palestra.envs.task_ids import read_ids, tasks_in
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from palestra.view.answers import Answers
 from tests.helpers import needs_original_textcraft
 from tests.served import running

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.core.types import Stop, Turn
-from palestra.runs.run import encode_trajectory, read_trajectories
+from palestra.runs.trajectories import encode_trajectory, read_trajectories
 from palestra.view import index as indexing
 from palestra.view.index import Index, NotThere
 from tests.viewed import HOSTILE, episode, trained_copy, write_learnt, write_lines

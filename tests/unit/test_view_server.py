@@ -17,7 +17,7 @@ import pytest
 
 from palestra.cli import main
 from palestra.core.types import Stop
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from palestra.view import index as indexing
 from palestra.view import server as serving
 from tests.e2e.test_training import trained

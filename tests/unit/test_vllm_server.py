@@ -11,7 +11,8 @@ import torch
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.config.config import ConfigError, build
+from palestra.config.config import build
+from palestra.core.errors import ConfigError
 from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.vllm import server as module

@@ -6,7 +6,7 @@ import pytest
 
 from palestra.cli import main
 from palestra.envs.serving.catalogue import Served
-from palestra.runs.run import read_trajectories
+from palestra.runs.trajectories import read_trajectories
 from palestra.view.agent import RunAgent
 from palestra.view.play import Games, add_play_routes
 from tests.e2e.test_training import ECHO, trained

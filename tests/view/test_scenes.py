@@ -11,7 +11,7 @@ import tomli_w
 
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.envs import envs, make_env
-from palestra.runs.run import encode_trajectory
+from palestra.runs.trajectories import encode_trajectory
 from palestra.view.scenes import MOST_POOLS, MOST_TIMEOUTS, Scenes
 from tests.fault.environments import NAME as OBEDIENT
 from tests.helpers import needs_sciworld

@@ -20,7 +20,7 @@ from palestra.engines.torch.decoder import NewPlaces, decoder_of
 from palestra.engines.torch.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState, pinned
 from palestra.engines.torch.engine import EngineFailed, Native, Request
 from palestra.engines.torch.slots import SlotCache
-from palestra.models.model import logits_of
+from palestra.models.attention import logits_of
 
 if TYPE_CHECKING:
     from palestra.engines.torch.engine import NativeSettings

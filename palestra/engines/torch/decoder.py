@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from palestra.engines.torch import kernels
 from palestra.engines.torch.slots import SlotCache
-from palestra.models.model import hidden_states
+from palestra.models.attention import hidden_states
 
 log = logging.getLogger(__name__)
 

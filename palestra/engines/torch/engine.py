@@ -22,7 +22,8 @@ from palestra.engines.base import EngineFailed, Session
 from palestra.engines.torch.sampling import draw, noise
 from palestra.engines.torch.slots import Piece, RaggedLayout, SlotCache
 from palestra.envs.serving.barrier_pool import CountedPool
-from palestra.models.model import hidden_states, whole
+from palestra.models.attention import hidden_states
+from palestra.models.weights import whole
 
 
 class NativeSettings(Settings):

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from palestra.models.model import sdpa
+from palestra.models.attention import sdpa
 
 
 class SlotCache(Cache):

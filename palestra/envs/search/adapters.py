@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
+from palestra.core.errors import UserError
 from palestra.envs.search.data import Article, Question
 from palestra.envs.search.retrievers import split_contents
 
@@ -24,7 +25,7 @@ ALIASES = "id_aliases.json"
 _MUSIQUE_ID = re.compile(r"([2-4])hop")
 
 
-class FileFault(ValueError):
+class FileFault(UserError, ValueError):
     """A file that is not in the format that it should be in."""
 
 

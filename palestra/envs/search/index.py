@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra.core.errors import UserError
 from palestra.envs.search.data import Article
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Progress = Callable[[int], None]
 """Told how many articles are in."""
 
 
-class IndexFault(RuntimeError):
+class IndexFault(UserError, RuntimeError):
     """An index that is not what it is taken for."""
 
 

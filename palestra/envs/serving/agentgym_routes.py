@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from palestra.agents.formats import Parsed, ReAct, Tags
+from palestra.core.action_formats import Parsed, ReAct, Tags
 from palestra.core.types import Step, Task
 from palestra.envs.adapters.agentgym_dialects import GENERIC, SERVED, find_action
 from palestra.envs.serving.catalogue import Catalogue

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
+from palestra.core.errors import UserError
+
 PR_SET_PDEATHSIG = 1
 FORKED = 'the environment forked the process that plays it (os.fork); set isolation = "process", which gives it one of its own'
 CHILD_EXIT = 1
@@ -27,7 +29,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _libc = ctypes.CDLL(None)
 
 
-class Forked(RuntimeError):
+class Forked(UserError, RuntimeError):
     """Code that must not fork did."""
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
+from palestra.core.errors import UserError
 from palestra.core.interrupts import told_apart
 from palestra.core.registry import UnknownName
 from palestra.core.types import Step, Stop, Task
@@ -47,7 +48,7 @@ class NoSeat(Exception):
     """As many environments are in use as there may be. Somebody has to close a handle first."""
 
 
-class BadEnvironment(ValueError):
+class BadEnvironment(UserError, ValueError):
     """An environment broke outside of episodes: one line that names it."""
 
 

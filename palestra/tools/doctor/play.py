@@ -10,7 +10,7 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Generation, Sampling, Trajectory
 from palestra.engines.base import Engine, Session
 from palestra.rollout.rollout import Episode, play_all
-from palestra.runs.run import State
+from palestra.runs.state import State
 from palestra.training.data_sources import horizon_of
 from palestra.training.setup import Parts, held_out
 

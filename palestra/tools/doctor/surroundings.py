@@ -17,7 +17,7 @@ from palestra.envs.check import check_environment
 from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, guarded, listed, opened
 from palestra.learner.learner import Learner
 from palestra.models.lora import adapter_of
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 from palestra.tools.doctor.finding import Verdict, check, size
 from palestra.training.setup import held_out
 

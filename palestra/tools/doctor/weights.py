@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.agents.formats import Plain
 from palestra.algos.base import Algorithm
 from palestra.algos.batch import Batch
 from palestra.algos.grpo import GRPO
 from palestra.algos.losses import kl_divergence
+from palestra.core.action_formats import Plain
 from palestra.core.types import Group, Step, Task, Trajectory
 from palestra.engines.fingerprint import digest
 from palestra.envs.base import Environment
 from palestra.envs.serving.handles import InlinePool
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
-from palestra.models.model import exact_type
+from palestra.models.weights import exact_type
 from palestra.rollout.rollout import Assignment, Place, collect, shared_persona
 from palestra.tools.doctor.finding import Verdict, check
 from palestra.tools.doctor.play import Played, play_some

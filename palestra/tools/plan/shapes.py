@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
 from palestra.config.model import NewModel, PretrainedModel
+from palestra.core.errors import ConfigError
 from palestra.models.files import CONFIG, MOST_CONFIG, MOST_NUMBER, read_object, shown
 
 NEW_VOCABULARY = 2048

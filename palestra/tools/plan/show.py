@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from palestra.config.config import Config, ConfigError
+from palestra.config.config import Config
+from palestra.core.errors import ConfigError
 from palestra.core.tables import Table
 from palestra.engines.torch.engine import NativeSettings
 from palestra.tools.plan.costs import Work

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from palestra.core import untrusted
+from palestra.core.errors import UserError
 from palestra.core.untrusted import Unreadable
 from palestra.runs.reader import EVALS_BYTES, MOST_ROWS, environments, is_over, read_config, read_metrics, runs_in, stages
 
@@ -26,7 +27,7 @@ Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
-class ReportError(ValueError):
+class ReportError(UserError, ValueError):
     """One line: why there is no report."""
 
 

@@ -139,10 +139,10 @@ class Block(Format):
 formats: Registry[type[Format]] = Registry(
     "formats",
     {
-        "react": "palestra.agents.formats:ReAct",
-        "plain": "palestra.agents.formats:Plain",
-        "tags": "palestra.agents.formats:Tags",
-        "block": "palestra.agents.formats:Block",
+        "react": "palestra.core.action_formats:ReAct",
+        "plain": "palestra.core.action_formats:Plain",
+        "tags": "palestra.core.action_formats:Tags",
+        "block": "palestra.core.action_formats:Block",
     },
-    base="palestra.agents.formats:Format",
+    base="palestra.core.action_formats:Format",
 )

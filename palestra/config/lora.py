@@ -1,0 +1,33 @@
+"""Settings of LoRA (arXiv:2106.09685)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import PositiveInt, field_validator
+
+from palestra.core.settings import Settings
+
+ALL_LINEAR = "all-linear"
+
+
+class LoraSettings(Settings):
+    """Train an adapter instead of all weights."""
+
+    rank: PositiveInt = 16
+    alpha: PositiveInt = 32
+    """The adapter's output counts alpha / rank."""
+    targets: tuple[str, ...] = (ALL_LINEAR,)
+    """Names of the linear modules that get one, such as "q_proj"; "all-linear" is all but the head."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("targets")
+    @classmethod
+    def _all_or_some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or (ALL_LINEAR in value and len(value) > 1):
+            raise ValueError(f"expected {ALL_LINEAR!r} or names of modules")
+        return value

@@ -1,0 +1,64 @@
+"""What a run must know to be resumed as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+
+from palestra.core.seeds import derive_seed
+from palestra.horizons.horizon import Progress
+from palestra.rollout.partial import Begun
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the guard knows of the steps so far. Part of the run's state."""
+
+    recent: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The last values, at most a window of them, by bound."""
+    best_success: float = 0.0
+    """The highest mean over a window."""
+    broken: tuple[str, ...] = ()
+    """The bounds that the last step broke."""
+    rollbacks: int = 0
+    """How often the run went back."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a run must know to go on as if it had never stopped. Saved in every checkpoint."""
+
+    step: int = 0
+    """Training steps done."""
+    tokens: int = 0
+    """Of all training episodes so far."""
+    tasks_drawn: dict[str, int] = field(default_factory=dict)
+    """How many tasks of each environment were drawn."""
+    tasks_skipped: dict[str, int] = field(default_factory=dict)
+    """How many of those were passed over (`rollout.skip_dead`)."""
+    tasks_dead: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_dead`)."""
+    success: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """The success rate of each training step so far in which the environment was played."""
+    updates_skipped: int = 0
+    in_flight: tuple[Begun, ...] = ()
+    """Groups that were begun and not yet learnt from (`rollout.carry`)."""
+    guard: Memory = field(default_factory=Memory)
+
+    def sampling_seed(self, seed: int) -> int:
+        """Of the next episodes, in a run with this seed: after going back they are others than the first time."""
+        return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
+
+    def progress(self, env: str) -> Progress:
+        """What the horizon's schedule of this environment looks at."""
+        return Progress(self.step, self.success.get(env, ()))
+
+
+def state_to_dict(state: State) -> dict[str, Any]:
+    return asdict(state)
+
+
+def state_from_dict(values: dict[str, Any]) -> State:
+    return msgspec.convert(values, State)
