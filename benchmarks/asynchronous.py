@@ -1,4 +1,4 @@
-"""Asynchronous training where some tasks are slow: groups learnt a second, next to the synchronous mode's.
+"""Asynchronous training where some tasks are slow: groups learned a second, next to the synchronous mode's.
 
     python benchmarks/asynchronous.py [--seconds 0.1] [--staleness 1 2 4] [--steps 10] [--json FILE]
 
@@ -25,8 +25,8 @@ from palestra.envs.serving.handles import opened
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
-from palestra.training.loop import begin, source_of, train
-from palestra.training.setup import Parts, assemble
+from palestra.training.loop import begin, make_data_source, train
+from palestra.training.setup import Components, setup
 
 TASKS, GROUP = 8, 2
 EPOCH = ALL_TASKS // TASKS
@@ -45,7 +45,7 @@ def recipe(seconds: float, staleness: int, steps: int) -> Config:
             "env": {"name": "uneven:Uneven", "options": {"seconds": seconds}, "isolation": "process"},
             "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 48},  # words by chance, until the end of a reply is drawn
             "engine": {"slots": TASKS * GROUP, "deterministic": False},
-            "rollout": {"tasks": TASKS, "group": GROUP, "concurrency": TASKS * GROUP, "staleness": staleness},
+            "rollout": {"tasks": TASKS, "group": GROUP, "concurrency": TASKS * GROUP, "max_staleness": staleness},
             "algo": {"recompute_old": True, "correction": {"cap": 2.0}},
             "optim": {"lr": 1e-3},
             "horizon": {"kind": "fixed", "turns": TURNS},
@@ -66,12 +66,12 @@ class Clock(Display):
         self.ended[row["step"]], self.rows[row["step"]] = time.monotonic(), row
 
 
-async def start_processes(parts: Parts) -> None:
+async def start_processes(components: Components) -> None:
     """All that will be needed, so that none starts while it is measured."""
-    (place,) = parts.arena.places.values()
+    (place,) = components.context.bindings.values()
     async with AsyncExitStack() as stack:
-        handles = await asyncio.gather(*(stack.enter_async_context(opened(place.pool)) for _ in range(TASKS * GROUP)))
-        await asyncio.gather(*(handle.reset(place.own(parts.tasks("uneven", "train")[1])) for handle in handles))
+        handles = await asyncio.next_batch(*(stack.enter_async_context(opened(place.pool)) for _ in range(TASKS * GROUP)))
+        await asyncio.next_batch(*(handle.reset(place.own(components.tasks("uneven", "train")[1])) for handle in handles))
 
 
 def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
@@ -81,11 +81,11 @@ def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
     clock = Clock()
     with TemporaryDirectory() as folder:
         run = Run.create(Path(folder, "run"), config)
-        with closing(assemble(config)) as parts:
-            parts.loop.run(start_processes(parts))
-            state = begin(run, parts, clock)
-            with closing(source_of(run, parts, state)) as experience:
-                train(run, parts, experience, state, clock)
+        with closing(setup(config)) as components:
+            components.loop.run(start_processes(components))
+            state = begin(run, components, clock)
+            with closing(make_data_source(run, components, state)) as source:
+                train(run, components, source, state, clock)
         played = [t for step in range(1, config.steps + 1) for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))]
     rows = [clock.rows[step] for step in range(first + 1, last + 1)]
     elapsed = clock.ended[last] - clock.ended[first]

@@ -16,8 +16,8 @@ import torch
 
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.engines.torch.engine import NativeSettings
-from palestra.models.tiny import new_model
+from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.models.tiny import tiny_model
 
 NEVER = (-1,)
 """No stop token: both sides then sample exactly `reply` tokens a turn."""
@@ -91,11 +91,11 @@ def main() -> None:
 
     def model():
         shape = {"width": arguments.width, "layers": arguments.layers, "heads": arguments.heads}
-        return new_model(**shape, vocabulary=512, context=context, stop_id=1, seed=0, device=torch.device("cpu"))
+        return tiny_model(**shape, vocabulary=512, context=context, stop_id=1, seed=0, device=torch.device("cpu"))
 
     ours, theirs = model(), model()
     theirs.set_attn_implementation("sdpa")
-    engine = NativeSettings(slots=arguments.episodes).build(ours, context)
+    engine = TorchEngineSettings(slots=arguments.episodes).build(ours, context)
     shown = observations(arguments)
     sampled = arguments.episodes * arguments.turns * arguments.reply
     native_s = timed(lambda: with_native(engine, shown, arguments.reply), arguments.repeats)

@@ -33,7 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the environments that misbehave are those of the tests
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert
 from palestra.core.action_formats import Plain
@@ -44,7 +44,7 @@ from palestra.envs.serving.client import RemotePool
 from palestra.envs.serving.handles import EnvFault, EnvTimeout, opened
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.rollout import Arena, Episode, Place, play_all
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
 from tests.hostile.environments import NAME as HOSTILE
@@ -76,25 +76,25 @@ def served(*names: str, port: int = 0, deadline_s: float = 60.0):
             server.wait()
 
 
-def arena(pool, concurrency: int) -> Arena:
+def context(pool, concurrency: int) -> RolloutContext:
     """TextCraft's expert, at a model's pace, with as many retries as training has."""
     renderer = Renderer(byte_tokenizer())
-    persona = Persona(renderer, Plain(), context_tokens=1_000_000)
-    script = expert(persona.format)
+    prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
+    script = expert(prompt.format)
 
     async def paced(session, sampling):
         await asyncio.sleep(REPLY_S)
         return await script(session, sampling)
 
-    return Arena({"textcraft": Place(persona, pool)}, Scripted(paced, renderer), Sampling(max_tokens=1000), concurrency)
+    return RolloutContext({"textcraft": EnvBinding(prompt, pool)}, Scripted(paced, renderer), Sampling(max_tokens=1000), concurrency)
 
 
-def episodes(count: int) -> list[Episode]:
-    return [Episode(str(number), TASKS[number % len(TASKS)], horizon=30, seed=number) for number in range(count)]
+def episodes(count: int) -> list[EpisodeSpec]:
+    return [EpisodeSpec(str(number), TASKS[number % len(TASKS)], horizon=30, seed=number) for number in range(count)]
 
 
 def counted(played, faulted) -> dict:
-    """How the episodes ended. A fault that has a reward or a verdict would be learnt from."""
+    """How the episodes ended. A fault that has a reward or a verdict would be learned from."""
     given_up = [t for t in played if t.stop.is_fault]
     hit = {t.id for t in (*faulted, *given_up)}
     sound = [t for t in played if not t.stop.is_fault]
@@ -116,7 +116,7 @@ def counted(played, faulted) -> dict:
 async def killed_workers(count: int, hits: int) -> dict:
     pool = Workers("textcraft", {}, WorkerSettings(workers=2))
     done, delays, kills = [], [], 0
-    playing = asyncio.create_task(play_all(arena(pool, 8), episodes(count), on_done=done.append))
+    playing = asyncio.create_task(play_all(context(pool, 8), episodes(count), on_done=done.append))
     every = 4 * count // hits  # a blow hits up to 8 episodes
     for blow in itertools.count(1):
         while len(done) < blow * every and not playing.done():
@@ -155,12 +155,12 @@ async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> di
     ids = [f"{BAD[kind]}/{number}" if number % every == every - 1 else str(number) for number in range(count)]
     pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
     renderer = Renderer(byte_tokenizer())
-    persona = Persona(renderer, Plain(), context_tokens=1_000_000)
-    engine = Scripted(expert(persona.format), renderer)
-    place = Arena({"hostile": Place(persona, pool)}, engine, Sampling(max_tokens=1000), concurrency=64, retries=0)
+    prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
+    engine = Scripted(expert(prompt.format), renderer)
+    place = RolloutContext({"hostile": EnvBinding(prompt, pool)}, engine, Sampling(max_tokens=1000), concurrency=64, retries=0)
     began = time.monotonic()
     tasks = [Task("hostile", "train", id) for id in ids]
-    played, faulted = await play_all(place, [Episode(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
+    played, faulted = await play_all(place, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
     seconds = time.monotonic() - began
     restarts = pool.stats().restarts
     await pool.close()
@@ -258,7 +258,7 @@ async def killed_server(count: int, gone_s: float) -> dict:
     with ExitStack() as running:
         server, port = running.enter_context(served("textcraft"))
         pool = RemotePool([f"http://127.0.0.1:{port}/textcraft"], 60.0)
-        playing = asyncio.create_task(play_all(arena(pool, 16), episodes(count), on_done=done.append))
+        playing = asyncio.create_task(play_all(context(pool, 16), episodes(count), on_done=done.append))
         while len(done) < count // 3:
             await asyncio.sleep(0.01)
         server.kill()

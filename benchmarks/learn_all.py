@@ -85,14 +85,14 @@ def warm_start(out: Path, seed: int) -> Path:
     from palestra.runs.run import Run
     from palestra.training.display import Lines
     from palestra.training.loop import begin
-    from palestra.training.setup import assemble
+    from palestra.training.setup import setup
 
     folder = out / "warm-start"
     if newest(folder / "checkpoints") is None:
         run = Run.create(folder, load(QUICKSTART, {"seed": seed}))
-        parts = assemble(run.config)
-        begin(run, parts, Lines(run.config.steps))
-        parts.close()
+        components = setup(run.config)
+        begin(run, components, Lines(run.config.steps))
+        components.close()
     model = newest(folder / "checkpoints")
     assert model is not None
     return model

@@ -1,4 +1,4 @@
-"""The learner on a GPU: tokens a second through forward, backward and optimiser over packed segments, and the share of the peak.
+"""The learner on a GPU: tokens a second through forward, backward and optimizer over packed segments, and the share of the peak.
 
     python benchmarks/learner.py MODEL [--tokens 131072] [--row-tokens 16384] [--peak 990] [--json FILE]
 
@@ -16,7 +16,7 @@ import torch
 
 from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.learner.learner import Learner
 from palestra.models.loading import load_model
@@ -49,10 +49,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
     model = load_model(known.model, device=torch.device("cuda"), dtype=torch.bfloat16)
-    learner = Learner(model, Optim(lr=1e-6, row_tokens=known.row_tokens), temperature=1.0, seed=0)
+    learner = Learner(model, OptimizerConfig(lr=1e-6, microbatch_tokens=known.microbatch_tokens), temperature=1.0, seed=0)
     algo = GRPO()
     batch = pack(made_up(known.tokens, known.length, known.chosen, model.config.vocab_size)).to(model.device)
-    batch = algo.credit(batch)
+    batch = algo.add_advantages(batch)
     tokens = len(batch.ids_T)
     parameters = sum(p.numel() for p in model.parameters())
     seconds = []
@@ -64,7 +64,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - began)
     best = min(seconds[1:])
     result = {
-        "model": known.model.name, "parameters": parameters, "tokens": tokens, "row_tokens": known.row_tokens, "seconds": best,
+        "model": known.model.name, "parameters": parameters, "tokens": tokens, "row_tokens": known.microbatch_tokens, "seconds": best,
         "tokens_per_second": tokens / best, "share_of_peak": 6 * parameters * tokens / best / known.peak / 1e12,
         "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
     }  # fmt: skip

@@ -8,12 +8,12 @@ from typing import Any
 
 from step import Row, Stopwatch
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.config.config import Config
 from palestra.core.types import Step, Task
 from palestra.envs import Environment, make_env
-from palestra.training.setup import make_persona
+from palestra.training.setup import make_prompt
 
 Reply = tuple[list[int], list[float]]
 """Sampled ids and their log-probs."""
@@ -35,24 +35,24 @@ class Play:
     is_over: bool = False
 
     @classmethod
-    def begin(cls, env: Environment, task: Task, persona: Persona) -> Play:
-        return cls(env, persona.renderer.prompt(persona.opening(env.reset(task))))
+    def begin(cls, env: Environment, task: Task, prompt: PromptConfig) -> Play:
+        return cls(env, prompt.renderer.prompt(prompt.opening(env.reset(task))))
 
-    def take(self, reply: Reply, persona: Persona, *, horizon: int, reply_tokens: int) -> None:
+    def take(self, reply: Reply, prompt: PromptConfig, *, horizon: int, reply_tokens: int) -> None:
         """Act, and append what is seen next unless the episode is over. The rules are those of `palestra.rollout.rollout.play_on`."""
         ids, logprobs = reply
         self._append(ids, logprobs, 1)
         self.turns += 1
-        if ids[-1] not in persona.renderer.stop_ids:  # half a reply is no action
+        if ids[-1] not in prompt.renderer.stop_ids:  # half a reply is no action
             self.is_over = True
             return
-        parsed = persona.format.parse(persona.renderer.reply_text(ids))
+        parsed = prompt.format.parse(prompt.renderer.reply_text(ids))
         step = Step(parsed.error, invalid=True) if parsed.action is None else self.env.step(parsed.action)
         self.reward += step.reward
         self.success = bool(step.success)
-        new = persona.renderer.bridge(step.observation, reply_ended=True)
+        new = prompt.renderer.bridge(step.observation, reply_ended=True)
         used = len(self.prompt_ids) + len(self.completion_ids) + len(new) + reply_tokens
-        self.is_over = step.terminated or step.truncated or self.turns == horizon or used > persona.context_tokens
+        self.is_over = step.terminated or step.truncated or self.turns == horizon or used > prompt.context_tokens
         if not self.is_over:
             self._append(new, [0.0] * len(new), 0)
 
@@ -70,18 +70,18 @@ class Rollout:
         self.config, self.generate = config, generate
         self.envs = [make_env(config.env.name, config.env.options) for _ in range(config.rollout.tasks * config.rollout.group)]
         self.tasks = {task.id: task for task in self.envs[0].tasks("train")}
-        self.persona = make_persona(config, self.envs[0], renderer)
+        self.prompt = make_prompt(config, self.envs[0], renderer)
         self.watch = Stopwatch()
         self.plays: list[Play] = []
         """Of the newest batch."""
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         with self.watch.timed("generation"):
-            self.plays = [Play.begin(env, self.tasks[task_id], self.persona) for env, task_id in zip(self.envs, prompts, strict=True)]
+            self.plays = [Play.begin(env, self.tasks[task_id], self.prompt) for env, task_id in zip(self.envs, prompts, strict=True)]
             while live := [play for play in self.plays if not play.is_over]:
                 replies = self.generate(trainer, [play.prompt_ids + play.completion_ids for play in live])
                 for play, reply in zip(live, replies, strict=True):
-                    play.take(reply, self.persona, horizon=self.horizon, reply_tokens=self.config.agent.reply_tokens)
+                    play.take(reply, self.prompt, horizon=self.horizon, reply_tokens=self.config.agent.reply_tokens)
         plays = self.plays
         return {
             "prompt_ids": [play.prompt_ids for play in plays],

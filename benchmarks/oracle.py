@@ -83,28 +83,28 @@ BASE: dict[str, Any] = {
     "save": {"every": 1, "keep": 4},
 }
 
-RECOMPUTED = {"algo.recompute_old": True}
-KL_IN_REWARD = {"algo.kl": 0.1, "algo.kl_place": "reward"}
+RECOMPUTED = {"algo.recompute_logprobs": True}
+KL_IN_REWARD = {"algo.kl": 0.1, "algo.kl_in": "reward"}
 OF_GRPO: list[dict[str, Any]] = [
     {},
     {"algo.scale": False},
-    {"algo.normalise": "sequence"},
-    {"algo.normalise": "constant", "algo.constant": 50},
+    {"algo.normalize": "sequence"},
+    {"algo.normalize": "constant", "algo.constant": 50},
     {"algo.kl": 0.1},
     {"algo.kl": 0.1, "algo.kl_estimator": "k2"},
     KL_IN_REWARD,
     {"algo.entropy": 0.05},
     {"algo.entropy": 0.05, "algo.entropy_target": 3.0},
-    {"algo.invalid_penalty": 0.2, "algo.overlong_penalty": 0.1, "algo.turn_discount": 0.9, "algo.negative_weight": 0.3},
+    {"algo.invalid_penalty": 0.2, "algo.overlong_penalty": 0.1, "algo.turn_discount": 0.9, "algo.negative_reward_scale": 0.3},
     {"algo.overlong": "mask"},
     {"algo.clip_low": 0.001, "algo.clip_high": 0.002, "algo.dual_clip": 1.0005},
     {**RECOMPUTED, **KL_IN_REWARD},
-    {**RECOMPUTED, "algo.correction.cap": 1.0001, "rollout.ahead": 1},
-    {**RECOMPUTED, "algo.correction": {"cap": 1.002, "mask": True, "mask_below": 0.998}, "rollout.ahead": 1},
-    {**RECOMPUTED, "algo.correction": {"level": "sequence", "cap": 1.0001}, "rollout.ahead": 1},
-    {**RECOMPUTED, "algo.correction": {"level": "geometric", "cap": 1.0001, "mask_below": 0.9}, "rollout.ahead": 1},
+    {**RECOMPUTED, "algo.correction.cap": 1.0001, "rollout.prefetch": 1},
+    {**RECOMPUTED, "algo.correction": {"cap": 1.002, "mask": True, "mask_below": 0.998}, "rollout.prefetch": 1},
+    {**RECOMPUTED, "algo.correction": {"level": "sequence", "cap": 1.0001}, "rollout.prefetch": 1},
+    {**RECOMPUTED, "algo.correction": {"level": "geometric", "cap": 1.0001, "mask_below": 0.9}, "rollout.prefetch": 1},
     {"rollout.temperature": 1.3, "optim.weight_decay": 0.1, "optim.clip_norm": 0.01, "optim.schedule": "linear"},
-    {"optim.row_tokens": 64, "optim.parts": 2},
+    {"optim.microbatch_tokens": 64, "optim.accumulation_parts": 2},
 ]
 OF_OTHERS: list[dict[str, Any]] = [
     *[{"algo.name": name} for name in ("dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp", "mt_grpo", "remax", "ppo", "rft")],

@@ -3,10 +3,10 @@
     python benchmarks/peer_trl.py MODEL [--tasks 32] [--group 8] [--horizon 8] [--reply 160] [--steps 3] [--json FILE] [settings ...]
 
 Both sides get the same model, environment (TextCraft with its worked example), tasks in the same order, batch, token budgets, clip,
-optimiser and precision (float32 weights, bfloat16 compute). They sample different tokens, so the learning rate is small enough (1e-7) to
-keep both policies what they were, and times are given per token besides. TRL is set up as favourably as we know: the fastest micro-batch
+optimizer and precision (float32 weights, bfloat16 compute). They sample different tokens, so the learning rate is small enough (1e-7) to
+keep both policies what they were, and times are given per token besides. TRL is set up as favorably as we know: the fastest micro-batch
 that fits, found by trying (with or without gradient checkpointing and Liger's kernels), its chunked log-probs, no importance correction
-(one forward pass less; --correct turns it on), one optimiser step a batch, prefix caching, no detokenising, turns in lockstep.
+(one forward pass less; --correct turns it on), one optimizer step a batch, prefix caching, no detokenizing, turns in lockstep.
 Each side runs in a process of its own. Next to FILE lie the result and the output of each side, written anew after every step.
 """
 
@@ -27,7 +27,7 @@ from palestra.cli import split_settings
 HERE = Path(__file__).parent
 QUIET = {
     "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
+    "TOKENIZERS_PARALLELIZM": "false",
     "TRL_EXPERIMENTAL_SILENCE": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # TRL hands tensors over inside the process
     "VLLM_LOGGING_LEVEL": "ERROR",

@@ -33,7 +33,7 @@ from palestra.tools.report.read import Record, read_run
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes" / "results"
 KEPT = ROOT / "docs" / "results"
-CURVE = ("success", "reward", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/dead")
+CURVE = ("success", "reward", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/zero_advantage")
 """What is kept of every training step."""
 WARM = Path("checkpoints") / "step-000000"
 """What the first step of a run begins with."""

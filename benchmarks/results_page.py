@@ -229,16 +229,16 @@ def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
     picture, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for axes, name in ((left, figure), (right, "turns")):
         for number, (recipe, own) in enumerate(arms_of(runs).items()):
-            colour = f"C{number}"
-            axes.plot([], color=colour, label=recipe)
+            color = f"C{number}"
+            axes.plot([], color=color, label=recipe)
             curves = [curve(run, name) for run in own if name in run["curve"][0]]
             for tokens, values in curves:
-                axes.plot(tokens, values, color=colour, alpha=0.25, linewidth=1)
+                axes.plot(tokens, values, color=color, alpha=0.25, linewidth=1)
             if curves:
-                axes.plot(*mean_curve(curves), color=colour)
+                axes.plot(*mean_curve(curves), color=color)
             for run in own if axes is left else ():
                 held_out = [(measured["tokens"] / 1e6, result(run, place, figure)) for place, measured in enumerate(run["evals"])]
-                axes.plot(*zip(*held_out, strict=True), "o", color=colour, markersize=4)
+                axes.plot(*zip(*held_out, strict=True), "o", color=color, markersize=4)
         axes.set(xlabel="million tokens")
         axes.grid(alpha=0.3)
     left.set_title(f"{NAMES[figure]} in training, and held out (dots)")

@@ -30,8 +30,8 @@ from palestra.config.config import Config, load
 from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
 from palestra.runs.state import State
-from palestra.training.data_sources import Gathered, OnPolicy
-from palestra.training.setup import Parts, assemble
+from palestra.training.data_sources import OnPolicy, StepData
+from palestra.training.setup import Components, setup
 
 Row = dict[str, Any]
 
@@ -91,45 +91,45 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
     """One step to warm up and then `steps` that count; each is reported when it is done."""
     if config.algo.source != "play":
         raise ConfigError(f"algo.name = {config.algo.name!r}: expected an algorithm that plays in every step")
-    parts = assemble(config)
+    components = setup(config)
     try:
         if config.algo.keeps_reference:
-            parts.learner.remember_reference()
-        parts.loop.run(parts.engine.load(version=0))
-        experience, state = OnPolicy(parts), State()
+            components.learner.remember_reference()
+        components.loop.run(components.engine.load(version=0))
+        source, state = OnPolicy(components), State()
         for number in range(steps + 1):
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
-            row, state = one_step(parts, experience, state)
+            row, state = one_step(components, source, state)
             on_row({"step": number, "is_warm_up": number == 0, **row})
     finally:
-        parts.close()
+        components.close()
 
 
-def one_step(parts: Parts, experience: OnPolicy, state: State) -> tuple[Row, State]:
+def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Row, State]:
     """What the body of `palestra.training.loop.train` does, with a look at the clock after each part."""
-    config, learner, algo = parts.config, parts.learner, parts.config.algo
+    config, learner, algo = components.config, components.learner, components.config.algo
     watch, step = Stopwatch(), state.step + 1
     began = now()
     with watch.timed("collect"):
-        gathered = experience.gather(state, lambda trajectory: None)
+        data = source.next_batch(state, lambda trajectory: None)
     with watch.timed("hand_over"):
-        parts.engine.rest()
+        components.engine.rest()
     with watch.timed("prepare"):
-        batch = algo.credit(learner.prepare(gathered.groups, algo)) if gathered.groups else None
+        batch = algo.add_advantages(learner.prepare(data.groups, algo)) if data.groups else None
     with watch.timed("update"):
         if batch is not None:
-            learner.update(batch, algo, lr=config.optim.lr_at(*algo.lr_place(step, config.steps)), step=step)
+            learner.update(batch, algo, lr=config.optim.lr_at(*algo.lr_progress(step, config.steps)), step=step)
     with watch.timed("hand_over"):
-        parts.loop.run(parts.engine.load(version=step))
+        components.loop.run(components.engine.load(version=step))
     seconds = {**watch.seconds, "total": now() - began}
     trained = 0 if batch is None else len((batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch).ids_T)
-    return row_of(seconds, gathered, algo.has_signal, trained * config.optim.epochs), replace(gathered.state, step=step)
+    return row_of(seconds, data, algo.has_signal, trained * config.optim.epochs), replace(data.state, step=step)
 
 
-def row_of(seconds: dict[str, float], gathered: Gathered, has_signal: Callable[[Any], bool], trained: int) -> Row:
-    assert gathered.collected is not None
-    groups = gathered.collected.played
+def row_of(seconds: dict[str, float], data: StepData, has_signal: Callable[[Any], bool], trained: int) -> Row:
+    assert data.rollouts is not None
+    groups = data.rollouts.played
     trajectories = [t for group in groups for t in group.valid]
     sampled = sum(t.sampled_tokens for t in trajectories)
     learning = seconds["prepare"] + seconds["update"]

@@ -2,7 +2,7 @@
 
     python benchmarks/trl_side.py MODEL [--recipe FILE] [--steps 3] [--json FILE] [--micro 8] [--correct] [--no-vllm] [settings ...]
 
-Tasks, group, horizon, token budgets, clip, learning rate and optimiser are read from the recipe and its settings, so that both sides
+Tasks, group, horizon, token budgets, clip, learning rate and optimizer are read from the recipe and its settings, so that both sides
 do the same. Episodes are played turn by turn in lockstep over TRL's colocated vLLM, token ids in and out. On a GPU the micro-batch,
 gradient checkpointing and Liger's kernels are chosen by trying them on the model before the trainer is made.
 """
@@ -34,7 +34,7 @@ from palestra.agents.renderer import Renderer
 from palestra.cli import split_settings
 from palestra.config.config import Config, load
 from palestra.models.tokenizers import load_tokenizer
-from palestra.training.task_sampler import Stream
+from palestra.training.task_sampler import ShuffledStream
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VLLM_SHARE = 0.25
@@ -185,7 +185,7 @@ class TimedTrainer(GRPOTrainer):
 
 
 class EachStep(TrainerCallback):
-    """A row for every batch of episodes, however many optimiser steps are made of it."""
+    """A row for every batch of episodes, however many optimizer steps are made of it."""
 
     def __init__(self, rollout: Rollout, watch: Stopwatch, minibatches: int, on_row: Callable[[Row], None]) -> None:
         self.rollout, self.watch, self.minibatches, self.on_row = rollout, watch, minibatches, on_row
@@ -241,7 +241,7 @@ def settings_of(config: Config, way: Way, *, steps: int, folder: str, use_vllm: 
         epsilon=config.algo.clip_low,  # type: ignore[attr-defined]
         epsilon_high=config.algo.clip_high,  # type: ignore[attr-defined]
         beta=0.0,
-        loss_type="dapo",  # normalised by tokens, as ours
+        loss_type="dapo",  # normalized by tokens, as ours
         bf16=on_gpu,
         use_cpu=not on_gpu,
         gradient_checkpointing=way.checkpointing,
@@ -263,7 +263,7 @@ def train(known: argparse.Namespace, config: Config, way: Way, on_row: Callable[
     tokenizer = load_tokenizer(known.model)
     renderer = Renderer(tokenizer, template=config.agent.template)
     rollout = Rollout(config, renderer, (with_model if known.no_vllm else with_vllm)(config, renderer.stop_ids))
-    drawn = Stream(list(rollout.tasks.values()), config.seed).slice(0, config.rollout.tasks * (known.steps + 1))
+    drawn = ShuffledStream(list(rollout.tasks.values()), config.seed).slice(0, config.rollout.tasks * (known.steps + 1))
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(

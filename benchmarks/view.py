@@ -46,14 +46,14 @@ THINGS = [
     "rail",
     "glass",
 ]
-COLOURS = ["red", "green", "blue", "purple", "yellow", "grey"]
+COLORS = ["red", "green", "blue", "purple", "yellow", "grey"]
 VERBS = ["go to", "pick up", "look at", "open", "put down", "go through"]
 
 
 def write_run(folder: Path, episodes: int) -> None:
     """A run as training would have written it, with texts drawn by chance."""
     chance = random.Random(0)
-    for name in ("trajectories", "learnt", "eval"):
+    for name in ("trajectories", "learned", "eval"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     steps = episodes // STEP_EPISODES
     (folder / "config.toml").write_text(f'seed = 0\nsteps = {steps}\n\n[algo]\nname = "grpo"\n\n[env]\nname = "babyai"\n')
@@ -67,15 +67,15 @@ def write_run(folder: Path, episodes: int) -> None:
         count = STEP_EPISODES if step <= steps else episodes % STEP_EPISODES
         made = [episode(chance, step, number) for number in range(count)]
         name = f"step-{step:06d}.jsonl"
-        (folder / "learnt" / name).write_bytes(b"".join(msgspec.json.encode(learnt(chance, one)) + b"\n" for one in made))
+        (folder / "learned" / name).write_bytes(b"".join(msgspec.json.encode(learned(chance, one)) + b"\n" for one in made))
         (folder / "trajectories" / name).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in made))
 
 
 def episode(chance: random.Random, step: int, number: int) -> dict:
     turns, ids, mask = [], [], []
     for turn in range(chance.randint(4, 12)):
-        seen = ", ".join(f"{chance.choice(COLOURS)} {chance.choice(THINGS)} {chance.randint(1, 9)}" for _ in range(chance.randint(1, 5)))
-        reply = f"{chance.choice(VERBS)} {chance.choice(COLOURS)} {chance.choice(THINGS)} 1"
+        seen = ", ".join(f"{chance.choice(COLORS)} {chance.choice(THINGS)} {chance.randint(1, 9)}" for _ in range(chance.randint(1, 5)))
+        reply = f"{chance.choice(VERBS)} {chance.choice(COLORS)} {chance.choice(THINGS)} 1"
         if chance.random() < 1e-3 / 8:
             reply = f"look at {NEEDLE.title()}"
         start = len(ids) + 12
@@ -96,7 +96,7 @@ def episode(chance: random.Random, step: int, number: int) -> dict:
     }  # fmt: skip
 
 
-def learnt(chance: random.Random, one: dict) -> dict:
+def learned(chance: random.Random, one: dict) -> dict:
     count = sum(one["segments"][0]["mask"])
     advantage = round(chance.gauss(0, 1), 4)
     figures = {name: [round(-chance.random(), 4) for _ in range(count)] for name in ("logp", "entropy")}

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("-h", "--help", action="store_true", help="show this and all settings of the recipe")
     train.set_defaults(run=_train, takes_settings=True, parser=train)
 
-    explain = commands.add_parser("explain", help="print what a recipe optimises, with the numbers filled in", allow_abbrev=False)
+    explain = commands.add_parser("explain", help="print what a recipe optimizes, with the numbers filled in", allow_abbrev=False)
     explain.add_argument("recipe", type=Path)
     explain.set_defaults(run=_explain, takes_settings=True)
 
@@ -248,7 +248,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     from palestra.config import config as configs
     from palestra.core.errors import ConfigError
     from palestra.launch import launch
-    from palestra.launch.worker import Assignment
+    from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run
     from palestra.training.checkpointing import check_changes
     from palestra.training.data_sources import check_data
@@ -276,7 +276,7 @@ def _train(known: argparse.Namespace, settings: dict[str, Any]) -> None:
         if run is None:
             folder = known.out or Path("runs") / f"{known.recipe.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
             run = Run.create(folder, config)
-        launch(run, Assignment(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json), envs)
+        launch(run, WorkerSpec(str(run.folder.resolve()), settings if known.resume else {}, as_json=known.json), envs)
 
 
 def _train_help(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -303,7 +303,7 @@ def _explain(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from palestra.training.display import Counting
+    from palestra.training.display import ProgressDisplay
     from palestra.training.evaluation import evaluate_config
 
     if known.run_or_recipe is None and known.model is None and known.agent is None:
@@ -318,7 +318,7 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     own_horizon = known.run_or_recipe is not None and known.env is None
     for attempt in range(EVAL_ATTEMPTS):
         try:
-            with closing(Counting()) as display:
+            with closing(ProgressDisplay()) as display:
                 result = evaluate_config(
                     config, agent=known.agent, own_horizon=own_horizon, ids=known.ids, display=display, keep=known.keep
                 )
@@ -329,7 +329,7 @@ def _eval(known: argparse.Namespace, settings: dict[str, Any]) -> None:
             if config.model == was.model or attempt + 1 == EVAL_ATTEMPTS:
                 raise  # else a trainer has replaced the checkpoint by a newer one meanwhile
     what = known.agent or ("model" if known.model else f"step-{result['step']:06d}")
-    names = "+".join(place.label for place in config.playgrounds)
+    names = "+".join(spec.label for spec in config.env_specs)
     out = known.out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(as_json(result) + "\n")
@@ -379,7 +379,7 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
     recipe = known.run_or_recipe / "config.toml"
     if not recipe.is_file():
         raise ConfigError(f"{known.run_or_recipe}: there is no run in this folder (no config.toml)")
-    if known.model is not None or known.agent is not None:  # nothing that the run has learnt: it has no place among its evaluations
+    if known.model is not None or known.agent is not None:  # nothing that the run has learned: it has no place among its evaluations
         return configs.load(recipe, settings, imports=True), elsewhere
     settings |= {"model": str(_checkpoint_of(known.run_or_recipe)), "lora": None}
     return configs.load(recipe, settings, imports=True), known.run_or_recipe / "eval"
@@ -388,9 +388,9 @@ def _eval_config(known: argparse.Namespace, settings: dict[str, Any]) -> tuple[C
 def _checkpoint_of(run: Path) -> Path:
     """The one that the run would be resumed from."""
     from palestra.core.errors import ConfigError
-    from palestra.training.checkpointing import newest_usable
+    from palestra.training.checkpointing import latest_usable
 
-    found = newest_usable(run / "checkpoints", on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr))
+    found = latest_usable(run / "checkpoints", on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr))
     if found is None:
         raise ConfigError(f"{run}: the run has no checkpoint yet")
     return found[0]
@@ -437,7 +437,7 @@ def _replay(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def _add_doctor(commands: Any) -> None:
     doctor = commands.add_parser("doctor", help="prove that a run is right and fits, before hours are spent on it", allow_abbrev=False)
     doctor.add_argument("recipe", nargs="?", type=Path, help="a TOML file (default: recipes/quickstart.toml); settings can follow")
-    doctor.add_argument("--fit", action="store_true", help="search the largest optim.row_tokens and engine.slots")
+    doctor.add_argument("--fit", action="store_true", help="search the largest optim.microbatch_tokens and engine.slots")
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor, takes_settings=True)
 
@@ -446,7 +446,7 @@ def _doctor(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     import logging
 
     from palestra.config import config as configs
-    from palestra.tools.doctor.examine import examine
+    from palestra.tools.doctor.checks import examine
     from palestra.training.data_sources import check_data
     from palestra.training.setup import check_run
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"  # noqa: S105  the name of a variable
 PORT = 8200
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  to recognise it
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  to recognize it
 
 
 def add_view(commands: Any) -> None:

@@ -8,7 +8,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # before it is read: no test asks the networ
 import pytest
 import torch
 
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer, word_tokenizer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would the programs tests interrupt
@@ -22,7 +22,7 @@ def _one_thread():
 @pytest.fixture(scope="session")
 def model():
     """A random model with some hundred thousand parameters, in fp32."""
-    return new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cpu"))
+    return tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")

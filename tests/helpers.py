@@ -32,8 +32,8 @@ class Echo(Environment):
         self.rounds = rounds
 
     def tasks(self, split):
-        colours = ["red", "blue", "green"]
-        return [Task(self.name, split, f"{split}-{i}", colours[i % 3]) for i in range(60 if split == "train" else 30)]
+        colors = ["red", "blue", "green"]
+        return [Task(self.name, split, f"{split}-{i}", colors[i % 3]) for i in range(60 if split == "train" else 30)]
 
     def reset(self, task):
         self.word, self.left = task.category, self.rounds
@@ -219,7 +219,7 @@ def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop =
 def ready(groups, algo):
     """A batch with all that any algorithm may need; what a model says of a token depends on the token alone."""
     batch = pack(groups, algo.turn_rewards, keep_tail="value" in algo.needs)
-    ids_C = batch.ids_T[batch.chosen_T].float()
+    ids_C = batch.ids_T[batch.action_mask_T].float()
     baselines = {number: 0.4 + 0.1 * number for number in batch.group_N.tolist()}
     return batch.with_(
         value_C=0.06 * ids_C,

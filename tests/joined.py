@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from palestra.core import process_group as world
-from palestra.runs.run import Onlooker, Run
+from palestra.runs.run import ReadOnlyRun, Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 
@@ -46,7 +46,7 @@ def try_together(ranks, *folders):
 def main():
     with world.join() as place:
         for folder in map(Path, sys.argv[1:]):
-            run_training((Run if place.is_first else Onlooker).open(folder), Display())
+            run_training((Run if place.is_first else ReadOnlyRun).open(folder), Display())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from palestra.envs.serving.catalogue import Catalogue, Served
-from palestra.envs.serving.request_auth import Guard
+from palestra.envs.serving.request_auth import RequestAuth
 from palestra.envs.serving.server import Server
 from palestra.envs.serving.sessions import Sessions
 
@@ -65,7 +65,7 @@ def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, is
 
     async def start():
         sessions = Sessions(catalogue.pools, catalogue.tasks, clock=clock, **settings)
-        server = Server(catalogue, sessions, Guard(tokens), limits=limits)
+        server = Server(catalogue, sessions, RequestAuth(tokens), limits=limits)
         runner = server.runner(shutdown_timeout=0.2)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()

@@ -59,8 +59,8 @@ def write_lines(folder, name, *lines):
     return path
 
 
-def write_learnt(folder, name, *episodes):
-    path = folder / "learnt" / f"{name}.jsonl"
+def write_learned(folder, name, *episodes):
+    path = folder / "token_stats" / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(one) + "\n" for one in episodes))
 

@@ -13,13 +13,13 @@ from palestra.engines.base import EngineFailed, Session
 from palestra.learner.logprobs import predict
 from palestra.models.attention import hidden_states
 from palestra.models.lora import adapter_of, add_adapter
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from tests.contract.test_engines import STOP, episodes
 
 
 def tiny_model(width, device):
     """With weights large enough for attention to matter and for replies to have a preference."""
-    model = new_model(vocabulary=97, width=width, layers=2, heads=2, context=1024, stop_id=STOP, seed=3, device=torch.device(device))
+    model = tiny_model(vocabulary=97, width=width, layers=2, heads=2, context=1024, stop_id=STOP, seed=3, device=torch.device(device))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
 from palestra.engines.fingerprint import fingerprint
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.engines.vllm.common import LOGPROBS_MODE, WEIGHTS_FILE
 
 
@@ -26,7 +26,7 @@ class StandIn:
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.normal_(0, 0.02)  # what it samples before a hand-over is of no use
-        self.engine = NativeSettings(slots=4).build(self.model, 1024)
+        self.engine = TorchEngineSettings(slots=4).build(self.model, 1024)
         self.port = port
         self.api_key = api_key
         self.facts = {

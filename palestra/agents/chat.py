@@ -46,7 +46,7 @@ class Agent(Protocol):
 
 
 @dataclass
-class Persona:
+class PromptConfig:
     """What all episodes of a run share about how the agent is told things and how it answers."""
 
     renderer: Renderer
@@ -70,7 +70,7 @@ class Persona:
 class ChatAgent:
     """An agent whose context is one chat: it renders only what is new onto the ids that it already holds."""
 
-    persona: Persona
+    prompt: PromptConfig
     engine: Engine
     session: Session
     sampling: Sampling
@@ -91,8 +91,8 @@ class ChatAgent:
         self._append(generation.ids, 1, generation.logprobs, generation.version)
         self.replies += 1
         self.last_was_cut = generation.finish == "length"
-        reply = self.persona.renderer.reply_text(generation.ids)
-        parsed = self.persona.format.parse(reply)
+        reply = self.prompt.renderer.reply_text(generation.ids)
+        parsed = self.prompt.format.parse(reply)
         return Action(reply, parsed.action, parsed.error, (start, len(self.stream.ids)), 0, self.last_was_cut)
 
     def take_up(self, stream: Segment, replies: int) -> None:
@@ -104,14 +104,14 @@ class ChatAgent:
             self._show(observation, reply_tokens=0)
 
     def _show(self, observation: str, reply_tokens: int) -> None:
-        renderer = self.persona.renderer
+        renderer = self.prompt.renderer
         if self.stream.ids and not self.stream.mask[-1]:
             new = []  # taken up from a record where this observation stands last
         elif self.stream.ids:
             new = renderer.bridge(observation, reply_ended=not self.last_was_cut)
         else:
-            new = renderer.prompt(self.persona.opening(observation))
-        if len(self.stream.ids) + len(new) + reply_tokens > self.persona.context_tokens:
+            new = renderer.prompt(self.prompt.opening(observation))
+        if len(self.stream.ids) + len(new) + reply_tokens > self.prompt.context_tokens:
             raise ContextFull
         self._append(new, 0, [0.0] * len(new), -1)
 

@@ -1,4 +1,4 @@
-"""Algorithms: whom to credit and what to minimise. Importing this package imports none of them."""
+"""Algorithms: whom to credit and what to minimize. Importing this package imports none of them."""
 
 from __future__ import annotations
 

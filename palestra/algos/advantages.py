@@ -25,21 +25,21 @@ def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps
     Without `scale` it is the advantage of Dr. GRPO (arXiv:2503.20783). A group of one has no signal and gets 0.
     """
     exact_N = reward_N.double()
-    centred_N = exact_N - group_mean(exact_N, group_N)
-    centred_N = torch.where(_all_equal(reward_N, group_N), 0.0, centred_N)
+    centered_N = exact_N - group_mean(exact_N, group_N)
+    centered_N = torch.where(_all_equal(reward_N, group_N), 0.0, centered_N)
     if not scale:
-        return centred_N.float()
+        return centered_N.float()
     size_N = group_N.bincount()[group_N]
-    variance_N = group_mean(centred_N.square(), group_N) * size_N / (size_N - 1).clamp(min=1)
-    return (centred_N / (variance_N.sqrt() + eps)).float()
+    variance_N = group_mean(centered_N.square(), group_N) * size_N / (size_N - 1).clamp(min=1)
+    return (centered_N / (variance_N.sqrt() + eps)).float()
 
 
 def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
     """RLOO (arXiv:2402.14740): each reward against the mean of the others of its group. A group of one gets 0."""
     exact_N = reward_N.double()
     size_N = group_N.bincount()[group_N]
-    centred_N = (exact_N - group_mean(exact_N, group_N)) * size_N / (size_N - 1).clamp(min=1)
-    return torch.where(_all_equal(reward_N, group_N), 0.0, centred_N).float()
+    centered_N = (exact_N - group_mean(exact_N, group_N)) * size_N / (size_N - 1).clamp(min=1)
+    return torch.where(_all_equal(reward_N, group_N), 0.0, centered_N).float()
 
 
 def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
@@ -56,14 +56,14 @@ def against_baseline(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
     return torch.where(_is_rounding(difference_N, baseline_N), 0.0, difference_N).float()
 
 
-def returns_to_go(reward_U: Tensor, owner_U: Tensor, *, gamma: float) -> Tensor:
+def returns_to_go(reward_U: Tensor, trajectory_U: Tensor, *, gamma: float) -> Tensor:
     """What each turn and those after it bring, discounted by `gamma` a turn. Turns stand in the order of play, in float64."""
-    runs, owners = int((owner_U[1:] != owner_U[:-1]).sum()) + 1, int((owner_U.bincount() > 0).sum())
+    runs, owners = int((trajectory_U[1:] != trajectory_U[:-1]).sum()) + 1, int((trajectory_U.bincount() > 0).sum())
     if runs > max(owners, 1):
         raise ValueError(f"the items of one owner must stand together; those of {owners} owners came in {runs} pieces")
     returns_U, seen, decay = reward_U.double(), 1, gamma
-    while seen < len(owner_U):  # each pass doubles how many turns every turn has seen
-        together = owner_U[seen:] == owner_U[:-seen]
+    while seen < len(trajectory_U):  # each pass doubles how many turns every turn has seen
+        together = trajectory_U[seen:] == trajectory_U[:-seen]
         if not together.any():
             break
         later = torch.where(together, decay * returns_U[seen:], 0.0)
@@ -73,7 +73,7 @@ def returns_to_go(reward_U: Tensor, owner_U: Tensor, *, gamma: float) -> Tensor:
 
 
 def gae(reward_X: Tensor, value_X: Tensor, owner_X: Tensor, bootstrap_N: Tensor, *, gamma: float, lam: float) -> Tensor:
-    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over items X: chosen tokens, or turns.
+    """Generalized advantage estimation (arXiv:1506.02438, eq. 16) over items X: chosen tokens, or turns.
 
     The items of one owner stand together, in the order of play. Observation tokens are no items: the trace passes over them undiscounted.
     `bootstrap_N` is the value after an owner's last item: 0 where the episode ended by itself, the critic's estimate where only the
@@ -87,19 +87,19 @@ def gae(reward_X: Tensor, value_X: Tensor, owner_X: Tensor, bootstrap_N: Tensor,
     return returns_to_go(surprise_X, owner_X, gamma=gamma * lam).float()
 
 
-def turn_relative(reward_U: Tensor, owner_U: Tensor, group_N: Tensor, *, gamma: float) -> Tensor:
+def turn_relative(reward_U: Tensor, trajectory_U: Tensor, group_N: Tensor, *, gamma: float) -> Tensor:
     """RLOO (arXiv:2402.14740) turn by turn: what followed from a turn against what followed from the same turn in the others of its group.
 
     Where no other came that far, against the mean of the others' whole returns. A group of one gets 0, and trajectories without turns are
     no part of any. No baseline depends on the trajectory it is taken off, so the policy gradient stays unbiased.
     Turns stand trajectory by trajectory, in the order of play.
     """
-    returns_U = returns_to_go(reward_U, owner_U, gamma=gamma)
-    place_U = torch.arange(len(owner_U), device=owner_U.device)
-    is_first_U = torch.ones_like(owner_U, dtype=torch.bool)
-    is_first_U[1:] = owner_U[1:] != owner_U[:-1]
+    returns_U = returns_to_go(reward_U, trajectory_U, gamma=gamma)
+    place_U = torch.arange(len(trajectory_U), device=trajectory_U.device)
+    is_first_U = torch.ones_like(trajectory_U, dtype=torch.bool)
+    is_first_U[1:] = trajectory_U[1:] != trajectory_U[:-1]
     first_U = torch.where(is_first_U, place_U, 0).cummax(0).values
-    baseline_U, others_U = _mean_of_others(returns_U, group_N[owner_U] * len(owner_U) + place_U - first_U)
+    baseline_U, others_U = _mean_of_others(returns_U, group_N[trajectory_U] * len(trajectory_U) + place_U - first_U)
     # every trajectory has a first turn, so what a trajectory's first turn is held against is the mean of the others' whole returns
     baseline_U = torch.where(others_U > 0, baseline_U, baseline_U[first_U])
     difference_U = returns_U - baseline_U

@@ -1,4 +1,4 @@
-"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits, what it minimises."""
+"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits, what it minimizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Source = Literal["play", "demonstrations", "pairs", "rounds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PolicyOutput:
     """What the model being trained says of the chosen tokens."""
 
     logp_C: Tensor
@@ -95,12 +95,12 @@ class Algorithm(Settings):
         return False
 
     @property
-    def objection_to_older_weights(self) -> str:
+    def off_policy_error(self) -> str:
         """Why it cannot learn from episodes that were sampled by older weights; empty where it can."""
         return "takes no importance ratios, so nothing would make up for episodes of older weights"
 
     @property
-    def corrects_older_weights(self) -> bool:
+    def supports_off_policy(self) -> bool:
         """Whether tokens are weighed by how likely the learner's own policy is to choose them next to the one that sampled them."""
         return False
 
@@ -114,7 +114,7 @@ class Algorithm(Settings):
         """What one forward pass must hold whole for the loss to be computed."""
         return "segment"
 
-    def lr_place(self, step: int, steps: int) -> tuple[int, int]:
+    def lr_progress(self, step: int, steps: int) -> tuple[int, int]:
         """Where training step `step` (from 1) stands in the schedule of the learning rate, and how long that is."""
         return step - 1, steps
 
@@ -127,15 +127,15 @@ class Algorithm(Settings):
         """
 
     @abstractmethod
-    def credit(self, batch: Batch) -> Batch:
+    def add_advantages(self, batch: Batch) -> Batch:
         """The batch with what the loss will read of it: advantages, and returns where there is a critic."""
 
     @abstractmethod
     def weights(self, batch: Batch) -> Tensor:
-        """What each chosen token's loss counts for in one optimiser step over `batch`."""
+        """What each chosen token's loss counts for in one optimizer step over `batch`."""
 
     @abstractmethod
-    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
+    def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         """The loss of each chosen token."""
 
 

@@ -27,15 +27,15 @@ class Batch:
     """Everything an update needs to know about some trajectories."""
 
     ids_T: Tensor
-    chosen_T: Tensor
+    action_mask_T: Tensor
     """Whether the policy chose the token."""
     lengths_S: Tensor
-    owner_S: Tensor
+    trajectory_S: Tensor
     """The trajectory (0..N-1) a segment belongs to."""
-    owner_C: Tensor
+    trajectory_C: Tensor
     turn_C: Tensor
     """The turn (0..U-1) in which a token was chosen."""
-    place_C: Tensor
+    index_C: Tensor
     """Which one it is of all chosen tokens that were packed: pieces of a batch still know it."""
     sampled_logp_C: Tensor
     """As the engine returned them."""
@@ -46,10 +46,10 @@ class Batch:
     """Trajectories of one task share a number."""
     reward_U: Tensor
     """What each turn brought; trajectory by trajectory, in the order of play."""
-    owner_U: Tensor
+    trajectory_U: Tensor
     anchor_U: Tensor
     """Turns of one group that began with the same observation share a number."""
-    was_cut_N: Tensor
+    truncated_N: Tensor
     """Whether only a time limit ended the trajectory: the horizon, or the environment's own."""
     old_logp_C: Tensor
     """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
@@ -83,13 +83,13 @@ class Batch:
         is_last_S = self.is_last_S
         ends_S = self.lengths_S.cumsum(0) - 1
         shown_N = torch.zeros(len(self), dtype=torch.bool, device=self.ids_T.device)
-        shown_N[self.owner_S[is_last_S]] = ~self.chosen_T[ends_S[is_last_S]]
+        shown_N[self.trajectory_S[is_last_S]] = ~self.action_mask_T[ends_S[is_last_S]]
         return shown_N
 
     @property
     def is_last_S(self) -> Tensor:
         """Whether a segment is the last one of its trajectory. Those of a trajectory stand together."""
-        return torch.cat([self.owner_S[1:] != self.owner_S[:-1], torch.ones_like(self.owner_S[:1], dtype=torch.bool)])
+        return torch.cat([self.trajectory_S[1:] != self.trajectory_S[:-1], torch.ones_like(self.trajectory_S[:1], dtype=torch.bool)])
 
     @property
     def in_common_S(self) -> list[int]:
@@ -106,7 +106,7 @@ class Batch:
     def take(self, segments: Tensor) -> Batch:
         """The batch of these segments, in this order. Trajectories keep their numbers and rewards."""
         starts_S = self.lengths_S.cumsum(0) - self.lengths_S
-        per_segment_C = chosen_per_segment(self)
+        per_segment_C = actions_per_segment(self)
         chosen_starts_S = per_segment_C.cumsum(0) - per_segment_C
         tokens = _ranges(starts_S[segments], self.lengths_S[segments])
         chosen = _ranges(chosen_starts_S[segments], per_segment_C[segments])
@@ -120,7 +120,7 @@ class Batch:
         """The number of each segment's unit: itself, its trajectory or its group."""
         if unit == "segment":
             return torch.arange(len(self.lengths_S), device=self.ids_T.device)
-        return self.owner_S if unit == "trajectory" else self.group_N[self.owner_S]
+        return self.trajectory_S if unit == "trajectory" else self.group_N[self.trajectory_S]
 
     def with_signal(self, unit: Unit = "segment") -> Batch:
         """Without the units whose advantages are all 0."""
@@ -137,7 +137,7 @@ class Batch:
         """Whether any token of a segment's unit has an advantage."""
         assert self.advantage_C is not None
         unit_S = self.unit_S(unit)
-        unit_C = unit_S.repeat_interleave(chosen_per_segment(self))
+        unit_C = unit_S.repeat_interleave(actions_per_segment(self))
         units = int(unit_S.max()) + 1 if len(unit_S) else 0
         signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(0, unit_C, (self.advantage_C != 0).long())
         return (signals > 0)[unit_S]
@@ -160,7 +160,7 @@ class Batch:
         part_S = (middle * size / max(int(own_S.sum()), 1)).long()[place_S]
         return self.take((part_S == rank).nonzero().flatten())
 
-    def rows(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
+    def microbatches(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
         """Pieces of at most `max_tokens` tokens to compute, each for one forward pass. Units stay whole, even one that alone is longer."""
         common_S = self.in_common_S
         own_S = [length - common for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)]
@@ -187,10 +187,10 @@ def _alike(one: numpy.ndarray, other: numpy.ndarray) -> int:
     return common if common >= SHARED_AT_LEAST else 0
 
 
-def chosen_per_segment(batch: Batch) -> Tensor:
+def actions_per_segment(batch: Batch) -> Tensor:
     """How many tokens the policy chose in each segment."""
     segment_T = torch.arange(len(batch.lengths_S), device=batch.ids_T.device).repeat_interleave(batch.lengths_S)
-    return torch.zeros_like(batch.lengths_S).index_add_(0, segment_T, batch.chosen_T.long())
+    return torch.zeros_like(batch.lengths_S).index_add_(0, segment_T, batch.action_mask_T.long())
 
 
 def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
@@ -225,12 +225,12 @@ def pack(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards
     sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
     return rewards_only(groups, turn_rewards).with_(
         ids_T=torch.tensor([token for segment in segments for token in segment.ids]),
-        chosen_T=torch.tensor([chosen for segment in segments for chosen in segment.mask], dtype=torch.bool),
+        action_mask_T=torch.tensor([chosen for segment in segments for chosen in segment.mask], dtype=torch.bool),
         lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
-        owner_S=torch.tensor([owner for owner, _ in owned]),
-        owner_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
+        trajectory_S=torch.tensor([owner for owner, _ in owned]),
+        trajectory_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
         turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
-        place_C=torch.arange(len(sampled_logp_C)),
+        index_C=torch.arange(len(sampled_logp_C)),
         sampled_logp_C=sampled_logp_C,
         version_C=torch.tensor([v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]),
         old_logp_C=sampled_logp_C,
@@ -247,22 +247,22 @@ def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own
     numbers = torch.empty(0, dtype=torch.long)
     return Batch(
         ids_T=numbers,
-        chosen_T=numbers.bool(),
+        action_mask_T=numbers.bool(),
         lengths_S=numbers,
-        owner_S=numbers,
-        owner_C=numbers,
+        trajectory_S=numbers,
+        trajectory_C=numbers,
         turn_C=numbers,
-        place_C=numbers,
+        index_C=numbers,
         sampled_logp_C=none,
         version_C=numbers,
         old_logp_C=none,
         reward_U=torch.tensor([reward for own in rewards for reward in own]),
-        owner_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long),
+        trajectory_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long),
         anchor_U=torch.tensor([anchors[place] for place in seen], dtype=torch.long),
         # exactly rounded sums: the same rewards in another order come to the same
         reward_N=torch.tensor([math.fsum(own) for own in rewards]),
         group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group], dtype=torch.long),
-        was_cut_N=torch.tensor([trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool),
+        truncated_N=torch.tensor([trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool),
     )
 
 

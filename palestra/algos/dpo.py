@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from palestra.algos.base import Algorithm, Need, Prediction, Source
+from palestra.algos.base import Algorithm, Need, PolicyOutput, Source
 from palestra.algos.batch import Batch, Unit
 from palestra.algos.losses import Stats, dpo_loss
 
@@ -31,7 +31,7 @@ class DPO(Algorithm):
     """How closely to stay to the model before the first step."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """The share of pairs taken to be the wrong way round."""
-    length_normalised: bool = False
+    length_normalized: bool = False
     """Take means over the tokens of a trajectory instead of sums."""
     imitation: NonNegativeFloat = 0.0
     """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both from becoming unlikely."""
@@ -48,7 +48,7 @@ class DPO(Algorithm):
         return 1.0
 
     def explain(self) -> list[str]:
-        over = "mean_tokens" if self.length_normalised else "sum_tokens"
+        over = "mean_tokens" if self.length_normalized else "sum_tokens"
         smooth = self.label_smoothing
         gain = f"{1 - smooth:.10g} * log_sigmoid(margin_p) + {smooth:.10g} * log_sigmoid(-margin_p)" if smooth else "log_sigmoid(margin_p)"
         gain += f" + {self.imitation:.10g} * chosen(mean_tokens(logp_c))" if self.imitation else ""
@@ -60,25 +60,25 @@ class DPO(Algorithm):
             f"R_chosen - R_rejected >= {self.min_gap:.10g}, at most {self.per_task} pairs a task",
         ]
 
-    def credit(self, batch: Batch) -> Batch:
+    def add_advantages(self, batch: Batch) -> Batch:
         return batch
 
     def weights(self, batch: Batch) -> Tensor:
-        pairs = len(set(batch.group_N[batch.owner_S].tolist()))
-        return torch.full(batch.owner_C.shape, 1 / pairs, device=batch.ids_T.device)
+        pairs = len(set(batch.group_N[batch.trajectory_S].tolist()))
+        return torch.full(batch.trajectory_C.shape, 1 / pairs, device=batch.ids_T.device)
 
-    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
+    def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.reference_logp_C is not None
         is_first_N = torch.cat([torch.ones_like(batch.group_N[:1], dtype=torch.bool), batch.group_N[1:] != batch.group_N[:-1]])
-        is_chosen_C = is_first_N[batch.owner_C]  # a pair is [chosen, rejected]
+        is_chosen_C = is_first_N[batch.trajectory_C]  # a pair is [chosen, rejected]
         loss_C, stats = dpo_loss(
-            new.logp_C,
+            policy.logp_C,
             batch.reference_logp_C,
-            batch.group_N[batch.owner_C],
+            batch.group_N[batch.trajectory_C],
             is_chosen_C,
             beta=self.beta,
             label_smoothing=self.label_smoothing,
-            length_normalised=self.length_normalised,
+            length_normalized=self.length_normalized,
         )
-        length_C = batch.owner_C.bincount()[batch.owner_C]
-        return loss_C - self.imitation * torch.where(is_chosen_C, new.logp_C / length_C, 0.0), stats
+        length_C = batch.trajectory_C.bincount()[batch.trajectory_C]
+        return loss_C - self.imitation * torch.where(is_chosen_C, policy.logp_C / length_C, 0.0), stats

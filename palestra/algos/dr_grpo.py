@@ -7,12 +7,12 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from palestra.algos.grpo import GroupRelative
-from palestra.algos.losses import Normalise
+from palestra.algos.losses import Normalize
 
 
 class DrGRPO(GroupRelative):
     name: Literal["dr_grpo"] = "dr_grpo"
     scale: bool = False
-    normalise: Normalise = "constant"
+    normalize: Normalize = "constant"
     constant: PositiveInt | None = 256
     """The token budget of an episode: it sets the scale of the loss and nothing else."""

@@ -44,7 +44,7 @@ class AgentEvol(Imitation):
     def keeps_reference(self) -> bool:
         return True
 
-    def lr_place(self, step: int, steps: int) -> tuple[int, int]:
+    def lr_progress(self, step: int, steps: int) -> tuple[int, int]:
         """Every round begins anew, and so does its learning rate."""
         return (step - 1) % self.round, self.round
 

@@ -41,6 +41,6 @@ class GiGPO(CriticFree):
 
     def turn_credit(self, batch: Batch) -> Tensor:
         """Equal rewards teach as well, where one came sooner than another from the same place."""
-        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_U]
-        returns_U = returns_to_go(batch.reward_U, batch.owner_U, gamma=self.gamma)
+        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.trajectory_U]
+        returns_U = returns_to_go(batch.reward_U, batch.trajectory_U, gamma=self.gamma)
         return episode_U + self.step_weight * anchored(returns_U, batch.anchor_U, scale=self.scale)

@@ -30,7 +30,7 @@ class GroupRelative(CriticFree):
         return [f"A_i = ({centered}) / (std_group(R_i) + 1e-06)  # 0 where all R_i of the group are equal"]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        return group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.owner_U]
+        return group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.trajectory_U]
 
 
 class GRPO(GroupRelative):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat
 
 from palestra.algos.grpo import GroupRelative
-from palestra.algos.losses import Normalise
+from palestra.algos.losses import Normalize
 
 
 class GSPO(GroupRelative):
@@ -16,4 +16,4 @@ class GSPO(GroupRelative):
     clip_low: NonNegativeFloat = 3e-4
     clip_high: NonNegativeFloat = 4e-4
     """Ratios of whole trajectories are means over their tokens, so they stay far closer to 1."""
-    normalise: Normalise = "sequence"
+    normalize: Normalize = "sequence"

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid
 Stats = dict[str, Tensor]
 """Diagnostics, one number per chosen token; they are reported as means."""
 
-Normalise = Literal["token", "sequence", "constant"]
+Normalize = Literal["token", "sequence", "constant"]
 
 MOST_LOG_RATIO = 20.0
 """Log-ratios are held within this either way: exp(89) is infinite in float32, and infinity times 0 is no gradient."""
@@ -46,12 +46,12 @@ def cispo_loss(log_ratio_C: Tensor, logp_C: Tensor, advantage_C: Tensor, *, clip
     return -weight_C * advantage_C * logp_C, {"policy/clipped": (weight_C != ratio_C).float()}
 
 
-def sequence_log_ratio(log_ratio_C: Tensor, owner_C: Tensor, logp_C: Tensor) -> Tensor:
+def sequence_log_ratio(log_ratio_C: Tensor, trajectory_C: Tensor, logp_C: Tensor) -> Tensor:
     """GSPO (arXiv:2507.18071, eq. 14): the mean log-ratio of the trajectory, whose gradient each token shares."""
-    trajectories = int(owner_C.max()) + 1
+    trajectories = int(trajectory_C.max()) + 1
     zeros_N = torch.zeros(trajectories, dtype=log_ratio_C.dtype, device=log_ratio_C.device)
-    mean_N = zeros_N.index_add(0, owner_C, log_ratio_C.detach()) / owner_C.bincount(minlength=trajectories).clamp(min=1)
-    return mean_N[owner_C] + logp_C - logp_C.detach()
+    mean_N = zeros_N.index_add(0, trajectory_C, log_ratio_C.detach()) / trajectory_C.bincount(minlength=trajectories).clamp(min=1)
+    return mean_N[trajectory_C] + logp_C - logp_C.detach()
 
 
 KL = Literal["k1", "k2", "k3"]
@@ -74,7 +74,7 @@ def kl_divergence(logp_C: Tensor, other_logp_C: Tensor, estimator: KL = "k3") ->
 def importance_correction(
     learner_logp_C: Tensor,
     sampled_logp_C: Tensor,
-    owner_C: Tensor,
+    trajectory_C: Tensor,
     *,
     level: Literal["token", "sequence", "geometric"],
     cap: float,
@@ -88,11 +88,11 @@ def importance_correction(
     """
     log_weight_C = learner_logp_C - sampled_logp_C
     if level != "token":
-        trajectories = int(owner_C.max()) + 1
+        trajectories = int(trajectory_C.max()) + 1
         zeros_N = torch.zeros(trajectories, dtype=log_weight_C.dtype, device=log_weight_C.device)
-        total_N = zeros_N.index_add(0, owner_C, log_weight_C)
-        size_N = owner_C.bincount(minlength=trajectories).clamp(min=1) if level == "geometric" else 1
-        log_weight_C = (total_N / size_N)[owner_C]
+        total_N = zeros_N.index_add(0, trajectory_C, log_weight_C)
+        size_N = trajectory_C.bincount(minlength=trajectories).clamp(min=1) if level == "geometric" else 1
+        log_weight_C = (total_N / size_N)[trajectory_C]
     weight_C = bounded(log_weight_C).exp()
     kept_C = torch.where(weight_C > cap, 0.0, weight_C) if mask else weight_C.clamp(max=cap)
     return kept_C if mask_below is None else torch.where(weight_C < mask_below, 0.0, kept_C)
@@ -126,13 +126,13 @@ def dpo_loss(
     *,
     beta: float,
     label_smoothing: float = 0.0,
-    length_normalised: bool = False,
+    length_normalized: bool = False,
 ) -> tuple[Tensor, Stats]:
     """DPO (arXiv:2305.18290, eq. 7) over pairs of trajectories, chosen and rejected. A pair's loss and its diagnostics are shared out
     evenly among its tokens.
 
     `label_smoothing`: how often a preference is taken to be the wrong way round (conservative DPO, as in arXiv:2403.00409).
-    `length_normalised`: the mean over a side's tokens in place of the sum (arXiv:2411.15124).
+    `length_normalized`: the mean over a side's tokens in place of the sum (arXiv:2411.15124).
     P: pairs; their numbers may have gaps. A pair must be here whole: a part of it has another margin.
     """
     pairs = int(pair_C.max()) + 1
@@ -146,7 +146,7 @@ def dpo_loss(
     log_ratio_P2 = (
         torch.zeros(2 * pairs, dtype=log_ratio_C.dtype, device=log_ratio_C.device).index_add(0, side_C, log_ratio_C).view(pairs, 2)
     )
-    if length_normalised:
+    if length_normalized:
         log_ratio_P2 = log_ratio_P2 / size_P2.clamp(min=1)
     rejected_P, chosen_P = log_ratio_P2.unbind(1)
     margin_P = beta * (chosen_P - rejected_P)
@@ -165,15 +165,15 @@ def dpo_loss(
     return shared(loss_P), {name: shared(stat_P.detach()) for name, stat_P in stats_P.items()}
 
 
-def token_weights(owner_C: Tensor, trajectories: int, *, normalise: Normalise, constant: int = 1) -> Tensor:
+def token_weights(trajectory_C: Tensor, trajectories: int, *, normalize: Normalize, constant: int = 1) -> Tensor:
     """What each chosen token's loss counts for, so that the loss of a batch is a plain weighted sum.
 
     token: all tokens alike, 1 / all tokens (DAPO, arXiv:2503.14476).
     sequence: all trajectories alike, 1 / (trajectories x own tokens) (GRPO, arXiv:2402.03300).
     constant: 1 / (trajectories x constant), blind to length (Dr. GRPO, arXiv:2503.20783).
     """
-    if normalise == "token":
-        return torch.full(owner_C.shape, 1 / max(len(owner_C), 1), device=owner_C.device)
-    if normalise == "sequence":
-        return 1 / (owner_C.bincount()[owner_C] * trajectories)
-    return torch.full(owner_C.shape, 1 / (trajectories * constant), device=owner_C.device)
+    if normalize == "token":
+        return torch.full(trajectory_C.shape, 1 / max(len(trajectory_C), 1), device=trajectory_C.device)
+    if normalize == "sequence":
+        return 1 / (trajectory_C.bincount()[trajectory_C] * trajectories)
+    return torch.full(trajectory_C.shape, 1 / (trajectories * constant), device=trajectory_C.device)

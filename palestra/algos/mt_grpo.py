@@ -13,7 +13,7 @@ from torch import Tensor
 
 from palestra.algos.advantages import turn_relative
 from palestra.algos.batch import Batch
-from palestra.algos.losses import Normalise
+from palestra.algos.losses import Normalize
 from palestra.algos.policy import CriticFree
 
 
@@ -21,7 +21,7 @@ class MultiTurnGRPO(CriticFree):
     name: Literal["mt_grpo"] = "mt_grpo"
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount a turn: below 1, what comes later counts less for a turn."""
-    normalise: Normalise = "constant"
+    normalize: Normalize = "constant"
     constant: PositiveInt | None = 256
     """The token budget of an episode: it sets the scale of the loss and nothing else."""
 
@@ -33,4 +33,4 @@ class MultiTurnGRPO(CriticFree):
         ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        return turn_relative(batch.reward_U, batch.owner_U, batch.group_N, gamma=self.gamma)
+        return turn_relative(batch.reward_U, batch.trajectory_U, batch.group_N, gamma=self.gamma)

@@ -10,12 +10,12 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 from torch import Tensor
 
 from palestra.algos.advantages import returns_to_go
-from palestra.algos.base import Algorithm, Need, Prediction
+from palestra.algos.base import Algorithm, Need, PolicyOutput
 from palestra.algos.batch import Batch, Unit, rewards_only
 from palestra.algos.losses import (
     KL,
     MOST_LOG_RATIO,
-    Normalise,
+    Normalize,
     Stats,
     cispo_loss,
     clipped_policy_loss,
@@ -35,7 +35,7 @@ REFUSED_KL = {
 }
 
 
-class Correction(Settings):
+class ImportanceSampling(Settings):
     """Importance weights against the difference between the probabilities that sampled a token and the learner's before its update:
     that between two implementations, and that between older weights and new ones."""
 
@@ -49,7 +49,7 @@ class Correction(Settings):
     """Leave tokens out whose weight is below this. Default: keep all."""
 
     @model_validator(mode="after")
-    def _leaves_something(self) -> Correction:
+    def _leaves_something(self) -> ImportanceSampling:
         if self.mask_below is not None and self.mask_below >= self.cap:
             raise ValueError(f"mask_below = {self.mask_below:.10g}: must be below cap ({self.cap:.10g})")
         return self
@@ -81,28 +81,28 @@ class PolicyGradient(Algorithm):
     entropy_target: PositiveFloat | None = None
     """The bonus is full at entropy 0, falls to nothing at this entropy (in nats a token), and stays so above it."""
     overlong: Literal["train", "mask"] = "train"
-    """Trajectories that a token budget ended: learnt from, or left out of the gradient and of the group's statistics."""
+    """Trajectories that a token budget ended: learned from, or left out of the gradient and of the group's statistics."""
     overlong_penalty: NonNegativeFloat = 0.0
     """Taken off the reward of a trajectory that a token budget ended."""
     invalid_penalty: NonNegativeFloat = 0.0
     """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
     turn_discount: float = Field(default=1.0, gt=0, le=1)
     """What a reward is multiplied by for each turn before it: below 1, of two successes the quicker one is better."""
-    negative_weight: NonNegativeFloat = 1.0
+    negative_reward_scale: NonNegativeFloat = 1.0
     """What a reward below 0 counts for: below 1, a policy is not taught to shun whatever may fail before it knows how to succeed."""
-    normalise: Normalise = "token"
+    normalize: Normalize = "token"
     constant: PositiveInt | None = None
-    """The divisor of `normalise = "constant"`: usually the token budget of an episode."""
+    """The divisor of `normalize = "constant"`: usually the token budget of an episode."""
     kl: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the reference, the model as it was before the first step."""
     kl_estimator: KL = "k3"
     """Default: k3 in the loss, where k2 does as well; k1 in the reward, where nothing else regularizes."""
-    kl_place: Literal["loss", "reward"] = "loss"
+    kl_in: Literal["loss", "reward"] = "loss"
     """Added to the loss of each token, or taken off its reward: then a token's advantage is less the KL of itself and all later tokens
     of its trajectory."""
-    recompute_old: bool = False
+    recompute_logprobs: bool = False
     """Take ratios against the learner's own log-probs instead of the engine's."""
-    correction: Correction | None = None
+    correction: ImportanceSampling | None = None
     """Against a mismatch between engine and learner, and against older weights; needs `recompute_old`."""
 
     @model_validator(mode="before")
@@ -115,14 +115,14 @@ class PolicyGradient(Algorithm):
     @model_validator(mode="after")
     def _no_idle_settings(self) -> PolicyGradient:
         """A setting that would do nothing is an error."""
-        if (self.normalise == "constant") != (self.constant is not None):
-            raise ValueError(f"constant goes with normalise = 'constant' and only with it; normalise is {self.normalise!r}")
-        if self.correction is not None and not self.recompute_old:
+        if (self.normalize == "constant") != (self.constant is not None):
+            raise ValueError(f"constant goes with normalize = 'constant' and only with it; normalize is {self.normalize!r}")
+        if self.correction is not None and not self.recompute_logprobs:
             raise ValueError("correction needs recompute_old = true: without it the engine's log-probs are the old ones")
-        if self.kl == 0 and (self.kl_estimator, self.kl_place) != ("k3", "loss"):
+        if self.kl == 0 and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
             raise ValueError("kl_estimator and kl_place do nothing while kl = 0")
-        if reason := REFUSED_KL.get((self.kl_place, self.kl_estimator)):
-            raise ValueError(f"kl_estimator = {self.kl_estimator!r}: does not go with kl_place = {self.kl_place!r}: {reason}")
+        if reason := REFUSED_KL.get((self.kl_in, self.kl_estimator)):
+            raise ValueError(f"kl_estimator = {self.kl_estimator!r}: does not go with kl_in = {self.kl_in!r}: {reason}")
         if self.objective == "cispo" and (self.dual_clip is not None or self.ratio == "sequence"):
             raise ValueError("dual_clip and ratio = 'sequence' go with objective = 'clip' only")
         if self.entropy_target is not None and self.entropy == 0:
@@ -142,7 +142,7 @@ class PolicyGradient(Algorithm):
     def turn_rewards(self, trajectory: Trajectory) -> list[float]:
         rewards = []
         for before, turn in enumerate(trajectory.turns):
-            weight = self.negative_weight if turn.reward < 0 else 1.0
+            weight = self.negative_reward_scale if turn.reward < 0 else 1.0
             reward = weight * trajectory.reward_scale * turn.reward * self.turn_discount**before
             rewards.append(reward - self.invalid_penalty * turn.invalid)
         if trajectory.stop.is_overlong and rewards:
@@ -150,14 +150,14 @@ class PolicyGradient(Algorithm):
         return rewards
 
     @property
-    def objection_to_older_weights(self) -> str:
+    def off_policy_error(self) -> str:
         """Ratios against the log-probs as sampled make up for older weights, and so does a correction; else nothing would."""
-        if self.recompute_old and self.correction is None:
+        if self.recompute_logprobs and self.correction is None:
             return "takes ratios against the newest weights (recompute_old), so episodes of older ones need algo.correction"
         return ""
 
     @property
-    def corrects_older_weights(self) -> bool:
+    def supports_off_policy(self) -> bool:
         return self.correction is not None
 
     def explain(self) -> list[str]:
@@ -179,7 +179,7 @@ class PolicyGradient(Algorithm):
             gain = f"where(A_c < 0, max({gain}, {self.dual_clip:.10g} * A_c), {gain})"
         gain = f"correction_c * {gain}" if self.correction is not None else gain
         gain += " + bonus * entropy_c" if self.entropy else ""
-        gain += f" - {self.kl:.10g} * KL_c" if self.kl and self.kl_place == "loss" else ""
+        gain += f" - {self.kl:.10g} * KL_c" if self.kl and self.kl_in == "loss" else ""
         weights = {
             "token": "1 / tokens  # all action tokens alike",
             "sequence": "1 / (trajectories * tokens_i)  # all trajectories alike",
@@ -192,9 +192,9 @@ class PolicyGradient(Algorithm):
         recomputed = "logp_learner_c  # the learner's own, before the first update of the step"
         return [
             f"objective_c = {gain}",
-            f"weight_c = {weights[self.normalise]}",
+            f"weight_c = {weights[self.normalize]}",
             f"ratio_c = exp(clip({difference}, -{limit}, {limit}))",
-            f"logp_old_c = {recomputed if self.recompute_old else 'logp_sampled_c  # as the engine sampled it'}",
+            f"logp_old_c = {recomputed if self.recompute_logprobs else 'logp_sampled_c  # as the engine sampled it'}",
             *(self.correction.explain() if self.correction is not None else []),
             *self._explain_entropy(),
             *self._explain_kl(limit),
@@ -211,7 +211,7 @@ class PolicyGradient(Algorithm):
     def _explain_kl(self, limit: str) -> list[str]:
         if not self.kl:
             return []
-        policy = "logp_c" if self.kl_place == "loss" else "logp_old_c"
+        policy = "logp_c" if self.kl_in == "loss" else "logp_old_c"
         log_ratio = f"logp_ref_c - {policy}"
         formula = {
             "k1": f"{policy} - logp_ref_c  # k1",
@@ -226,7 +226,7 @@ class PolicyGradient(Algorithm):
 
     def explain_reward(self) -> list[str]:
         """What a trajectory is credited with, and which have no part."""
-        reward = f"where(r_u < 0, {self.negative_weight:.10g} * r_u, r_u)" if self.negative_weight != 1 else "r_u"
+        reward = f"where(r_u < 0, {self.negative_reward_scale:.10g} * r_u, r_u)" if self.negative_reward_scale != 1 else "r_u"
         reward += f" * {self.turn_discount:.10g} ** turn_u" if self.turn_discount < 1 else ""
         reward += f" - {self.invalid_penalty:.10g} * invalid_u" if self.invalid_penalty else ""
         reward += f" - {self.overlong_penalty:.10g} * overlong_u" if self.overlong_penalty else ""
@@ -244,7 +244,7 @@ class PolicyGradient(Algorithm):
 
     @property
     def needs(self) -> frozenset[Need]:
-        wanted: dict[Need, bool] = {"old": self.recompute_old, "reference": self.kl > 0}
+        wanted: dict[Need, bool] = {"old": self.recompute_logprobs, "reference": self.kl > 0}
         return frozenset(need for need, is_wanted in wanted.items() if is_wanted)
 
     @property
@@ -260,7 +260,7 @@ class PolicyGradient(Algorithm):
     def advantages(self, batch: Batch) -> Tensor:
         """How much better than expected it went from each chosen token on."""
 
-    def credit(self, batch: Batch) -> Batch:
+    def add_advantages(self, batch: Batch) -> Batch:
         batch = batch.with_(advantage_C=self.advantages(batch))
         if self.entropy == 0:
             return batch
@@ -268,38 +268,38 @@ class PolicyGradient(Algorithm):
         return batch.with_(entropy_weight_C=weight_C) if weight_C.any() else batch
 
     def weights(self, batch: Batch) -> Tensor:
-        trajectories = len(set(batch.owner_S.tolist()))
-        return token_weights(batch.owner_C, trajectories, normalise=self.normalise, constant=self.constant or 1)
+        trajectories = len(set(batch.trajectory_S.tolist()))
+        return token_weights(batch.trajectory_C, trajectories, normalize=self.normalize, constant=self.constant or 1)
 
-    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
+    def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.advantage_C is not None
-        log_ratio_C = new.logp_C - batch.old_logp_C
+        log_ratio_C = policy.logp_C - batch.old_logp_C
         clip = {"clip_low": self.clip_low, "clip_high": self.clip_high}
         if self.objective == "cispo":
-            loss_C, stats = cispo_loss(log_ratio_C, new.logp_C, batch.advantage_C, **clip)
+            loss_C, stats = cispo_loss(log_ratio_C, policy.logp_C, batch.advantage_C, **clip)
         else:
             if self.ratio == "sequence":
-                log_ratio_C = sequence_log_ratio(log_ratio_C, batch.owner_C, new.logp_C)
+                log_ratio_C = sequence_log_ratio(log_ratio_C, batch.trajectory_C, policy.logp_C)
             loss_C, stats = clipped_policy_loss(log_ratio_C, batch.advantage_C, **clip, dual_clip=self.dual_clip)
         if self.correction is not None:
-            weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.owner_C, **dict(self.correction))
+            weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.trajectory_C, **dict(self.correction))
             loss_C = loss_C * weight_C
             stats["policy/correction"] = weight_C
         if batch.entropy_weight_C is not None:
-            loss_C = loss_C - batch.entropy_weight_C * new.entropy_C
+            loss_C = loss_C - batch.entropy_weight_C * policy.entropy_C
         if self.kl > 0:
             assert batch.reference_logp_C is not None
-            if self.kl_place == "loss":
-                loss_C = loss_C + self.kl * kl_divergence(new.logp_C, batch.reference_logp_C, self.kl_estimator)
+            if self.kl_in == "loss":
+                loss_C = loss_C + self.kl * kl_divergence(policy.logp_C, batch.reference_logp_C, self.kl_estimator)
             # one meaning in every setting: the unbiased estimate that is never negative
-            stats["policy/kl_reference"] = kl_divergence(new.logp_C.detach(), batch.reference_logp_C, "k3")
+            stats["policy/kl_reference"] = kl_divergence(policy.logp_C.detach(), batch.reference_logp_C, "k3")
         # of the policy that sampled from the one it has become: the tokens are samples of the former
-        stats["policy/kl"] = kl_divergence(batch.old_logp_C, new.logp_C.detach(), "k3")
+        stats["policy/kl"] = kl_divergence(batch.old_logp_C, policy.logp_C.detach(), "k3")
         return loss_C, stats
 
     def kl_in_reward(self, batch: Batch) -> Tensor:
         """What is taken off the reward of each token; 0 where the divergence is part of the loss."""
-        if self.kl == 0 or self.kl_place == "loss":
+        if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
         assert batch.reference_logp_C is not None
         return self.kl * kl_divergence(batch.old_logp_C, batch.reference_logp_C, self.kl_estimator)
@@ -322,14 +322,14 @@ class CriticFree(PolicyGradient):
 
     def kl_to_go(self, batch: Batch) -> Tensor:
         """What each token and all later ones of its trajectory have taken off their rewards."""
-        if self.kl == 0 or self.kl_place == "loss":
+        if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
-        return returns_to_go(self.kl_in_reward(batch), batch.owner_C, gamma=1.0).to(batch.old_logp_C.dtype)
+        return returns_to_go(self.kl_in_reward(batch), batch.trajectory_C, gamma=1.0).to(batch.old_logp_C.dtype)
 
     def explain_credit(self) -> list[str]:
-        credit = self.credit_formulas[0].split(" = ")[0]
-        in_reward = f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_place == "reward" else ""
-        return [f"A_c = {credit}{in_reward}", *self.credit_formulas]
+        add_advantages = self.credit_formulas[0].split(" = ")[0]
+        in_reward = f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_in == "reward" else ""
+        return [f"A_c = {add_advantages}{in_reward}", *self.credit_formulas]
 
     @property
     def compares_within_groups(self) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from palestra.algos.advantages import gae, whiten
-from palestra.algos.base import CriticSettings, Need, Prediction
+from palestra.algos.base import CriticSettings, Need, PolicyOutput
 from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, clipped_value_loss
 from palestra.algos.policy import PolicyGradient
@@ -77,7 +77,7 @@ class PPO(PolicyGradient):
     def explain_credit(self) -> list[str]:
         x = "u" if self.level == "turn" else "c"
         value = "V_first_u" if self.level == "turn" else "V_old_c"
-        kl = f"{self.kl:.10g} * KL_c" if self.kl and self.kl_place == "reward" else ""
+        kl = f"{self.kl:.10g} * KL_c" if self.kl and self.kl_in == "reward" else ""
         reward = "reward_u" if self.level == "turn" else "at_last_token(reward_u)"
         if kl:
             reward += f" - sum_of_turn({kl})" if self.level == "turn" else f" - {kl}"
@@ -99,8 +99,8 @@ class PPO(PolicyGradient):
             ]
         return lines
 
-    def credit(self, batch: Batch) -> Batch:
-        batch = super().credit(batch)
+    def add_advantages(self, batch: Batch) -> Batch:
+        batch = super().add_advantages(batch)
         assert batch.advantage_C is not None
         assert batch.value_C is not None
         expected_C = batch.value_C if self.level == "token" else _turn_values(batch)[batch.turn_C]
@@ -113,11 +113,11 @@ class PPO(PolicyGradient):
         kl_C = self.kl_in_reward(batch)
         if self.level == "turn":
             reward_U = batch.reward_U.to(kl_C.dtype).index_add(0, batch.turn_C, -kl_C)
-            trace = gae(reward_U, _turn_values(batch), batch.owner_U, after_N, gamma=self.gamma, lam=self.lam)
+            trace = gae(reward_U, _turn_values(batch), batch.trajectory_U, after_N, gamma=self.gamma, lam=self.lam)
             return trace[batch.turn_C]
         last_C = _is_first(batch.turn_C.flip(0)).flip(0)
         reward_C = torch.where(last_C, batch.reward_U[batch.turn_C], 0.0) - kl_C
-        return gae(reward_C, batch.value_C, batch.owner_C, after_N, gamma=self.gamma, lam=self.lam)
+        return gae(reward_C, batch.value_C, batch.trajectory_C, after_N, gamma=self.gamma, lam=self.lam)
 
     def _value_after(self, batch: Batch) -> Tensor:
         """What was still to come where a time limit ended a trajectory."""
@@ -127,16 +127,16 @@ class PPO(PolicyGradient):
         after_N = batch.value_after_N
         # the critic learns where a reply begins: without the last observation, it is asked where the last reply began
         was_shown_N = batch.ends_with_observation_N
-        last_turn_U = _is_first(batch.owner_U.flip(0)).flip(0)
-        before_last_N = after_N.index_put((batch.owner_U[last_turn_U],), _turn_values(batch)[last_turn_U])
-        return torch.where(batch.was_cut_N, torch.where(was_shown_N, after_N, before_last_N), 0.0)
+        last_turn_U = _is_first(batch.trajectory_U.flip(0)).flip(0)
+        before_last_N = after_N.index_put((batch.trajectory_U[last_turn_U],), _turn_values(batch)[last_turn_U])
+        return torch.where(batch.truncated_N, torch.where(was_shown_N, after_N, before_last_N), 0.0)
 
-    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
-        assert new.value_C is not None
+    def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
+        assert policy.value_C is not None
         assert batch.value_C is not None
         assert batch.return_C is not None
-        policy_C, stats = super().loss(new, batch)
-        value_C, value_stats = clipped_value_loss(new.value_C, batch.value_C, batch.return_C, clip=self.value_clip)
+        policy_C, stats = super().loss(policy, batch)
+        value_C, value_stats = clipped_value_loss(policy.value_C, batch.value_C, batch.return_C, clip=self.value_clip)
         return policy_C + self.value_weight * value_C, stats | value_stats
 
 

@@ -36,7 +36,7 @@ class ReinforcePP(CriticFree):
 
     def turn_credit(self, batch: Batch) -> Tensor:
         credit_N = group_relative(batch.reward_N, batch.group_N, scale=False) if self.baseline else batch.reward_N
-        return credit_N[batch.owner_U]
+        return credit_N[batch.trajectory_U]
 
     def advantages(self, batch: Batch) -> Tensor:
         return whiten(super().advantages(batch))

@@ -40,4 +40,4 @@ class ReMax(CriticFree):
 
     def turn_credit(self, batch: Batch) -> Tensor:
         assert batch.baseline_N is not None
-        return against_baseline(batch.reward_N, batch.baseline_N)[batch.owner_U]
+        return against_baseline(batch.reward_N, batch.baseline_N)[batch.trajectory_U]

@@ -21,15 +21,15 @@ class RLOO(CriticFree):
 
     def explain_credit(self) -> list[str]:
         formula, *rest = super().explain_credit()
-        if not self.kl or self.kl_place == "loss":
+        if not self.kl or self.kl_in == "loss":
             return [formula, *rest]
         return [f"{formula} + mean_others(sum_tokens({self.kl:.10g} * KL_c))", *rest]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        return leave_one_out(batch.reward_N, batch.group_N)[batch.owner_U]
+        return leave_one_out(batch.reward_N, batch.group_N)[batch.trajectory_U]
 
     def kl_to_go(self, batch: Batch) -> Tensor:
         """The divergence is part of the baseline, too: that of the others, from their first token on."""
         kl_C = self.kl_in_reward(batch)
-        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(0, batch.owner_C, kl_C)
-        return super().kl_to_go(batch) - mean_of_others(total_N, batch.group_N)[batch.owner_C]
+        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(0, batch.trajectory_C, kl_C)
+        return super().kl_to_go(batch) - mean_of_others(total_N, batch.group_N)[batch.trajectory_C]

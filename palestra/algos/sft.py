@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from palestra.algos.base import Algorithm, Prediction, Source
+from palestra.algos.base import Algorithm, PolicyOutput, Source
 from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, token_weights
 
@@ -19,14 +19,14 @@ class Imitation(Algorithm):
         """Imitation makes the model itself likelier to say what it is shown, however it is sampled afterwards."""
         return 1.0
 
-    def credit(self, batch: Batch) -> Batch:
+    def add_advantages(self, batch: Batch) -> Batch:
         return batch
 
     def weights(self, batch: Batch) -> Tensor:
-        return token_weights(batch.owner_C, len(batch), normalise="token")
+        return token_weights(batch.trajectory_C, len(batch), normalize="token")
 
-    def loss(self, new: Prediction, batch: Batch) -> tuple[Tensor, Stats]:
-        return -new.logp_C, {}
+    def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
+        return -policy.logp_C, {}
 
     def explain(self) -> list[str]:
         return ["maximize  mean_c(logp_c)"]

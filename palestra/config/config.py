@@ -22,12 +22,13 @@ from pydantic import (
 from palestra.algos import algos
 from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
-from palestra.config.env import DEFAULT_ENV, EnvSettings, Member, Playground
+from palestra.config.env import DEFAULT_ENV, EnvSettings, EnvSpec, Member
 from palestra.config.guard import GuardSettings
 from palestra.config.launch import LaunchSettings
 from palestra.config.lora import LoraSettings
-from palestra.config.model import NewModel, PretrainedModel, models
-from palestra.config.optimizer import Optim
+from palestra.config.model import PretrainedModel, TinyModel, models
+from palestra.config.optimizer import OptimizerConfig
+from palestra.config.renamed import refuse_renamed
 from palestra.config.rollout import RolloutSettings
 from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
 from palestra.core.action_formats import formats
@@ -38,7 +39,7 @@ from palestra.core.registry import Registry, UnknownName, nearest
 from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
 from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs import label_of
 from palestra.horizons.horizon import Fixed, Horizon, horizons
 from palestra.training.tracking import TrackSettings
@@ -48,10 +49,10 @@ log = logging.getLogger(__name__)
 CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
 """Tables whose other keys depend on this one: choosing anew starts from the defaults."""
 
-LEARNING_RATES = {"new": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
+LEARNING_RATES = {"tiny": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
 """Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model."""
 
-DEFAULTS = {"algo": "grpo", "engine": "native", "horizon": "fixed", "model": "new", "env": DEFAULT_ENV}
+DEFAULTS = {"algo": "grpo", "engine": "torch", "horizon": "fixed", "model": "tiny", "env": DEFAULT_ENV}
 
 
 LARGEST = 1_000_000
@@ -96,15 +97,15 @@ class Config(Settings):
     """What the model computes in. Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the end."""
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
-    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = NewModel()
+    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = TinyModel()
     env: EnvSettings | None = None
     mixture: tuple[Member, ...] = ()
     """Several environments instead of one `env`."""
     agent: AgentSettings = AgentSettings()
-    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = NativeSettings()
+    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = TorchEngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = GRPO()
-    optim: Optim = Optim()
+    optim: OptimizerConfig = OptimizerConfig()
     lora: LoraSettings | None = None
     """Train an adapter; all weights learn where the table is not there."""
     horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] = Fixed()
@@ -128,13 +129,13 @@ class Config(Settings):
     def _learning_rate_of_the_model(cls, tree: Any) -> Any:
         """The default of `optim.lr`."""
         optim = tree.get("optim", {}) if isinstance(tree, dict) else None
-        if isinstance(optim, Optim) and "lr" not in optim.model_fields_set:
+        if isinstance(optim, OptimizerConfig) and "lr" not in optim.model_fields_set:
             optim = optim.model_dump(exclude_unset=True)
         if not isinstance(optim, dict) or "lr" in optim:
             return tree
         model = tree.get("model", {})
         is_pretrained = isinstance(model, PretrainedModel) or (isinstance(model, dict) and model.get("kind") == "pretrained")
-        kind = "new" if not is_pretrained else "lora" if tree.get("lora") not in (None, UNSET) else "pretrained"
+        kind = "tiny" if not is_pretrained else "lora" if tree.get("lora") not in (None, UNSET) else "pretrained"
         return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
 
     @model_validator(mode="after")
@@ -143,22 +144,22 @@ class Config(Settings):
             return self  # what fits together is judged where the classes may be imported
         if self.env is not None and self.mixture:
             raise ValueError("env and mixture: there is either one environment or a mixture of them")
-        labels = [place.label for place in self.playgrounds]
+        labels = [spec.label for spec in self.env_specs]
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f"mixture: two environments are called {label!r}; give each a label of its own")
-        for place in self.playgrounds:
-            self._check_place(place)
-        if isinstance(self.model, NewModel) and self.dtype == "bfloat16":
+        for spec in self.env_specs:
+            self._check_place(spec)
+        if isinstance(self.model, TinyModel) and self.dtype == "bfloat16":
             raise ValueError("dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'")
-        if isinstance(self.model, NewModel) and self.lora is not None:
-            raise ValueError("lora: an adapter needs a model that has learnt something; set model.path, or train all weights")
+        if isinstance(self.model, TinyModel) and self.lora is not None:
+            raise ValueError("lora: an adapter needs a model that has learned something; set model.path, or train all weights")
         self._check_idle()
         self._check_launch()
         self._check_age()
         if self.guard is not None:
             reach = self.save.every * (self.save.keep - 1)
-            self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, carry=self.rollout.carry)
+            self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, partial=self.rollout.partial)
         return self
 
     @property
@@ -187,37 +188,37 @@ class Config(Settings):
 
     def _check_age(self) -> None:
         """Whether the algorithm can learn from what older weights have played."""
-        objection = self.algo.objection_to_older_weights
-        overlap = {name: getattr(self.rollout, name) for name in ("ahead", "carry", "staleness") if getattr(self.rollout, name)}
+        objection = self.algo.off_policy_error
+        overlap = {name: getattr(self.rollout, name) for name in ("prefetch", "partial", "max_staleness") if getattr(self.rollout, name)}
         for name, value in overlap.items():
             if objection:
                 raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {objection}")
-        if self.rollout.staleness and not self.algo.corrects_older_weights:
-            cure = "set algo.recompute_old = true and algo.correction.cap = 2"
-            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: tokens of older weights must be weighed; {cure}")
-        if self.rollout.staleness and self.is_deterministic:
+        if self.rollout.max_staleness and not self.algo.supports_off_policy:
+            cure = "set algo.recompute_logprobs = true and algo.correction.cap = 2"
+            raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: tokens of older weights must be weighed; {cure}")
+        if self.rollout.max_staleness and self.is_deterministic:
             race = "what is played beside the learner depends on timing; set engine.deterministic = false"
-            raise ValueError(f"rollout.staleness = {self.rollout.staleness}: {race}")
+            raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: {race}")
 
     @property
     def is_deterministic(self) -> bool:
         """Whether batches must not depend on when an environment answers."""
-        return isinstance(self.engine, NativeSettings) and self.engine.deterministic
+        return isinstance(self.engine, TorchEngineSettings) and self.engine.deterministic
 
-    def _check_place(self, place: Playground) -> None:
-        table = "env" if self.env is not None else f"mixture.{place.label}"
-        if self.rollout.carry and self.is_deterministic and not place.env.is_inline:
-            where = f"{table}.name = {place.env.name!r}" if place.env.is_remote else f"{table}.isolation = 'process'"
+    def _check_place(self, spec: EnvSpec) -> None:
+        table = "env" if self.env is not None else f"mixture.{spec.label}"
+        if self.rollout.partial and self.is_deterministic and not spec.env.is_inline:
+            where = f"{table}.name = {spec.env.name!r}" if spec.env.is_remote else f"{table}.isolation = 'process'"
             race = "is apart from training, and which group is complete first is a race; set engine.deterministic = false"
-            raise ValueError(f"rollout.carry = {self.rollout.carry}: {where} {race}")
-        if self.algo.compares_within_groups and place.group < 2:
-            table = "rollout" if self.env is not None or self.rollout.group == place.group else f"mixture.{place.label}"
-            raise ValueError(f"{table}.group = {place.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
+            raise ValueError(f"rollout.partial = {self.rollout.partial}: {where} {race}")
+        if self.algo.compares_within_groups and spec.group < 2:
+            table = "rollout" if self.env is not None or self.rollout.group == spec.group else f"mixture.{spec.label}"
+            raise ValueError(f"{table}.group = {spec.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
 
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
         plays = self.algo.source in ("play", "rounds")
-        only_play = ("redraws", "ahead", "carry", "staleness")
+        only_play = ("resample_rounds", "prefetch", "partial", "max_staleness")
         idle = {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play} if self.algo.source != "play" else {}
         if not plays:
             default = RolloutSettings()
@@ -236,9 +237,9 @@ class Config(Settings):
                 raise ValueError(
                     f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}{reason}"
                 )
-        if self.rollout.redraws and not self.algo.may_lack_signal:
+        if self.rollout.resample_rounds and not self.algo.may_lack_signal:
             reason = "every group has a signal there, so none is replaced"
-            raise ValueError(f"rollout.redraws = {self.rollout.redraws}: has no effect under {self.algo.name}: {reason}")
+            raise ValueError(f"rollout.resample_rounds = {self.rollout.resample_rounds}: has no effect under {self.algo.name}: {reason}")
         critic = self.algo.critic_settings
         if critic is not None and critic.warmup >= self.steps:
             raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
@@ -251,31 +252,33 @@ class Config(Settings):
     def _check_launch(self) -> None:
         """What several workers, or shared weights, cannot do."""
         launch = self.launch
-        if launch.workers > 1 and self.rollout.carry:
-            reason = "which group is complete first differs from worker to worker; use rollout.ahead or rollout.staleness"
-            raise ValueError(f"rollout.carry = {self.rollout.carry}: with launch.workers = {launch.workers}, {reason}")
-        if launch.workers > 1 and self.optim.parts not in (1, launch.workers):
-            raise ValueError(f"optim.parts = {self.optim.parts}: {launch.workers} workers add up in {launch.workers} parts")
+        if launch.workers > 1 and self.rollout.partial:
+            reason = "which group is complete first differs from worker to worker; use rollout.prefetch or rollout.max_staleness"
+            raise ValueError(f"rollout.partial = {self.rollout.partial}: with launch.workers = {launch.workers}, {reason}")
+        if launch.workers > 1 and self.optim.accumulation_parts not in (1, launch.workers):
+            raise ValueError(
+                f"optim.accumulation_parts = {self.optim.accumulation_parts}: {launch.workers} workers add up in {launch.workers} parts"
+            )
         critic = self.algo.critic_settings
         for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
             if launch.sharding == "fsdp" and is_set:
                 raise ValueError(f"launch.sharding = 'fsdp': does not go with {field} yet; did you mean 'none'?")
 
     @cached_property
-    def playgrounds(self) -> tuple[Playground, ...]:
+    def env_specs(self) -> tuple[EnvSpec, ...]:
         """The environments of the run: one, or those of the mixture."""
         if self.env is not None:
-            return (Playground(label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+            return (EnvSpec(label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
         return tuple(
-            Playground(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
+            EnvSpec(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
         )
 
     @property
     def eval_temperature(self) -> float:
         return self.rollout.temperature if self.eval.temperature is None else self.eval.temperature
 
-    def eval_horizon(self, place: Playground) -> int:
-        return self.eval.horizon or place.horizon.full
+    def eval_horizon(self, spec: EnvSpec) -> int:
+        return self.eval.horizon or spec.horizon.full
 
 
 def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
@@ -339,6 +342,7 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, impo
             tree = tree | {table: {key: choice}}
     for dotted, value in overrides.items():
         tree = _set(tree, dotted.split("."), value, dotted)
+    refuse_renamed(tree)
     try:
         config = Config.model_validate(tree, context={"imports": imports})
     except ValidationError as error:
@@ -375,10 +379,10 @@ def dump(config: Config) -> str:
 def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     """The first thing that is wrong, in one line. Typos come first: they tend to cause the rest."""
     problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
-    place = [str(part) for part in problem["loc"]]
-    field = ".".join(place) or "the run"
+    spec = [str(part) for part in problem["loc"]]
+    field = ".".join(spec) or "the run"
     if problem["type"] == "extra_forbidden":
-        return f"{field} = {problem['input']!r}: there is no such setting; {nearest(place[-1], _siblings(tree, place[:-1]))}"
+        return f"{field} = {problem['input']!r}: there is no such setting; {nearest(spec[-1], _siblings(tree, spec[:-1]))}"
     if problem["type"] == "missing":
         return f"{field}: is required and not set"
     if problem["type"] == "literal_error":
@@ -386,18 +390,18 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
         return f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; {nearest(str(problem['input']), expected)}"
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):  # it names a field below this one
-        return f"{field}.{message}" if place else message
+        return f"{field}.{message}" if spec else message
     if isinstance(problem["input"], Settings):
         return f"{field}: {message}"
     return f"{field} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
 
 
-def _siblings(tree: dict[str, Any], place: list[str]) -> list[str]:
+def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
     """The settings there are at a place in the tree."""
     kind: type[Settings] = Config
     registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
     node: Any = tree
-    for name in place:
+    for name in spec:
         node = node[int(name)] if name.isdecimal() else node[name]
         if name in registries:
             chosen = node.get(CHOICES[name], DEFAULTS[name])

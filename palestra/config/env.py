@@ -98,7 +98,7 @@ class Member(EnvSettings):
         return self.label or label_of(self.name)
 
 
-class Playground(NamedTuple):
+class EnvSpec(NamedTuple):
     """One environment of a run, everything settled."""
 
     label: str

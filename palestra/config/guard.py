@@ -13,7 +13,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 FIGURES = {
     "entropy_below": "policy/entropy",
-    "dead_above": "groups/dead",
+    "zero_advantage_above": "groups/zero_advantage",
     "mismatch_above": "policy/mismatch_kl",
     "grad_norm_above": "grad_norm",
     "success_fall": "success",
@@ -27,8 +27,8 @@ class GuardSettings(Settings):
     window: PositiveInt = 10
     entropy_below: PositiveFloat | None = None
     """Of the policy's choice of a token, in nats."""
-    dead_above: Share | None = None
-    """The share of groups from which nothing can be learnt."""
+    zero_advantage_above: Share | None = None
+    """The share of groups from which nothing can be learned."""
     mismatch_above: PositiveFloat | None = None
     """The KL divergence between the policy as the engine and as the learner computes it."""
     grad_norm_above: PositiveFloat | None = None
@@ -57,20 +57,22 @@ class GuardSettings(Settings):
             raise ValueError(f"rollbacks = {self.rollbacks}: has no effect with action = {self.action!r}; did you mean 'rollback'?")
         return self
 
-    def check(self, algo: Algorithm, reach: int, *, is_beside_learner: bool, carry: int) -> None:
+    def check(self, algo: Algorithm, reach: int, *, is_beside_learner: bool, partial: int) -> None:
         """What a run has no figure for cannot be bound, and going back must be possible and lead somewhere else.
 
         `reach`: the steps between the oldest checkpoint that is kept and the newest.
         """
-        for name in ("success_fall", "dead_above", "mismatch_above"):
+        for name in ("success_fall", "zero_advantage_above", "mismatch_above"):
             if name in self.bounds and algo.source not in (("play", "rounds") if name != "mismatch_above" else ("play",)):
                 raise ValueError(f"guard.{name} = {self.bounds[name]:g}: has no effect, {algo.name} does not learn from play at every step")
         if self.mismatch_above is not None and is_beside_learner:
             raise ValueError(f"guard.mismatch_above = {self.mismatch_above:g}: has no effect where all episodes are of older weights")
         if self.action == "rollback" and algo.source != "play":
             raise ValueError(f"guard.action = 'rollback': {algo.name} would go the same way again; use 'warn' or 'stop'")
-        if self.action == "rollback" and carry:
-            raise ValueError(f"guard.action = 'rollback': groups in flight (rollout.carry = {carry}) cannot go back; use 'warn' or 'stop'")
+        if self.action == "rollback" and partial:
+            raise ValueError(
+                f"guard.action = 'rollback': groups in flight (rollout.partial = {partial}) cannot go back; use 'warn' or 'stop'"
+            )
         if self.action == "rollback" and reach < self.window:
             raise ValueError(
                 f"guard.window = {self.window}: save.every * (save.keep - 1) must be at least that, and is {reach}: "

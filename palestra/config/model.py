@@ -10,33 +10,33 @@ from palestra.core.registry import Registry
 from palestra.core.settings import Settings
 
 
-class NewModel(Settings):
+class TinyModel(Settings):
     """A small model with random weights, made on the spot."""
 
-    kind: Literal["new"] = "new"
+    kind: Literal["tiny"] = "tiny"
     width: PositiveInt = 128
     layers: PositiveInt = 3
     heads: PositiveInt = 4
-    tokenizer: Literal["words", "pieces", "bytes"] = "words"
-    """One token per word of the environment's own vocabulary, per piece of a word as learnt from its texts, or per byte."""
-    pieces: int | None = Field(default=None, ge=512)
-    """How many, with tokenizer = "pieces"; 2,048 where not set."""
+    tokenizer: Literal["words", "bpe", "bytes"] = "words"
+    """One token per word of the environment's own vocabulary, per piece of a word as learned from its texts, or per byte."""
+    vocab_size: int | None = Field(default=None, ge=512)
+    """How many, with tokenizer = "bpe"; 2,048 where not set."""
 
     @model_validator(mode="after")
-    def _divisible(self) -> NewModel:
+    def _divisible(self) -> TinyModel:
         if self.width % (2 * self.heads):
             raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
         return self
 
     @model_validator(mode="after")
-    def _no_idle_pieces(self) -> NewModel:
-        if self.pieces is not None and self.tokenizer != "pieces":
-            raise ValueError(f"pieces = {self.pieces}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'pieces'?")
+    def _no_idle_pieces(self) -> TinyModel:
+        if self.vocab_size is not None and self.tokenizer != "bpe":
+            raise ValueError(f"vocab_size = {self.vocab_size}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'bpe'?")
         return self
 
 
 class PretrainedModel(Settings):
-    """A model that has learnt something already. `model = "path"` says the same in short."""
+    """A model that has learned something already. `model = "path"` says the same in short."""
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
@@ -45,6 +45,6 @@ class PretrainedModel(Settings):
 
 models: Registry[type[Settings]] = Registry(
     "models",
-    {"new": "palestra.config.model:NewModel", "pretrained": "palestra.config.model:PretrainedModel"},
+    {"tiny": "palestra.config.model:NewModel", "pretrained": "palestra.config.model:PretrainedModel"},
     base="palestra.core.settings:Settings",
 )

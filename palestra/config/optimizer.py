@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from palestra.core.settings import Settings
 
 
-class Optim(Settings):
+class OptimizerConfig(Settings):
     """How the learner steps."""
 
     lr: PositiveFloat = 1e-6
@@ -25,12 +25,12 @@ class Optim(Settings):
     weight_decay: NonNegativeFloat = 0.0
     clip_norm: PositiveFloat = 1.0
     minibatches: PositiveInt = 1
-    """Optimiser steps per batch of trajectories."""
+    """Optimizer steps per batch of trajectories."""
     epochs: PositiveInt = 1
     """How often each batch is gone through."""
-    row_tokens: PositiveInt = 4096
+    microbatch_tokens: PositiveInt = 4096
     """Tokens in one forward and backward pass; gradients add up over these."""
-    parts: PositiveInt = 1
+    accumulation_parts: PositiveInt = 1
     """One worker adds gradients up in so many parts, as that many workers do: the order of sums is then the same for both. Takes the
     memory of another gradient."""
     activation_checkpointing: bool = False
@@ -39,7 +39,7 @@ class Optim(Settings):
     """Compile the learner's layers by torch.compile; the engine's path stays as it is."""
 
     @model_validator(mode="after")
-    def _no_idle_settings(self) -> Optim:
+    def _no_idle_settings(self) -> OptimizerConfig:
         if self.schedule == "constant" and self.final:
             raise ValueError("final does nothing while schedule = 'constant'")
         return self

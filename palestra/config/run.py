@@ -15,11 +15,11 @@ class WarmStart(Settings):
     """The share of the demonstrator's actions that are any valid ones: it shows what can be done more than what should be."""
     lr: PositiveFloat = 2e-3
     batch: PositiveInt = 32
-    """Episodes per optimiser step."""
+    """Episodes per optimizer step."""
     updates: PositiveInt = 100
-    """Optimiser steps at the most."""
+    """Optimizer steps at the most."""
     copying: NonNegativeInt = 0
-    """Optimiser steps before these in which passages are repeated word by word: a model made on the spot has to learn that too."""
+    """Optimizer steps before these in which passages are repeated word by word: a model made on the spot has to learn that too."""
     target: float = Field(default=0.4, gt=0, le=1)
     """The success rate on training tasks at which to stop."""
     check_every: PositiveInt = 5
@@ -60,5 +60,5 @@ class SaveSettings(Settings):
     """Training steps between checkpoints; the last step always has one. 0: none at all, where only a run's numbers are wanted."""
     keep: PositiveInt = 2
     """Checkpoints that are kept, the newest ones."""
-    learnt: bool = True
-    """Keep what training made of each token: advantage, the learner's log-prob and entropy (`learnt/` in the run folder)."""
+    token_stats: bool = True
+    """Keep what training made of each token: advantage, the learner's log-prob and entropy (`token_stats/` in the run folder)."""

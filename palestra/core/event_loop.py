@@ -16,7 +16,7 @@ GRACE_S = 30.0
 """How long episodes may take to stop when the run is over."""
 
 
-class Loop:
+class EventLoop:
     """What is asked for is run to its end; what was begun in between goes on only while the loop runs."""
 
     def __init__(self) -> None:

@@ -38,9 +38,9 @@ class FolderLock:
         self.path = folder / name
         self._descriptors: list[int] = []
 
-    def take(self, *, patience_s: float = 0.0) -> None:
+    def take(self, *, timeout_s: float = 0.0) -> None:
         """Raises FolderInUse where another has it, after `patience_s`, and CannotWrite where the file cannot be made."""
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         while not self._is_taken_now():
             self.release()
             if time.monotonic() >= until:

@@ -75,8 +75,8 @@ class Interrupts:
     A second signal ends it at once.
     """
 
-    def __init__(self, last_words: Callable[[], str] = str) -> None:
-        self.last_words = last_words
+    def __init__(self, exit_message: Callable[[], str] = str) -> None:
+        self.exit_message = exit_message
         """What a person is told where the process ends without further ado."""
         self.together: Callable[[int], int] | None = None
         """Where several ranks train a run: asks all of them which signal they have had, so that they leave together."""
@@ -175,5 +175,5 @@ class Interrupts:
 
     def _leave(self, number: int) -> None:
         cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # the display may have hidden it
-        os.write(2, f"{cursor}palestra: {self.last_words()}\n".encode())
+        os.write(2, f"{cursor}palestra: {self.exit_message()}\n".encode())
         os._exit(128 + number)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
+    from torch.distributed import ProcessGroup as TorchProcessGroup
 
 T = TypeVar("T")
 
@@ -22,16 +22,16 @@ PATIENCE = timedelta(minutes=60)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class ProcessGroup:
     """What a process knows of the others."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     """Among those on the same host."""
-    talk: ProcessGroup | None = None
+    cpu_group: TorchProcessGroup | None = None
     """For what is not a gradient."""
-    talk_beside: ProcessGroup | None = None
+    background_group: TorchProcessGroup | None = None
     """For those who talk in another thread meanwhile."""
 
     @property
@@ -40,15 +40,15 @@ class World:
         return self.rank == 0
 
     @property
-    def beside(self) -> World:
+    def background(self) -> ProcessGroup:
         """The same ranks, to be talked to in another thread."""
-        return replace(self, talk=self.talk_beside)
+        return replace(self, cpu_group=self.background_group)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of what all have: the shares are in the order of ranks, and as equal as they can be."""
         return items[len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size]
 
-    def exchange(self, message: bytes) -> list[bytes]:
+    def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Everybody's message, in the order of ranks. All ranks must call this, each for the same reason."""
         if self.size == 1:
             return [message]
@@ -56,37 +56,37 @@ class World:
         from torch import distributed
 
         lengths = [torch.zeros(1, dtype=torch.long) for _ in range(self.size)]
-        distributed.all_gather(lengths, torch.tensor([len(message)]), group=self.talk)
+        distributed.all_gather(lengths, torch.tensor([len(message)]), group=self.cpu_group)
         longest = max(1, *(int(length) for length in lengths))
         padded = torch.frombuffer(bytearray(message.ljust(longest, b"\0")), dtype=torch.uint8)
         received = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        distributed.all_gather(received, padded, group=self.talk)
+        distributed.all_gather(received, padded, group=self.cpu_group)
         return [bytes(one.numpy().tobytes()[: int(length)]) for one, length in zip(received, lengths, strict=True)]
 
     def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """The sums over all ranks, which need not have the same names. Every rank gets the same ones to the last bit."""
         sums: dict[str, float] = {}
-        for message in self.exchange(msgspec.json.encode(numbers)):
+        for message in self.all_gather_bytes(msgspec.json.encode(numbers)):
             for name, number in msgspec.json.decode(message, type=dict[str, float | None]).items():
                 sums[name] = sums.get(name, 0.0) + (math.nan if number is None else number)  # JSON has null for what is not a number
         return sums
 
     def wait(self) -> None:
         """Until all ranks are here."""
-        self.exchange(b"")
+        self.all_gather_bytes(b"")
 
 
-ALONE = World()
-_current = ALONE
+SINGLE = ProcessGroup()
+_current = SINGLE
 
 
-def current() -> World:
+def current() -> ProcessGroup:
     """The world that this process has joined; `ALONE` where it has joined none."""
     return _current
 
 
 @contextmanager
-def join() -> Iterator[World]:
+def join() -> Iterator[ProcessGroup]:
     """Meet the other ranks, as the environment says (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)."""
     global _current
     import torch
@@ -99,12 +99,12 @@ def join() -> Iterator[World]:
     was_there = distributed.is_initialized()  # Ray has made one already
     if not was_there:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=PATIENCE)
-    talk, beside = (distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2))
-    _current = World(distributed.get_rank(), distributed.get_world_size(), local_rank, talk, beside)
+    cpu_group, background = (distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2))
+    _current = ProcessGroup(distributed.get_rank(), distributed.get_world_size(), local_rank, cpu_group, background)
     try:
         yield _current
         _current.wait()  # a rank that leaves early takes the others' connections with it
     finally:
-        _current = ALONE
+        _current = SINGLE
         if not was_there:
             distributed.destroy_process_group()

@@ -192,7 +192,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one task, played with the same weights unless these changed in between (`rollout.carry`, `staleness`)."""
+    """The trajectories of one task, played with the same weights unless these changed in between (`rollout.partial`, `staleness`)."""
 
     task: Task
     trajectories: list[Trajectory]
@@ -206,5 +206,5 @@ class Group:
 
     @property
     def valid(self) -> list[Trajectory]:
-        """Those that may be learnt from: a fault is not a failure."""
+        """Those that may be learned from: a fault is not a failure."""
         return [trajectory for trajectory in self.trajectories if not trajectory.stop.is_fault]

@@ -7,7 +7,7 @@ from palestra.core.registry import Registry
 engines: Registry[Any] = Registry(
     "engines",
     {
-        "native": "palestra.engines.torch.engine:NativeSettings",
+        "torch": "palestra.engines.torch.engine:NativeSettings",
         "vllm": "palestra.engines.vllm.engine:VLLMSettings",
         "vllm-server": "palestra.engines.vllm.server:VLLMServerSettings",
     },

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
-    from palestra.launch.worker import Assignment
+    from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run
 
 
-def launch(run: Run, assignment: Assignment, envs: Mapping[str, Environment]) -> None:
+def launch(run: Run, spec: WorkerSpec, envs: Mapping[str, Environment]) -> None:
     """Train `run` to its end, by as many workers as it says. `envs`: those that the checks made; other processes make their own."""
     from palestra.training.setup import close_envs
 
@@ -20,12 +20,12 @@ def launch(run: Run, assignment: Assignment, envs: Mapping[str, Environment]) ->
         if settings.is_in_process:
             from palestra.launch.worker import train_here
 
-            return train_here(run, as_json=assignment.as_json, envs=dict(envs))
+            return train_here(run, as_json=spec.as_json, envs=dict(envs))
         close_envs(run.config, envs)
         if settings.kind == "ray":
             from palestra.launch.ray import launch_on_ray
 
-            return launch_on_ray(run, assignment)
+            return launch_on_ray(run, spec)
         from palestra.launch.local import launch_local
 
-        return launch_local(run, assignment)
+        return launch_local(run, spec)

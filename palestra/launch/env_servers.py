@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 
 from palestra.config.config import Config
-from palestra.config.env import Playground
+from palestra.config.env import EnvSpec
 from palestra.core.credentials import without_secrets
 from palestra.core.errors import ConfigError
 from palestra.envs import envs
@@ -25,36 +25,36 @@ CAPACITY = 1024
 
 def served(config: Config) -> list[Served]:
     """The environments of a run that are not on a server already."""
-    places = [place for place in config.playgrounds if not place.env.is_remote]
-    for place in places:
-        if place.env.sandbox != "none":
+    specs = [spec for spec in config.env_specs if not spec.env.is_remote]
+    for spec in specs:
+        if spec.env.sandbox != "none":
             raise ConfigError(
-                f"launch.env_servers = {config.launch.env_servers}: {place.label} is played in a sandbox, which these servers do not have; "
+                f"launch.env_servers = {config.launch.env_servers}: {spec.label} is played in a sandbox, which these servers do not have; "
                 "serve it by `palestra env serve --sandbox bwrap` and give its URL"
             )
-    names = [_name_on_server(place) for place in places]
+    names = [_name_on_server(spec) for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
                 f"launch.env_servers = {config.launch.env_servers}: one server cannot have two environments called {name!r}; "
                 "serve them by `palestra env serve` and give their URLs"
             )
-    if not places:
+    if not specs:
         raise ConfigError(f"launch.env_servers = {config.launch.env_servers}: has no effect, all environments are on servers already")
-    return [Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env) for p in places]
+    return [Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env) for p in specs]
 
 
 def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:
     """Where each environment of the run is played, given the servers' addresses."""
     if not addresses:
         return {}
-    places = [place for place in config.playgrounds if not place.env.is_remote]
-    return {place.label: [f"{address}/{_name_on_server(place)}" for address in addresses] for place in places}
+    specs = [spec for spec in config.env_specs if not spec.env.is_remote]
+    return {spec.label: [f"{address}/{_name_on_server(spec)}" for address in addresses] for spec in specs}
 
 
-def _name_on_server(place: Playground) -> str:
+def _name_on_server(spec: EnvSpec) -> str:
     """A server calls an environment by its class's name."""
-    return envs[place.env.name].name
+    return envs[spec.env.name].name
 
 
 class EnvServer:

@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from palestra.launch.worker import Assignment, Failure, LaunchFailed, forget_failure, how_to_go_on, read_failure, say_restart, say_stopped
+from palestra.launch.worker import Failure, LaunchFailed, WorkerSpec, forget_failure, read_failure, resume_hint, say_restart, say_stopped
 from palestra.runs.run import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -25,14 +25,14 @@ LEAVING_S = 600
 """For workers to save and leave when they are told to stop. A second signal does not wait."""
 
 
-def launch_local(run: Run, assignment: Assignment) -> None:
+def launch_local(run: Run, spec: WorkerSpec) -> None:
     """Each attempt is a launch of its own, with a fresh meeting point: what a lost worker left in the old one confuses gloo."""
     restarts = run.config.launch.restarts
     with _elastic_behaves():
         for attempt in range(restarts + 1):
             forget_failure(run.folder)
             try:
-                _start_workers(run.config.launch.workers, assignment)
+                _start_workers(run.config.launch.workers, spec)
                 return
             except SignalException as stopped:
                 say_stopped(run, stopped.sigval.name)
@@ -46,10 +46,10 @@ def launch_local(run: Run, assignment: Assignment) -> None:
                 raise LaunchFailed(failure.line)
             if attempt < restarts:
                 say_restart(run, failure.line, attempt + 1)
-    raise LaunchFailed(f"{failure.line}; the run was restarted {restarts} times, {how_to_go_on(run)}")
+    raise LaunchFailed(f"{failure.line}; the run was restarted {restarts} times, {resume_hint(run)}")
 
 
-def _start_workers(workers: int, assignment: Assignment) -> None:
+def _start_workers(workers: int, spec: WorkerSpec) -> None:
     """Returns when all of them are done."""
     with tempfile.TemporaryDirectory(prefix="palestra-launch-") as logs:
         config = LaunchConfig(
@@ -64,7 +64,7 @@ def _start_workers(workers: int, assignment: Assignment) -> None:
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
-        described = msgspec.json.encode(assignment).decode()
+        described = msgspec.json.encode(spec).decode()
         elastic_launch(config, sys.executable)("-m", "palestra.launch", described, str(os.getpid()))
 
 

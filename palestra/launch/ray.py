@@ -26,7 +26,7 @@ from palestra.core.errors import ConfigError
 from palestra.core.interrupts import Interrupted
 from palestra.envs.serving.main import ServerSettings
 from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_label
-from palestra.launch.worker import Assignment, Failure, LaunchFailed, how_to_go_on, say_stopped, work
+from palestra.launch.worker import Failure, LaunchFailed, WorkerSpec, resume_hint, say_stopped, work
 from palestra.runs.run import Run
 
 os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # paths in a recipe are relative to where it was started
@@ -102,15 +102,15 @@ class Shown(io.TextIOBase):
         return len(text)
 
 
-def launch_on_ray(run: Run, assignment: Assignment) -> None:
+def launch_on_ray(run: Run, spec: WorkerSpec) -> None:
     settings = run.config.launch
     with _cluster(run):
         token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
         board: Any = ray.remote(num_cpus=0)(Board).remote(token, settings.restarts)
         servers = _start_env_servers(run, token)
         addresses = ray.get([server.address.remote() for server in servers])
-        assignment = msgspec.structs.replace(assignment, env_urls=urls_by_label(run.config, addresses))
-        told = {"assignment": assignment, "board": board, "cwd": os.getcwd(), "hosts": os.environ.get(HOSTS_VARIABLE, "")}
+        spec = msgspec.structs.replace(spec, env_urls=urls_by_label(run.config, addresses))
+        told = {"assignment": spec, "board": board, "cwd": os.getcwd(), "hosts": os.environ.get(HOSTS_VARIABLE, "")}
         lost = _fit(run, _trainer(run, told), board)
         failure: Failure | None = ray.get(board.failure.remote())
         run.check_folder()
@@ -118,7 +118,7 @@ def launch_on_ray(run: Run, assignment: Assignment) -> None:
             raise LaunchFailed(failure.line)
         if lost is not None:
             said = failure.line if failure is not None else str(lost).strip().splitlines()[-1]
-            raise LaunchFailed(f"{said}; the run was restarted {settings.restarts} times, {how_to_go_on(run)}")
+            raise LaunchFailed(f"{said}; the run was restarted {settings.restarts} times, {resume_hint(run)}")
 
 
 def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:

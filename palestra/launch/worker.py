@@ -36,7 +36,7 @@ FAILURE = ".failure.json"
 """In the run folder while it is being trained: why a worker gave up."""
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class WorkerSpec(msgspec.Struct, frozen=True):
     """What a worker is told; the rest is in the run folder."""
 
     folder: str
@@ -65,29 +65,29 @@ class LaunchFailed(UserError, RuntimeError):
     """The run cannot go on; the message says why."""
 
 
-def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
+def work(spec: WorkerSpec, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
     """As one of several. What goes wrong is left for the launcher, and raised; `follow` is shown the run before it begins."""
     from palestra.core.errors import ConfigError
-    from palestra.runs.run import Onlooker, Run
+    from palestra.runs.run import ReadOnlyRun, Run
 
-    folder = Path(assignment.folder)
+    folder = Path(spec.folder)
     rank = int(os.environ["RANK"])
     watchdog.is_wanted = True
     try:
-        with world.join() as place:
+        with world.join() as ranks:
             if not folder.is_dir():
                 raise ConfigError(
                     f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
                 )
-            run = (Run if place.is_first else Onlooker).open(folder, assignment.overrides)
-            run.lock_name, run.patience_s = WRITERS_NAME, LEAVING_S  # the launcher has the other; who wrote before may still be leaving
+            run = (Run if ranks.is_first else ReadOnlyRun).open(folder, spec.overrides)
+            run.lock_name, run.timeout_s = WRITERS_NAME, LEAVING_S  # the launcher has the other; who wrote before may still be leaving
             if follow is not None:
                 follow(run)
-            run.interrupts.last_words = lambda: f"worker {rank} did not leave in time and was ended"
-            if place.size > 1:
-                run.interrupts.together = lambda asked: max(int(number) for number in place.exchange(b"%d" % asked))
+            run.interrupts.exit_message = lambda: f"worker {rank} did not leave in time and was ended"
+            if ranks.size > 1:
+                run.interrupts.together = lambda asked: max(int(number) for number in ranks.all_gather_bytes(b"%d" % asked))
             with run.interrupts.installed():
-                _train(run, as_json=assignment.as_json, rank=place.rank, env_urls=assignment.env_urls)
+                _train(run, as_json=spec.as_json, rank=ranks.rank, env_urls=spec.env_urls)
     except Exception as error:
         if not isinstance(error, UserError):
             log.exception("worker %d failed", rank)
@@ -97,7 +97,7 @@ def work(assignment: Assignment, leave: Callable[[Failure], None], follow: Calla
 
 def train_here(run: Run, *, as_json: bool, envs: dict[str, Environment]) -> None:
     """A whole run in this process, in environments that were made already."""
-    run.interrupts.last_words = lambda: f"stopped; {how_to_go_on(run)}"
+    run.interrupts.exit_message = lambda: f"stopped; {resume_hint(run)}"
     with run.interrupts.installed():
         try:
             _train(run, as_json=as_json, envs=envs)
@@ -131,7 +131,7 @@ def _train(
         curve = plot_run(run)
     except Exception:
         if world.current().size == 1 and not run.is_gone:  # else the launcher may go on, and says what is to be said
-            display.note(f"stopped; {how_to_go_on(run)}")
+            display.note(f"stopped; {resume_hint(run)}")
         raise
     finally:
         display.close()
@@ -144,10 +144,10 @@ def _train(
 
 def say_stopped(run: Run, signal_name: str) -> None:
     when = " after the final evaluation" if is_over(run) else ""
-    print(f"palestra: stopped by {signal_name}{when}; {how_to_go_on(run)}", file=sys.stderr, flush=True)
+    print(f"palestra: stopped by {signal_name}{when}; {resume_hint(run)}", file=sys.stderr, flush=True)
 
 
-def how_to_go_on(run: Run) -> str:
+def resume_hint(run: Run) -> str:
     from palestra.learner.checkpoint import newest, step_of
 
     if is_over(run):
@@ -211,11 +211,11 @@ def _leave_with(parent: int) -> None:
 
 def main() -> None:
     """A worker of a local launch: its assignment and its launcher stand on its command line."""
-    assignment, parent = msgspec.json.decode(sys.argv[1], type=Assignment), int(sys.argv[2])
+    spec, parent = msgspec.json.decode(sys.argv[1], type=WorkerSpec), int(sys.argv[2])
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     code = 1
     try:
-        work(assignment, partial(leave_failure, Path(assignment.folder)))
+        work(spec, partial(leave_failure, Path(spec.folder)))
         code = 0
     except Interrupted as interrupted:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Checkpoints: a Hugging Face directory (or peft's), the optimiser's moments and the run's state. Whole or not there; no pickle."""
+"""Checkpoints: a Hugging Face directory (or peft's), the optimizer's moments and the run's state. Whole or not there; no pickle."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from palestra.core.errors import UserError
 from palestra.core.files import CannotWrite, delete, open_regular, read_regular, sync, writing
 from palestra.core.untrusted import Unreadable, check_nesting
 from palestra.learner.learner import Learner
-from palestra.learner.sharded import described, like, read_tensors, save_model, save_shares
+from palestra.learner.sharded import described, read_tensors, save_model, save_shares, shard_like
 from palestra.models.lora import adapter_of, load_adapter, save_adapter
-from palestra.models.weights import exact_type
+from palestra.models.weights import fp32_or_wider
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def save(
             if world.is_first:
                 for name, content in (others or {}).items():
                     (draft / name).write_bytes(content)
-                seal(draft, state)
+                write_manifest(draft, state)
                 _put(draft, folder)
             world.wait()
     except CannotWrite:
@@ -100,10 +100,10 @@ def keep_reference(folder: Path, learner: Learner, tokenizer: PreTrainedTokenize
         export_learner(folder, learner, tokenizer)
         world.wait()
         if world.is_first:
-            seal(folder, {})
+            write_manifest(folder, {})
 
 
-def seal(folder: Path, state: dict[str, Any]) -> None:
+def write_manifest(folder: Path, state: dict[str, Any]) -> None:
     """Write the state, with the digests of all files and its own, and make sure that everything is on disk.
 
     Its own digest is that of the file with zeros in the digest's place.
@@ -197,7 +197,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
             if name not in wanted or wanted[name].shape != weight.shape:
                 unexpected.append(name)
                 continue
-            wanted[name].copy_(like(weight, wanted[name]))
+            wanted[name].copy_(shard_like(weight, wanted[name]))
             seen.add(name)
     missing = {name for name, _ in model.named_parameters()} - seen
     unexpected = [name for name in unexpected if name not in model.all_tied_weights_keys]
@@ -211,7 +211,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 def restore(folder: Path, learner: Learner) -> None:
     """Weights and moments as they were."""
     load_weights(folder, learner.model)
-    learner.begin_anew()
+    learner.reset_optimizer()
     if learner.critic is not None:
         if not (folder / CRITIC).is_file():
             raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
@@ -243,9 +243,9 @@ def _restore_moments(folder: Path, learner: Learner) -> None:
         if moment.shape != (parameter.shape if kind != "step" else torch.Size(())):  # else it would be spread over all numbers
             raise ValueError(f"{place} has the shape {tuple(moment.shape)}")
         if kind == "master":
-            parameter.data.copy_(like(moment, parameter))
+            parameter.data.copy_(shard_like(moment, parameter))
         elif kind in ("step", "exp_avg", "exp_avg_sq"):
-            own = moment.to(parameter.device) if kind == "step" else like(moment, parameter)
+            own = moment.to(parameter.device) if kind == "step" else shard_like(moment, parameter)
             learner.optimizer.state.setdefault(parameter, {})[kind] = own
 
 
@@ -261,11 +261,11 @@ def remove(folder: Path) -> None:
 def tidy(folder: Path) -> None:
     """After a crash: what was being written or removed goes, and what was about to be replaced has its name again."""
     for path in folder.glob(f".step-*.{REPLACED}"):
-        whole = path.with_name(path.name[1 : -len(REPLACED) - 1])
-        if os.path.lexists(whole):
+        full_tensor = path.with_name(path.name[1 : -len(REPLACED) - 1])
+        if os.path.lexists(full_tensor):
             remove(path)
         else:
-            path.rename(whole)
+            path.rename(full_tensor)
     for path in [*folder.glob(f".step-*.{DOOMED}"), *folder.glob(".step-*.draft")]:
         with writing(path):
             delete(path)
@@ -285,7 +285,7 @@ def newest(folder: Path) -> Path | None:
     return next((path for path in reversed(all_in(folder)) if (path / STATE).is_file()), None)
 
 
-def newest_sound(
+def latest_valid(
     folder: Path,
     *,
     wanted: Callable[[int], bool] = lambda step: True,
@@ -313,13 +313,13 @@ def _hidden(folder: Path, suffix: str) -> Path:
 
 
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:
-    """The optimiser's, and the exact weights where the model's own are rounded."""
+    """The optimizer's, and the exact weights where the model's own are rounded."""
     kept = {
         f"{name}/{kind}": moment.contiguous()
         for name, parameter in learner.trained().items()
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
-    if learner.dtype != exact_type(learner.dtype):
+    if learner.dtype != fp32_or_wider(learner.dtype):
         kept |= {f"{name}/master": parameter.detach().contiguous() for name, parameter in learner.trained().items()}
     return kept
 

@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.algos.base import Algorithm, CriticSettings, Need, Prediction
+from palestra.algos.base import Algorithm, CriticSettings, Need, PolicyOutput
 from palestra.algos.batch import Batch, pack
 from palestra.algos.losses import Stats, kl_divergence
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import UserError
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group
 from palestra.learner.critic import Critic
 from palestra.learner.layers import rework_layers
 from palestra.learner.logprobs import estimate, predict
-from palestra.learner.master_weights import Masters
+from palestra.learner.master_weights import MasterWeights
 from palestra.learner.parallel import Parallel, clipped_norm
 from palestra.learner.reference import Reference
 
@@ -32,11 +32,11 @@ SPARED_EVERY = 8
 """Segments (or trajectories, groups) without a signal are spared the forward pass but for one in so many: diagnostics of action tokens
 are means over all of them, those that are spared estimated by these."""
 
-Watch = Callable[[Batch, Prediction], None]
+Watch = Callable[[Batch, PolicyOutput], None]
 """Is shown each piece of a batch and what the model said of it."""
 
 
-class Diverged(UserError, RuntimeError):
+class NonFiniteLoss(UserError, RuntimeError):
     """Loss or gradient was not a number, time and again."""
 
 
@@ -44,7 +44,7 @@ class Learner:
     def __init__(
         self,
         model: PreTrainedModel,
-        optim: Optim,
+        optim: OptimizerConfig,
         *,
         temperature: float,
         seed: int,
@@ -57,7 +57,7 @@ class Learner:
         """Of sampling: log-probs are those of the policy that sampled."""
         self.seed = seed
         self.updates_skipped = 0
-        """Optimiser steps left out in a row because something was not a number."""
+        """Optimizer steps left out in a row because something was not a number."""
         self.parallel = parallel or Parallel()
         self.dtype = model.dtype
         """What the model computes in."""
@@ -67,11 +67,11 @@ class Learner:
             rework_layers(model, compiled=optim.compile, recomputed=optim.activation_checkpointing)
         if self.parallel.is_sharded:
             self.parallel.shard(model, self.dtype)
-        self.begin_anew()
+        self.reset_optimizer()
 
     def trained(self) -> dict[str, torch.nn.Parameter]:
         """All parameters that learn, by name, in full precision: the policy's and the critic's."""
-        return self.masters.exact
+        return self.masters.full_precision
 
     @property
     def _policy_parameters(self) -> list[torch.nn.Parameter]:
@@ -81,11 +81,11 @@ class Learner:
     def _critic_parameters(self) -> list[torch.nn.Parameter]:
         return [p for name, p in self.trained().items() if name.startswith("critic.")]
 
-    def begin_anew(self) -> None:
+    def reset_optimizer(self) -> None:
         """Forget the moments and let the critic begin from the weights as they are, as between a warm start and what follows."""
         self.critic = None if self._critic_settings is None else Critic(self._critic_settings, self.model)
         modules = {"": self.model} if self.critic is None else {"": self.model, "critic.": self.critic}
-        self.masters = Masters(
+        self.masters = MasterWeights(
             {f"{prefix}{name}": p for prefix, module in modules.items() for name, p in module.named_parameters() if p.requires_grad}
         )
         groups = [{"params": parameters} for parameters in (self._policy_parameters, self._critic_parameters) if parameters]
@@ -93,7 +93,7 @@ class Learner:
         self.optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True)
 
     def prepare(self, groups: list[Group], algo: Algorithm) -> Batch:
-        """Pack what may be learnt from, and add the log-probs and estimates that the algorithm needs."""
+        """Pack what may be learned from, and add the log-probs and estimates that the algorithm needs."""
         learnable = [(group, kept) for group in groups if (kept := algo.learnable(group))]
         batch = pack([kept for _, kept in learnable], algo.turn_rewards, keep_tail="value" in algo.needs)
         if algo.needs_baseline:
@@ -112,23 +112,23 @@ class Learner:
         """Begin anew from the model that was remembered."""
         assert self._reference is not None
         self._reference.restore(self.model)
-        self.begin_anew()
+        self.reset_optimizer()
 
     def _estimated(self, batch: Batch, need: Need, temperature: float) -> dict[str, Tensor]:
         """What a model says of the batch before the first update."""
         if need == "reference" and self._reference is None:
             raise RuntimeError("the algorithm needs a reference model, and none was kept")
-        shown = self._reference.shown_by(self.model) if need == "reference" and self._reference else nullcontext(self.model)
+        shown = self._reference.activate(self.model) if need == "reference" and self._reference else nullcontext(self.model)
         said: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), shown as model:
-            for row, counts in self.parallel.rows(batch, self.optim.row_tokens):
+            for row, counts in self.parallel.microbatches(batch, self.optim.microbatch_tokens):
                 one = self.parallel.run(model, partial(self._estimated_row, row, need, temperature))
                 said += [one] if counts else []
         value_C, after_S = (self.parallel.joined([pair[part] for pair in said], batch.sampled_logp_C) for part in (0, 1))
         if need != "value":
             return {f"{need}_logp_C": value_C}
         is_last_S = batch.is_last_S
-        after_N = torch.zeros_like(batch.reward_N).index_put_((batch.owner_S[is_last_S],), after_S[is_last_S])
+        after_N = torch.zeros_like(batch.reward_N).index_put_((batch.trajectory_S[is_last_S],), after_S[is_last_S])
         return {"value_C": value_C, "value_after_N": after_N}
 
     def _estimated_row(self, row: Batch, need: Need, temperature: float, model: PreTrainedModel) -> tuple[Tensor, Tensor]:
@@ -150,8 +150,8 @@ class Learner:
         epochs: int | None = None,
         watch: Watch | None = None,
     ) -> dict[str, float]:
-        """Go through the batch in mini-batches, an optimiser step each. Returns the means of all diagnostics: over action tokens, each
-        as the weights are when it is learned from, and of what there is one figure for each optimiser step over those.
+        """Go through the batch in mini-batches, an optimizer step each. Returns the means of all diagnostics: over action tokens, each
+        as the weights are when it is learned from, and of what there is one figure for each optimizer step over those.
 
         `watch` sees the first epoch.
         """
@@ -165,14 +165,14 @@ class Learner:
                 for name, value in of_step.items():
                     steps.setdefault(name, []).append(value)
                 for name, value in of_tokens.items():
-                    means.setdefault(name, []).append((value, len(part.owner_C)))
+                    means.setdefault(name, []).append((value, len(part.trajectory_C)))
         of_steps = {name: sum(values) / len(values) for name, values in steps.items()}
         return of_steps | {name: _weighted_mean(pairs) for name, pairs in means.items()} | {"lr": lr}
 
     def _step(
         self, batch: Batch, algo: Algorithm, lr: float, step: int, *, is_fresh: bool, watch: Watch | None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """One optimiser step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over.
+        """One optimizer step over `batch`, its gradient added up row by row. `is_fresh`: the weights are those that were handed over.
 
         Returns what there is one figure of for the step, and means over all action tokens.
         """
@@ -186,42 +186,42 @@ class Learner:
             learned, spared = batch.with_signal(algo.unit), batch.sample_without_signal(algo.unit, every=SPARED_EVERY)
         gradients: dict[str, Tensor] = {}
         self.optimizer.zero_grad(set_to_none=True)
-        for part in self.parallel.in_parts(learned, self.optim.row_tokens, algo.unit):
+        for part in self.parallel.in_parts(learned, self.optim.microbatch_tokens, algo.unit):
             for row, counts in part:
-                if len(row.owner_C) == 0 and not self.parallel.is_sharded:
+                if len(row.trajectory_C) == 0 and not self.parallel.is_sharded:
                     continue
-                new = self._predicted(row, critic, temperature)
-                loss_C, stats = algo.loss(new, row)
+                policy = self._predicted(row, critic, temperature)
+                loss_C, stats = algo.loss(policy, row)
                 assert row.weight_C is not None
                 loss = (loss_C * row.weight_C).sum()
                 (loss * (self.parallel.loss_scale if counts else 0.0)).backward()
-                self.masters.collect()
+                self.masters.accumulate_grads()
                 if counts and watch is not None:
-                    watch(row, new)
+                    watch(row, policy)
                 if counts:
-                    figures.add(row, new, stats | {"loss": loss.detach()})
+                    figures.add(row, policy, stats | {"loss": loss.detach()})
             self.masters.add_to(gradients)
-        if spared is not None and len(spared.owner_C):
-            share = (len(batch.owner_C) - len(learned.owner_C)) / len(spared.owner_C)
+        if spared is not None and len(spared.trajectory_C):
+            share = (len(batch.trajectory_C) - len(learned.trajectory_C)) / len(spared.trajectory_C)
             with torch.no_grad():
-                for row, counts in self.parallel.rows(spared, self.optim.row_tokens, algo.unit):
-                    new = self._predicted(row, critic, temperature)
+                for row, counts in self.parallel.microbatches(spared, self.optim.microbatch_tokens, algo.unit):
+                    policy = self._predicted(row, critic, temperature)
                     if counts:
-                        figures.add(row, new, algo.loss(new, row)[1], share)
-        self.masters.take(gradients)
-        if len(learned.owner_C):  # where there is nothing to learn, no rank has a gradient
+                        figures.add(row, policy, algo.loss(policy, row)[1], share)
+        self.masters.set_grads(gradients)
+        if len(learned.trajectory_C):  # where there is nothing to learn, no rank has a gradient
             self.parallel.add_up([*self._policy_parameters, *(self._critic_parameters if critic is not None else ())])
         norms = self._clipped_norms(critic, step)
         totals = self.parallel.world.total({name: float(value) for name, value in figures.sums.items()})
         of_step = {name: totals.pop(name) for name in ("loss", *algo.means_of_loss) if name in totals}
         return of_step | self._apply(of_step["loss"], norms, lr), totals
 
-    def _predicted(self, row: Batch, critic: Critic | None, temperature: float) -> Prediction:
+    def _predicted(self, row: Batch, critic: Critic | None, temperature: float) -> PolicyOutput:
         def said(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor | None]:
-            new = predict(model, row, temperature, critic=critic, entropy_gradient=row.entropy_weight_C is not None)
-            return new.logp_C, new.entropy_C, new.value_C
+            policy = predict(model, row, temperature, critic=critic, entropy_gradient=row.entropy_weight_C is not None)
+            return policy.logp_C, policy.entropy_C, policy.value_C
 
-        return Prediction(*self.parallel.run(self.model, said))
+        return PolicyOutput(*self.parallel.run(self.model, said))
 
     def _clipped_norms(self, critic: Critic | None, step: int) -> dict[str, float]:
         """Clip the gradients, those of the critic apart, and drop the policy's while the critic warms up."""
@@ -234,20 +234,20 @@ class Learner:
         return {"grad_norm": clipped_norm(self._policy_parameters, self.optim.clip_norm), **norms}
 
     def _apply(self, loss: float, norms: dict[str, float], lr: float) -> dict[str, float]:
-        """Step the optimiser, unless something is not a number; three such steps in a row end the run."""
+        """Step the optimizer, unless something is not a number; three such steps in a row end the run."""
         if not all(map(math.isfinite, (loss, *norms.values()))):
             self.updates_skipped += 1
             found = f"loss {loss}, {', '.join(f'{name} {norm}' for name, norm in norms.items())}"
             log.error("%s: this update is left out (%d in a row)", found, self.updates_skipped)
             if self.updates_skipped >= 3:
-                raise Diverged(f"{found}: three updates in a row were not numbers; try a lower learning rate")
+                raise NonFiniteLoss(f"{found}: three updates in a row were not numbers; try a lower learning rate")
             return {**dict.fromkeys(norms, 0.0), "updates_skipped": 1.0}
         self.updates_skipped = 0
         own_lr = self.critic.settings.lr if self.critic is not None else None
         for parameters, base in zip(self.optimizer.param_groups, (None, own_lr), strict=False):
             parameters["lr"] = lr if base is None else base * lr / self.optim.lr  # the critic's follows the same schedule
         self.optimizer.step()
-        self.masters.publish()
+        self.masters.copy_to_model()
         return {**norms, "updates_skipped": 0.0}
 
 
@@ -257,15 +257,15 @@ class _Figures:
     def __init__(self, batch: Batch, algo: Algorithm, *, newest: int | None) -> None:
         """`newest`: the version of the weights that the step began with, where the distance from those that sampled is measured."""
         self.algo, self.newest = algo, newest
-        self.tokens = max(len(batch.owner_C), 1)
+        self.tokens = max(len(batch.trajectory_C), 1)
         self.share_of_newest = 0.0 if newest is None else int((batch.version_C >= newest).sum()) / self.tokens
         self.sums: dict[str, Tensor] = {"loss": torch.zeros((), device=batch.ids_T.device)}
 
-    def add(self, row: Batch, new: Prediction, stats: Stats, share: float = 1.0) -> None:
+    def add(self, row: Batch, policy: PolicyOutput, stats: Stats, share: float = 1.0) -> None:
         """`share`: how many action tokens each of the row's stands for."""
-        stats = stats | {"policy/entropy": new.entropy_C.detach()}
+        stats = stats | {"policy/entropy": policy.entropy_C.detach()}
         if self.newest is not None:
-            stats |= _gaps(new.logp_C.detach(), row, newest=self.newest, share=self.share_of_newest)
+            stats |= _gaps(policy.logp_C.detach(), row, newest=self.newest, share=self.share_of_newest)
         for name, value in stats.items():
             weight = share / self.tokens
             if name in self.algo.means_of_loss:

@@ -6,20 +6,22 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from palestra.models.weights import exact_type
+from palestra.models.weights import fp32_or_wider
 
 
-class Masters:
+class MasterWeights:
     """An exact copy of each working weight; weights that are exact already are their own.
 
     Steps of a small learning rate vanish in bfloat16, and so do small gradients that are added to large ones: both are done here.
     """
 
     def __init__(self, working: dict[str, Parameter]) -> None:
-        self.exact = {name: p if p.dtype == exact_type(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()}
-        self._pairs = [(p, self.exact[name]) for name, p in working.items() if p is not self.exact[name]]
+        self.full_precision = {
+            name: p if p.dtype == fp32_or_wider(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()
+        }
+        self._pairs = [(p, self.full_precision[name]) for name, p in working.items() if p is not self.full_precision[name]]
 
-    def collect(self) -> None:
+    def accumulate_grads(self) -> None:
         """Take the gradients of the working weights over, added up exactly."""
         totals, gradients = [], []
         for working, exact in self._pairs:
@@ -33,18 +35,18 @@ class Masters:
 
     def add_to(self, totals: dict[str, Tensor]) -> None:
         """A part of the batch ends here: its gradients are added to those of the parts before, and the next part begins with none."""
-        for name, parameter in self.exact.items():
+        for name, parameter in self.full_precision.items():
             if parameter.grad is not None:
                 totals[name] = parameter.grad if name not in totals else totals[name] + parameter.grad
                 parameter.grad = None
 
-    def take(self, totals: dict[str, Tensor]) -> None:
+    def set_grads(self, totals: dict[str, Tensor]) -> None:
         """Have these gradients."""
         for name, gradient in totals.items():
-            self.exact[name].grad = gradient
+            self.full_precision[name].grad = gradient
 
     @torch.no_grad()
-    def publish(self) -> None:
+    def copy_to_model(self) -> None:
         """Round the exact weights into the working ones."""
         if self._pairs:
             torch._foreach_copy_([working for working, _ in self._pairs], [exact for _, exact in self._pairs])

@@ -18,9 +18,9 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from palestra.algos.batch import Batch, Unit
-from palestra.core.process_group import ALONE, World
+from palestra.core.process_group import SINGLE, ProcessGroup
 from palestra.learner.layers import layers_of
-from palestra.models.weights import exact_type
+from palestra.models.weights import fp32_or_wider
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ BUCKET = 1 << 24
 class Parallel:
     """What the learner needs to know of other ranks."""
 
-    world: World = ALONE
+    world: ProcessGroup = SINGLE
     is_sharded: bool = False
     parts: int = 1
     """What one rank alone divides a batch into."""
@@ -49,9 +49,9 @@ class Parallel:
 
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody changes it in place
         mesh = init_device_mesh(model.device.type, (self.world.size,))
-        if model.dtype != exact_type(dtype):
+        if model.dtype != fp32_or_wider(dtype):
             model.float()
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=exact_type(dtype))
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=fp32_or_wider(dtype))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -73,28 +73,30 @@ class Parallel:
         if self.world.size > 1:
             yield self._own(batch, max_tokens, unit)
         elif self.parts > 1:
-            yield from (((row, True) for row in batch.share(part, self.parts, unit).rows(max_tokens, unit)) for part in range(self.parts))
+            yield from (
+                ((row, True) for row in batch.share(part, self.parts, unit).microbatches(max_tokens, unit)) for part in range(self.parts)
+            )
         else:
-            yield ((row, True) for row in batch.rows(max_tokens, unit))
+            yield ((row, True) for row in batch.microbatches(max_tokens, unit))
 
-    def rows(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
+    def microbatches(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
         return itertools.chain.from_iterable(self.in_parts(batch, max_tokens, unit))
 
     def _own(self, batch: Batch, max_tokens: int, unit: Unit) -> Iterator[tuple[Batch, bool]]:
         """With sharded weights all ranks must run the model equally often: who has fewer pieces runs one again that does not count."""
-        own = list(batch.share(self.world.rank, self.world.size, unit).rows(max_tokens, unit))
-        most = max(int(count) for count in self.world.exchange(b"%d" % len(own))) if self.is_sharded else len(own)
+        own = list(batch.share(self.world.rank, self.world.size, unit).microbatches(max_tokens, unit))
+        most = max(int(count) for count in self.world.all_gather_bytes(b"%d" % len(own))) if self.is_sharded else len(own)
         yield from ((row, True) for row in own)
-        idle = [*own[:1], *itertools.islice(batch.rows(1, unit), 1)]
+        idle = [*own[:1], *itertools.islice(batch.microbatches(1, unit), 1)]
         yield from ((idle[0], False) for _ in range(most - len(own)))
 
-    def joined(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+    def joined(self, parts: Sequence[Tensor], shard_like: Tensor) -> Tensor:
         """The pieces of all ranks' parts, end to end, on every rank. `like` says what they are where there are none."""
-        own = torch.cat([*parts, like[:0]])
+        own = torch.cat([*parts, shard_like[:0]])
         if self.world.size == 1:
             return own
-        messages = self.world.exchange(own.float().cpu().numpy().tobytes())
-        return torch.from_numpy(numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()).to(like)
+        messages = self.world.all_gather_bytes(own.float().cpu().numpy().tobytes())
+        return torch.from_numpy(numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()).to(shard_like)
 
     @torch.no_grad()
     def add_up(self, parameters: Sequence[nn.Parameter]) -> None:

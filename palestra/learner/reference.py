@@ -22,7 +22,7 @@ class Reference:
         self._model = None if self._kept else copy.deepcopy(model).requires_grad_(False)
 
     @contextmanager
-    def shown_by(self, model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    def activate(self, model: PreTrainedModel) -> Iterator[PreTrainedModel]:
         """The model as it was. Where only weights were kept, `model` itself is that one for a while."""
         if self._model is not None:
             yield self._model

@@ -18,8 +18,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from palestra.core.process_group import World
-from palestra.models.weights import whole
+from palestra.core.process_group import ProcessGroup
+from palestra.models.weights import full_tensor
 
 
 def owners(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
@@ -31,20 +31,20 @@ def owners(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     return found
 
 
-def save_shares(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: World) -> dict[str, str]:
+def save_shares(folder: Path, stem: str, tensors: Mapping[str, Tensor], world: ProcessGroup) -> dict[str, str]:
     """All ranks do this with the same names. Each file has whole tensors; returns which file has which."""
     owned_by = owners({name: tensor.numel() for name, tensor in tensors.items()}, world.size)
     files = {rank: f"{stem}-{rank + 1:05d}-of-{world.size:05d}.safetensors" for rank in range(world.size)}
     own: dict[str, Tensor] = {}
     for name, tensor in tensors.items():  # one at a time is whole on every rank
-        complete = whole(tensor)
+        complete = full_tensor(tensor)
         if owned_by[name] == world.rank:
             own[name] = complete.detach().contiguous().cpu().clone()
     save_file(own, folder / files[world.rank], metadata={"format": "pt"})
     return {name: files[rank] for name, rank in owned_by.items()}
 
 
-def save_model(folder: Path, model: PreTrainedModel, dtype: torch.dtype, world: World) -> None:
+def save_model(folder: Path, model: PreTrainedModel, dtype: torch.dtype, world: ProcessGroup) -> None:
     """As a Hugging Face directory of several files."""
     named = dict(model.named_parameters())
     where = save_shares(folder, "model", {name: p.detach().to(dtype) for name, p in named.items()}, world)
@@ -80,7 +80,7 @@ def read_tensors(paths: Iterable[Path]) -> Iterator[tuple[str, Tensor]]:
                 yield name, file.get_tensor(name)
 
 
-def like(tensor: Tensor, other: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
     """A whole tensor as `other` is: on its device, and this rank's share of it where that is a share."""
     tensor = tensor.to(other.device)
     return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None) if isinstance(other, DTensor) else tensor

@@ -19,7 +19,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import PreTrainedModel
 from transformers.modeling_utils import AttentionInterface
 
-from palestra.models.weights import exact_type
+from palestra.models.weights import fp32_or_wider
 
 ATTENTION = "palestra"
 
@@ -153,7 +153,7 @@ class Spread(torch.autograd.Function):
         (gradient,) = gradients
         (places,) = ctx.saved_tensors
         heads, dim = gradient.shape[1], gradient.shape[3]
-        exact = exact_type(gradient.dtype)
+        exact = fp32_or_wider(gradient.dtype)
         total = torch.zeros(1, heads, ctx.tokens, dim, device=gradient.device, dtype=exact)
         return total.index_add_(2, places, gradient.to(exact)).to(gradient.dtype), None
 

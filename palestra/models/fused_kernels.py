@@ -1,4 +1,4 @@
-"""Triton kernels that take the place of a model's own normalisation and gate: the same numbers, read and written once.
+"""Triton kernels that take the place of a model's own normalization and gate: the same numbers, read and written once.
 
 Importing this needs Triton. `fuse` changes a model in place; where a model's modules are not of a known kind they stay as they are.
 """
@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 GRADIENT_ROWS = 256
-"""Programs that share the rows of a normalisation's gradient; each adds up its own share of the weight's."""
+"""Programs that share the rows of a normalization's gradient; each adds up its own share of the weight's."""
 
 
 @triton.jit
@@ -119,7 +119,7 @@ _SILU = ("SiLU", "SiLUActivation")
 
 
 def fuse(model: nn.Module) -> int:
-    """Let a model's normalisations and gated networks run by these kernels. Returns how many do."""
+    """Let a model's normalizations and gated networks run by these kernels. Returns how many do."""
     changed = 0
     for module in model.modules():
         kind = type(module).__name__

@@ -1,4 +1,4 @@
-"""From a GGUF file to a Hugging Face directory: weights out of their quantisation, and what transformers loses on the way put right."""
+"""From a GGUF file to a Hugging Face directory: weights out of their quantization, and what transformers loses on the way put right."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _fields(file: Path) -> dict[str, Any]:
 
 
 def _mended(loaded: PreTrainedModel, fields: dict[str, Any]) -> PreTrainedModel:
-    """A plain model with the loaded weights: no trace of quantisation, and the file's own constants in its configuration."""
+    """A plain model with the loaded weights: no trace of quantization, and the file's own constants in its configuration."""
     config = loaded.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         config.pop(name, None)

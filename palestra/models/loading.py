@@ -27,7 +27,7 @@ transformers_logging.disable_progress_bar()  # a bar per checkpoint would break 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code of a model's is run, and nobody is asked whether it may be."""
 MOST_PACKED = 16
-"""Parameters in an element of a quantised checkpoint."""
+"""Parameters in an element of a quantized checkpoint."""
 MOST_BUFFERS = 4 << 30
 """Bytes of a model's tables, such as masks over all positions."""
 

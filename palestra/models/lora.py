@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from palestra.models.files import ADAPTER as CONFIG
 from palestra.models.files import ADAPTER_WEIGHTS as WEIGHTS
 from palestra.models.files import MOST_CONFIG, BadModel, read_object, shown, stored_in
-from palestra.models.weights import whole
+from palestra.models.weights import full_tensor
 
 PREFIX = "base_model.model."
 """What peft puts before every name in its files."""
@@ -177,7 +177,7 @@ def plain_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             up, down = adapted.lora_B[NAME].weight, adapted.lora_A[NAME].weight
             yield plain_name(name), parameter + adapted.scaling[NAME] * (up.float() @ down.float())
         else:
-            yield plain_name(name), whole(parameter.detach())
+            yield plain_name(name), full_tensor(parameter.detach())
 
 
 def plain_name(name: str) -> str:

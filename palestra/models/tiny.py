@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from palestra.models.loading import prepare_model
 
 
-def new_model(
+def tiny_model(
     *,
     vocabulary: int,
     width: int,

@@ -49,8 +49,8 @@ def byte_tokenizer() -> PreTrainedTokenizerBase:
     return _of_bytes(core)
 
 
-def piece_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerBase:
-    """`size` pieces of words, learnt from texts by byte-pair encoding; what they do not cover is written byte by byte.
+def bpe_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerBase:
+    """`size` pieces of words, learned from texts by byte-pair encoding; what they do not cover is written byte by byte.
 
     The same texts give the same tokenizer. A word has the same pieces wherever a blank stands before it, so that it can be copied.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from palestra.core.intervals import Interval, clustered, unbounded, wilson
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Task, Trajectory
-from palestra.rollout.rollout import Arena, Episode, play_all, stop_if_all_broke
+from palestra.rollout.rollout import EpisodeSpec, RolloutContext, play_all, raise_if_all_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if not t.stop.is_fault]
 
 
-def summarise(trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+def summarize(trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """The result of an evaluation as it is stored: all tasks together at the horizon they were played with, and each environment."""
     counted = valid(trajectories)
     return {
@@ -100,7 +100,7 @@ def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int], k: int) 
 
 
 async def evaluate(
-    arena: Arena,
+    context: RolloutContext,
     tasks: Sequence[Task],
     *,
     k: int,
@@ -116,10 +116,10 @@ async def evaluate(
     """
     when = f"{step:06d}{phase and '-' + phase}"
     episodes = [
-        Episode(f"eval-{when}-{n:05d}-{member}", task, horizons[task.env], derive_seed(seed, "eval", n, member), step)
+        EpisodeSpec(f"eval-{when}-{n:05d}-{member}", task, horizons[task.env], derive_seed(seed, "eval", n, member), step)
         for n, task in enumerate(tasks)
         for member in range(k)
     ]
-    played, faulted = await play_all(arena, episodes, on_done=on_done)
-    stop_if_all_broke(f"the evaluation ({phase})" if phase else "an evaluation", played, faulted)
+    played, faulted = await play_all(context, episodes, on_done=on_done)
+    raise_if_all_failed(f"the evaluation ({phase})" if phase else "an evaluation", played, faulted)
     return played

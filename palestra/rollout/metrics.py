@@ -9,31 +9,31 @@ from typing import Any
 from palestra.algos.base import Algorithm
 from palestra.core.types import Group, Stop, Trajectory
 from palestra.envs.serving.validation import is_cut
-from palestra.rollout.rollout import Collected
+from palestra.rollout.rollout import RolloutBatch
 
 
 def mean(values: list[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def of_play(collected: Collected, algo: Algorithm, envs: list[str]) -> dict[str, float]:
+def of_play(rollouts: RolloutBatch, algo: Algorithm, envs: list[str]) -> dict[str, float]:
     """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving them out would flatter.
 
     Where the run has several environments, for each of them besides that had an episode in this step.
     """
     row = {
-        **_of_groups(collected.played, algo),
-        **_of_tokens(collected.trajectories),
-        "groups/dropped": float(len(collected.dropped)),
-        **({"groups/outdated": float(len(collected.outdated))} if collected.outdated else {}),
-        "faults": float(sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in collected.trajectories)),
-        **_of_trouble(collected.trajectories),
+        **_of_groups(rollouts.played, algo),
+        **_of_tokens(rollouts.trajectories),
+        "groups/dropped": float(len(rollouts.dropped)),
+        **({"groups/outdated": float(len(rollouts.outdated))} if rollouts.outdated else {}),
+        "faults": float(sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in rollouts.trajectories)),
+        **_of_trouble(rollouts.trajectories),
     }
     for env in envs if len(envs) > 1 else ():
-        own = [group for group in collected.played if group.task.env == env]
+        own = [group for group in rollouts.played if group.task.env == env]
         if any(group.valid for group in own):
             row |= {f"env/{env}/{name}": value for name, value in _of_groups(own, algo).items()}
-            of_env = [t for t in collected.trajectories if t.task.env == env]
+            of_env = [t for t in rollouts.trajectories if t.task.env == env]
             row |= {f"env/{env}/{name}": value for name, value in _of_tokens(of_env).items()}
     return row
 
@@ -54,9 +54,9 @@ def texts_of(trajectory: Trajectory) -> Iterator[str]:
     yield trajectory.fault
 
 
-def of_staleness(collected: Collected, *, version: int) -> dict[str, float]:
+def of_staleness(rollouts: RolloutBatch, *, version: int) -> dict[str, float]:
     """By how many updates the weights that sampled a token are behind those that learn from it, over all sampled tokens."""
-    segments = [segment for group in collected.groups for t in group.valid for segment in t.segments]
+    segments = [segment for group in rollouts.groups for t in group.valid for segment in t.segments]
     ages = [float(version - own) for s in segments for own, chosen in zip(s.versions, s.mask, strict=True) if chosen]
     return {"staleness/mean": mean(ages), "staleness/max": max(ages, default=0.0)}
 
@@ -82,7 +82,7 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
         "success": success_rate(valid),
         "turns": mean([float(len(t.turns)) for t in valid]),
         "invalid_actions": mean([float(turn.invalid) for turn in turns]),
-        "groups/dead": mean([float(not algo.has_signal(group)) for group in groups]),
+        "groups/zero_advantage": mean([float(not algo.has_signal(group)) for group in groups]),
         **({"reward/greedy": mean(baselines)} if baselines else {}),
         **{f"stop/{stop}": stops[stop] / max(len(trajectories), 1) for stop in Stop if stops[stop]},
     }

@@ -11,14 +11,23 @@ from dataclasses import dataclass, field
 
 from palestra.core.types import Generation, Group, Sampling, Stop, Trajectory
 from palestra.engines.base import Engine, Session
-from palestra.rollout.rollout import Arena, Assignment, Collected, Episode, EpisodeDropped, episodes_of, group_of, play_until_sound
+from palestra.rollout.rollout import (
+    EpisodeDropped,
+    EpisodeSpec,
+    GroupRequest,
+    RolloutBatch,
+    RolloutContext,
+    episodes_of,
+    group_of,
+    rollout_with_retries,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A group that was begun and not yet learnt from. With the run's seed it says which episodes those are."""
+class PendingGroup:
+    """A group that was begun and not yet learned from. With the run's seed it says which episodes those are."""
 
-    assignment: Assignment
+    request: GroupRequest
     step: int
     """The training step in which it was begun."""
     first: int
@@ -35,7 +44,7 @@ class Gate:
         self._busy = 0
         self._dropped: set[str] = set()
 
-    def drop(self, episode: Episode) -> None:
+    def drop(self, episode: EpisodeSpec) -> None:
         """It ends where it waits."""
         self._dropped.add(episode.id)
 
@@ -90,53 +99,53 @@ class Gate:
 class _Group:
     """A group in play."""
 
-    begun: Begun
-    episodes: list[Episode]
-    played: dict[Episode, Trajectory] = field(default_factory=dict)
+    pending: PendingGroup
+    episodes: list[EpisodeSpec]
+    played: dict[EpisodeSpec, Trajectory] = field(default_factory=dict)
     faulted: list[Trajectory] = field(default_factory=list)
-    jobs: dict[Episode, asyncio.Task[None]] = field(default_factory=dict)
+    jobs: dict[EpisodeSpec, asyncio.Task[None]] = field(default_factory=dict)
     """Episodes that are not over."""
-    started: set[Episode] = field(default_factory=set)
+    started: set[EpisodeSpec] = field(default_factory=set)
 
     @property
-    def collected(self) -> Group:
-        return group_of(self.begun.assignment, (self.played[episode] for episode in self.episodes))
+    def rollouts(self) -> Group:
+        return group_of(self.pending.request, (self.played[episode] for episode in self.episodes))
 
     @property
     def left(self) -> Group:
         """What there is of a group that was dropped."""
-        return Group(self.begun.assignment.task, [self.played[episode] for episode in self.episodes if episode in self.played])
+        return Group(self.pending.request.task, [self.played[episode] for episode in self.episodes if episode in self.played])
 
 
-class InPlay:
+class InFlightGroups:
     """Groups in play from one step to the next. Between two calls of `collect` none of them moves."""
 
-    def __init__(self, arena: Arena, seed: int) -> None:
+    def __init__(self, context: RolloutContext, seed: int) -> None:
         self.seed = seed
-        self._gate = Gate(arena.engine)
-        self._arena = arena.with_(engine=self._gate)
-        self._places = asyncio.Semaphore(arena.concurrency)
+        self._gate = Gate(context.engine)
+        self._arena = context.with_(engine=self._gate)
+        self._places = asyncio.Semaphore(context.concurrency)
         self._groups: list[_Group] = []
         self._complete: deque[_Group] = deque()
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
 
     @property
-    def begun(self) -> tuple[Begun, ...]:
+    def pending(self) -> tuple[PendingGroup, ...]:
         """What was begun and not yet collected."""
-        return tuple(group.begun for group in self._groups)
+        return tuple(group.pending for group in self._groups)
 
     async def collect(
-        self, new: Sequence[Begun], count: int, on_done: Callable[[Trajectory], None], *, outdated: Sequence[Begun] = ()
-    ) -> Collected:
+        self, new: Sequence[PendingGroup], count: int, on_done: Callable[[Trajectory], None], *, outdated: Sequence[PendingGroup] = ()
+    ) -> RolloutBatch:
         """Begin the new groups and play on with all but the outdated until `count` are complete.
 
         Returns those, in the order in which they were completed, and what there was of the outdated.
         """
         given_up = self._drop(outdated)
         try:
-            for begun in new:
-                self._begin(begun, on_done)
+            for pending in new:
+                self._begin(pending, on_done)
             self._gate.open()
             await asyncio.gather(*(job for group in given_up for job in group.jobs.values()), return_exceptions=True)
             self._raise_failure()
@@ -154,19 +163,19 @@ class InPlay:
         done = [self._complete.popleft() for _ in range(count)]
         self._groups = [group for group in self._groups if group not in done]
         faulted = [attempt for group in (*done, *given_up) for attempt in group.faulted]
-        never_begun = [begun for begun in outdated if begun not in [group.begun for group in given_up]]  # after a resume
-        left = [*(group.left for group in given_up), *(Group(begun.assignment.task, []) for begun in never_begun)]
-        return Collected([group.collected for group in done], faulted=faulted, outdated=left)
+        never_begun = [pending for pending in outdated if pending not in [group.pending for group in given_up]]  # after a resume
+        left = [*(group.left for group in given_up), *(Group(pending.request.task, []) for pending in never_begun)]
+        return RolloutBatch([group.rollouts for group in done], faulted=faulted, outdated=left)
 
-    def _begin(self, begun: Begun, on_done: Callable[[Trajectory], None]) -> None:
-        group = _Group(begun, list(episodes_of(begun.assignment, itertools.count(begun.first), self.seed, begun.step)))
+    def _begin(self, pending: PendingGroup, on_done: Callable[[Trajectory], None]) -> None:
+        group = _Group(pending, list(episodes_of(pending.request, itertools.count(pending.first), self.seed, pending.step)))
         self._groups.append(group)
         for episode in group.episodes:
             group.jobs[episode] = asyncio.get_running_loop().create_task(self._play(group, episode, on_done))
 
-    def _drop(self, outdated: Sequence[Begun]) -> list[_Group]:
+    def _drop(self, outdated: Sequence[PendingGroup]) -> list[_Group]:
         """Their episodes end where the gate holds them; those that wait for their turn never begin."""
-        given_up = [group for group in self._groups if group.begun in outdated]
+        given_up = [group for group in self._groups if group.pending in outdated]
         self._groups = [group for group in self._groups if group not in given_up]
         self._complete = deque(group for group in self._complete if group not in given_up)
         for group in given_up:
@@ -177,11 +186,11 @@ class InPlay:
                     job.cancel()
         return given_up
 
-    async def _play(self, group: _Group, episode: Episode, on_done: Callable[[Trajectory], None]) -> None:
+    async def _play(self, group: _Group, episode: EpisodeSpec, on_done: Callable[[Trajectory], None]) -> None:
         try:
             async with self._places, self._gate.episode():
                 group.started.add(episode)
-                trajectory = await play_until_sound(self._arena, episode, group.faulted)
+                trajectory = await rollout_with_retries(self._arena, episode, group.faulted)
             if trajectory.stop is not Stop.CANCELLED:
                 on_done(trajectory)
             group.played[episode] = trajectory

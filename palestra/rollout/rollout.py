@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from palestra.agents.chat import Agent, ChatAgent, ContextFull, Persona
+from palestra.agents.chat import Agent, ChatAgent, ContextFull, PromptConfig
 from palestra.agents.renderer import TemplateError
 from palestra.core.errors import UserError
-from palestra.core.process_group import ALONE, World
+from palestra.core.process_group import SINGLE, ProcessGroup
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Sampling, Segment, Step, Stop, Task, Trajectory, Turn
 from palestra.engines.base import Engine, EngineFailed, Session
@@ -28,7 +28,7 @@ MOST_COLLATERAL = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class EpisodeSpec:
     """What is to be played."""
 
     id: str
@@ -48,7 +48,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class GroupRequest:
     """A task that a whole group is to play."""
 
     task: Task
@@ -65,10 +65,10 @@ class Assignment:
 
 
 @dataclass
-class Place:
+class EnvBinding:
     """One of the run's environments: how the agent is told things there, and where its instances wait."""
 
-    persona: Persona
+    prompt: PromptConfig
     pool: EnvPool
     env_name: str = ""
     """What the environment's own tasks call it, where the run calls it something else."""
@@ -78,34 +78,34 @@ class Place:
         return replace(task, env=self.env_name) if self.env_name else task
 
 
-def shared_persona(places: Mapping[str, Place]) -> Persona:
+def shared_prompt(bindings: Mapping[str, EnvBinding]) -> PromptConfig:
     """Any of the places': what a run's replies look like, and how they become tokens, is the same in all of them."""
-    return next(iter(places.values())).persona
+    return next(iter(bindings.values())).prompt
 
 
 @dataclass
-class Arena:
+class RolloutContext:
     """All that episodes of a run share: the environments by name, who answers, and how."""
 
-    places: Mapping[str, Place]
+    bindings: Mapping[str, EnvBinding]
     engine: Engine
     sampling: Sampling
     concurrency: int = 128
     retries: int = 1
-    world: World = ALONE
+    world: ProcessGroup = SINGLE
     """Who plays with us: each rank plays its share, and all of them have all of it."""
 
-    def with_(self, **changes: object) -> Arena:
+    def with_(self, **changes: object) -> RolloutContext:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
 @dataclass
-class Collected:
+class RolloutBatch:
     """The outcome of one round of play."""
 
     groups: list[Group]
     dropped: list[Group] = field(default_factory=list)
-    """Groups without a signal, replaced by others (dynamic sampling); counted, not learnt from."""
+    """Groups without a signal, replaced by others (dynamic sampling); counted, not learned from."""
     faulted: list[Trajectory] = field(default_factory=list)
     """Attempts that a fault ended and that were begun anew."""
     outdated: list[Group] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Collected:
 
     @property
     def trajectories(self) -> list[Trajectory]:
-        """All that was played, also what is not learnt from."""
+        """All that was played, also what is not learned from."""
         groups = [*self.played, *self.outdated]
         members = [t for group in groups for t in (*group.trajectories, group.baseline) if t is not None]
         return [*members, *self.faulted]
@@ -162,24 +162,24 @@ async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, 
 Play = Callable[[ChatAgent, EnvHandle, Task, int, list[Turn]], Awaitable[tuple[Stop, bool | None, str]]]
 
 
-async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = play) -> Trajectory:
+async def play_once(context: RolloutContext, episode: EpisodeSpec, attempt: int, how: Play = play) -> Trajectory:
     """`play`, or another way to, with a broken environment recorded as a fault and not as a failure to solve."""
     began = time.monotonic()
     turns: list[Turn] = []
     segments: list[Segment] = []
-    place = arena.places[episode.task.env]
+    binding = context.bindings[episode.task.env]
     seed = episode.seed_of(attempt)
-    temperature = 0.0 if episode.is_baseline else arena.sampling.temperature
-    sampling = replace(arena.sampling, seed=seed, temperature=temperature)
+    temperature = 0.0 if episode.is_baseline else context.sampling.temperature
+    sampling = replace(context.sampling, seed=seed, temperature=temperature)
     fault_text, env_seconds, is_collateral = "", 0.0, False
     try:
-        async with opened(place.pool) as env:
+        async with opened(binding.pool) as env:
             session = Session(episode.id, env)
-            agent = ChatAgent(place.persona, arena.engine, session, sampling)
+            agent = ChatAgent(binding.prompt, context.engine, session, sampling)
             try:
-                stop, success, final = await how(agent, env, place.own(episode.task), episode.horizon, turns)
+                stop, success, final = await how(agent, env, binding.own(episode.task), episode.horizon, turns)
             finally:
-                arena.engine.release(session)
+                context.engine.release(session)
                 segments, env_seconds = agent.segments, env.seconds
     except EnvFault as fault:
         stop, success, final, fault_text, is_collateral = fault.stop, None, "", str(fault), fault.is_collateral
@@ -207,7 +207,7 @@ async def play_once(arena: Arena, episode: Episode, attempt: int, how: Play = pl
     )
 
 
-async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Trajectory]) -> Trajectory:
+async def rollout_with_retries(context: RolloutContext, episode: EpisodeSpec, faulted: list[Trajectory]) -> Trajectory:
     """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`.
 
     A fault that another episode has caused is no attempt: the next one has the same number and so the same seed, and the episode comes
@@ -215,12 +215,12 @@ async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Traject
     """
     attempt = collateral = 0
     while True:
-        trajectory = await play_once(arena, episode, attempt)
+        trajectory = await play_once(context, episode, attempt)
         if not trajectory.stop.is_fault or trajectory.stop is Stop.CANCELLED:
             return trajectory
         if trajectory.is_collateral and collateral < MOST_COLLATERAL:
             collateral += 1
-        elif attempt < arena.retries:
+        elif attempt < context.retries:
             attempt += 1
         else:
             return trajectory
@@ -228,16 +228,16 @@ async def play_until_sound(arena: Arena, episode: Episode, faulted: list[Traject
 
 
 async def play_all(
-    arena: Arena, episodes: Sequence[Episode], *, on_done: Callable[[Trajectory], None] | None = None
+    context: RolloutContext, episodes: Sequence[EpisodeSpec], *, on_done: Callable[[Trajectory], None] | None = None
 ) -> tuple[list[Trajectory], list[Trajectory]]:
     """Play all episodes, each at its own pace. Returns them in order, and the faulted attempts that were begun anew."""
-    world = arena.world
-    own = await _play_here(arena, world.share(episodes), on_done)
+    world = context.world
+    own = await _play_here(context, world.share(episodes), on_done)
     if world.size == 1:
         return own
     played: list[Trajectory] = []
     faulted: list[Trajectory] = []
-    for rank, message in enumerate(world.exchange(msgspec.msgpack.encode(own))):
+    for rank, message in enumerate(world.all_gather_bytes(msgspec.msgpack.encode(own))):
         theirs = own if rank == world.rank else msgspec.msgpack.decode(message, type=tuple[list[Trajectory], list[Trajectory]])
         played += theirs[0]
         faulted += theirs[1]
@@ -248,14 +248,14 @@ async def play_all(
 
 
 async def _play_here(
-    arena: Arena, episodes: Sequence[Episode], on_done: Callable[[Trajectory], None] | None
+    context: RolloutContext, episodes: Sequence[EpisodeSpec], on_done: Callable[[Trajectory], None] | None
 ) -> tuple[list[Trajectory], list[Trajectory]]:
-    gate = asyncio.Semaphore(arena.concurrency)
+    gate = asyncio.Semaphore(context.concurrency)
     faulted: list[Trajectory] = []
 
-    async def one(episode: Episode) -> Trajectory:
+    async def one(episode: EpisodeSpec) -> Trajectory:
         async with gate:
-            trajectory = await play_until_sound(arena, episode, faulted)
+            trajectory = await rollout_with_retries(context, episode, faulted)
         if on_done is not None:
             on_done(trajectory)
         return trajectory
@@ -271,68 +271,68 @@ async def _play_here(
 
 
 async def collect(
-    arena: Arena,
-    assignments: Sequence[Assignment],
+    context: RolloutContext,
+    requests: Sequence[GroupRequest],
     *,
     seed: int,
     step: int,
-    redraw: Callable[[Assignment], Assignment] | None = None,
-    redraws: int = 0,
+    resample: Callable[[GroupRequest], GroupRequest] | None = None,
+    resample_rounds: int = 0,
     has_signal: Callable[[Group], bool] = lambda group: True,
     on_done: Callable[[Trajectory], None] | None = None,
-) -> Collected:
+) -> RolloutBatch:
     """Play all assignments. Groups without a signal are replaced by what `redraw` gives, in up to `redraws` further rounds."""
-    collected = Collected([])
+    rollouts = RolloutBatch([])
     number = itertools.count()
-    waiting = list(assignments)
-    for round_ in range(redraws + 1):
-        episodes = [episode for assignment in waiting for episode in episodes_of(assignment, number, seed, step)]
-        played, faulted = await play_all(arena, episodes, on_done=on_done)
-        collected.faulted += faulted
+    waiting = list(requests)
+    for round_ in range(resample_rounds + 1):
+        episodes = [episode for request in waiting for episode in episodes_of(request, number, seed, step)]
+        played, faulted = await play_all(context, episodes, on_done=on_done)
+        rollouts.faulted += faulted
         remaining = iter(played)
-        again: list[Assignment] = []
-        for assignment in waiting:
-            group = group_of(assignment, remaining)
-            if round_ == redraws or has_signal(group):
-                collected.groups.append(group)
+        again: list[GroupRequest] = []
+        for request in waiting:
+            group = group_of(request, remaining)
+            if round_ == resample_rounds or has_signal(group):
+                rollouts.groups.append(group)
             else:
-                collected.dropped.append(group)
-                again.append(assignment)
-        if not again or redraw is None:
+                rollouts.dropped.append(group)
+                again.append(request)
+        if not again or resample is None:
             break
-        waiting = [redraw(assignment) for assignment in again]
-    return collected
+        waiting = [resample(request) for request in again]
+    return rollouts
 
 
-def episodes_of(assignment: Assignment, number: Iterator[int], seed: int, step: int) -> Iterator[Episode]:
+def episodes_of(request: GroupRequest, number: Iterator[int], seed: int, step: int) -> Iterator[EpisodeSpec]:
     """What the members of a group play; `number` counts the episodes of the step."""
-    for member in range(assignment.episodes):
+    for member in range(request.episodes):
         n = next(number)
-        yield Episode(
+        yield EpisodeSpec(
             id=f"{step:06d}-{n:04d}",
-            task=assignment.task,
-            horizon=assignment.horizon,
+            task=request.task,
+            horizon=request.horizon,
             seed=derive_seed(seed, "episode", step, n),
             step=step,
-            stage=assignment.stage,
-            reward_scale=assignment.reward_scale,
-            is_baseline=member == assignment.group,
+            stage=request.stage,
+            reward_scale=request.reward_scale,
+            is_baseline=member == request.group,
         )
 
 
-def group_of(assignment: Assignment, played: Iterator[Trajectory]) -> Group:
+def group_of(request: GroupRequest, played: Iterator[Trajectory]) -> Group:
     """The next of `played`, in the order of `episodes_of`."""
-    trajectories = list(itertools.islice(played, assignment.group))
-    return Group(assignment.task, trajectories, next(played) if assignment.with_baseline else None)
+    trajectories = list(itertools.islice(played, request.group))
+    return Group(request.task, trajectories, next(played) if request.with_baseline else None)
 
 
-class AllBroke(UserError, RuntimeError):
+class AllEpisodesFailed(UserError, RuntimeError):
     """Nothing but faults: the environment is broken."""
 
 
-def stop_if_all_broke(what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()) -> None:
+def raise_if_all_failed(what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()) -> None:
     """Raise `AllBroke` where every episode of `what` ended in a fault. `faulted`: attempts before the last ones."""
     if not played or any(not trajectory.stop.is_fault for trajectory in played):
         return
     first = next((t for t in (*faulted, *played) if t.fault), played[0])
-    raise AllBroke(f"every episode of {what} ended in a fault; the first one: {first.stop}: {first.fault}")
+    raise AllEpisodesFailed(f"every episode of {what} ended in a fault; the first one: {first.stop}: {first.fault}")

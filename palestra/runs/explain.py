@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from palestra.config.config import Config
-from palestra.config.env import Playground
+from palestra.config.env import EnvSpec
 
 
 def explain(config: Config) -> str:
     """What a training step of this run does."""
     config.refuse_unresolved("explain")
     rollout, optim = config.rollout, config.optim
-    redraws = f"; groups without a signal are replaced, in up to {rollout.redraws} rounds" if rollout.redraws else ""
+    resample_rounds = (
+        f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds" if rollout.resample_rounds else ""
+    )
     after = {"constant": "constant", "linear": f"down to {optim.final:g} of it", "cosine": f"by a cosine to {optim.final:g} of it"}
     schedule = f"lr {optim.lr:g} ({optim.warmup} steps of warm-up, then {after[optim.schedule]})"
-    updates = f"{optim.epochs} x {optim.minibatches} optimiser steps, AdamW, {schedule}, gradient norm at most {optim.clip_norm:g}"
+    updates = f"{optim.epochs} x {optim.minibatches} optimizer steps, AdamW, {schedule}, gradient norm at most {optim.clip_norm:g}"
     sampling = f"sampled at temperature {rollout.temperature:g}, replies of at most {config.agent.reply_tokens} tokens"
     plays = {"play": f"each of {config.steps} steps", "rounds": "each exploration"}
     lines = []
     if config.algo.source in plays:
-        lines += [f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{redraws}", *map(_explain_place, config.playgrounds)]
-        if rollout.ahead:
-            lines.append("the next step is played while this one is learnt from: by weights that are one update older")
-        if rollout.staleness:
-            lines.append(f"groups are played beside the learner, each step's by weights that are up to {rollout.staleness} steps older")
-        if rollout.carry:
-            lines.append(f"a step ends with up to {rollout.carry} groups still in play, which go on with the new weights")
+        lines += [
+            f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{resample_rounds}",
+            *map(_explain_place, config.env_specs),
+        ]
+        if rollout.prefetch:
+            lines.append("the next step is played while this one is learned from: by weights that are one update older")
+        if rollout.max_staleness:
+            lines.append(f"groups are played beside the learner, each step's by weights that are up to {rollout.max_staleness} steps older")
+        if rollout.partial:
+            lines.append(f"a step ends with up to {rollout.partial} groups still in play, which go on with the new weights")
     ends = [f"{config.limit.tokens:,} tokens"] if config.limit.tokens else []
     ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
     if ends:
@@ -33,8 +38,8 @@ def explain(config: Config) -> str:
     return "\n".join([*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())])
 
 
-def _explain_place(place: Playground) -> str:
-    horizon = ", ".join(f"{name} = {value}" for name, value in place.horizon.model_dump().items() if name != "kind")
-    scale = f", rewards x {place.reward_scale:g}" if place.reward_scale != 1 else ""
-    weight = f", weight {place.weight:g}" if place.weight != 1 else ""
-    return f"{place.label}: {place.group} trajectories a task, turns allowed: {place.horizon.kind} ({horizon}){weight}{scale}"
+def _explain_place(spec: EnvSpec) -> str:
+    horizon = ", ".join(f"{name} = {value}" for name, value in spec.horizon.model_dump().items() if name != "kind")
+    scale = f", rewards x {spec.reward_scale:g}" if spec.reward_scale != 1 else ""
+    weight = f", weight {spec.weight:g}" if spec.weight != 1 else ""
+    return f"{spec.label}: {spec.group} trajectories a task, turns allowed: {spec.horizon.kind} ({horizon}){weight}{scale}"

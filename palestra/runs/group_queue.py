@@ -1,4 +1,4 @@
-"""Groups that were played and not yet learnt from, on disk: a run that is killed loses none of them."""
+"""Groups that were played and not yet learned from, on disk: a run that is killed loses none of them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Entry(NamedTuple):
 
     step: int
     """The training step that the group is for."""
-    place: int
+    number: int
     """Which one of the step's groups it is."""
     version: int
     """The newest weights that had a part in it; -1 where none had."""
 
     @property
     def name(self) -> str:
-        return f"step-{self.step:06d}-group-{self.place:04d}-version-{self.version:06d}.json"
+        return f"step-{self.step:06d}-group-{self.number:04d}-version-{self.version:06d}.json"
 
 
 class GroupQueue:
@@ -62,9 +62,9 @@ class GroupQueue:
         self._check_folder = check_folder
         """Before each write: raises where it would go into another run's folder."""
 
-    def put(self, step: int, place: int, finished: Finished) -> None:
+    def put(self, step: int, number: int, finished: Finished) -> None:
         """It is whole and on disk when this returns."""
-        path = self.folder / Entry(step, place, max(finished.versions, default=-1)).name
+        path = self.folder / Entry(step, number, max(finished.versions, default=-1)).name
         content = msgspec.json.encode(finished)
         if self._check_folder is not None:
             self._check_folder()
@@ -75,14 +75,14 @@ class GroupQueue:
         return {Entry(*map(int, match.groups())): path for path, match in sorted(found.items()) if match}
 
     def read(self) -> dict[tuple[int, int], Finished]:
-        """All groups by step and place. One that cannot be read is as good as not played."""
+        """All groups by step and number. One that cannot be read is as good as not played."""
         found: dict[tuple[int, int], Finished] = {}
         for entry, path in self.entries().items():
             try:
                 content, _, digest = read_regular(path).rstrip(b"\n").rpartition(b"\n")
                 if hashlib.sha256(content).hexdigest().encode() != digest:
                     raise ValueError("it is not what was written")
-                found[entry.step, entry.place] = msgspec.json.decode(content, type=Finished)
+                found[entry.step, entry.number] = msgspec.json.decode(content, type=Finished)
             except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
                 log.warning("%s is damaged and will be played again: %s", path, error)
         return found

@@ -33,11 +33,11 @@ def plot_run(run: Run) -> Path | None:
     if not played:
         _draw_loss(axes, rows)
     for number, env in enumerate(envs or [""]):
-        colour = f"C{number}"
+        color = f"C{number}"
         prefix, label = (f"env/{env}/", f"{env}, training") if env else ("", "training episodes")
-        _draw_success(axes, [row for row in played if f"{prefix}success" in row], f"{prefix}success", label, colour)
+        _draw_success(axes, [row for row in played if f"{prefix}success" in row], f"{prefix}success", label, color)
         if env:
-            _draw_evals(axes, rows, f"eval/{env}", f"{env}, held-out (95%)", colour)
+            _draw_evals(axes, rows, f"eval/{env}", f"{env}, held-out (95%)", color)
     axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.02), title=run.folder.name)
     axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     axes.grid(alpha=0.3)
@@ -50,20 +50,20 @@ def plot_run(run: Run) -> Path | None:
     return path
 
 
-def _draw_success(axes: Any, rows: list[dict[str, Any]], name: str, label: str, colour: str) -> None:
+def _draw_success(axes: Any, rows: list[dict[str, Any]], name: str, label: str, color: str) -> None:
     """Each step faintly, and smoothed."""
     if not rows:
         return
     steps, values = [row["step"] for row in rows], [row[name] for row in rows]
-    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-    axes.plot(steps, smoothed(values), color=colour, label=label)
+    axes.plot(steps, values, color=color, alpha=0.3, linewidth=1)
+    axes.plot(steps, smoothed(values), color=color, label=label)
 
 
 def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
     """For runs that play no episodes while they train."""
-    learnt = [row for row in rows if "loss" in row]
+    learned = [row for row in rows if "loss" in row]
     beside = axes.twinx()
-    beside.plot([row["step"] for row in learnt], [row["loss"] for row in learnt], color="tab:gray", alpha=0.6, linewidth=1)
+    beside.plot([row["step"] for row in learned], [row["loss"] for row in learned], color="tab:gray", alpha=0.6, linewidth=1)
     beside.set_ylabel("loss (grey)")
 
 
@@ -81,15 +81,15 @@ def draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
             axes.text(*place, f"{horizon:g} turns", transform=axes.get_xaxis_transform(), **style)
 
 
-def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, colour: str) -> None:
+def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, color: str) -> None:
     evals = [row for row in rows if f"{name}/success" in row]
     success = [row[f"{name}/success"] for row in evals]
     low = [max(row[f"{name}/success"] - row[f"{name}/low"], 0) for row in evals]
     high = [max(row[f"{name}/high"] - row[f"{name}/success"], 0) for row in evals]
-    axes.errorbar([row["step"] for row in evals], success, yerr=(low, high), fmt="o", color=colour, capsize=3, label=label, zorder=3)
+    axes.errorbar([row["step"] for row in evals], success, yerr=(low, high), fmt="o", color=color, capsize=3, label=label, zorder=3)
     for row, value in zip(evals, success, strict=True):
         text, place = f"{row['phase']}: {value:.0%}", (row["step"], value)
-        style = {"textcoords": "offset points", "fontsize": 9, "color": colour}
+        style = {"textcoords": "offset points", "fontsize": 9, "color": color}
         if row["phase"] == "final":
             axes.annotate(text, place, xytext=(0, 14), ha="right", **style)
         else:

@@ -166,18 +166,18 @@ class RunFolder:
             "evals": evals,
             "log": read_tail(self.path / "log.txt"),
             "damaged": config_damage + metrics_damage + eval_damage + self._misplaced(),
-            "has_learnt": self._has_learnt(),
+            "has_token_stats": self._has_token_stats(),
         }
 
-    def _has_learnt(self) -> bool:
+    def _has_token_stats(self) -> bool:
         with suppress(Unreadable):
-            return bool(untrusted.names(self.path, "learnt", ".jsonl"))
+            return bool(untrusted.names(self.path, "token_stats", ".jsonl"))
         return False
 
     def _misplaced(self) -> list[Damage]:
         """What is not a file where one is expected, nor a folder: links above all."""
         found: dict[str, str | None] = {"log.txt": untrusted.trouble(self.path, "log.txt")}
-        for folder in ("trajectories", "learnt", "checkpoints"):
+        for folder in ("trajectories", "token_stats", "checkpoints"):
             found[folder] = untrusted.trouble(self.path, folder, folder=True)
             if folder == "checkpoints" or found[folder]:
                 continue

@@ -19,7 +19,7 @@ from palestra.core.files import CannotWrite, delete, open_regular, replace_file,
 from palestra.core.folder_lock import NAME, FolderLock
 from palestra.core.interrupts import Interrupts
 from palestra.core.types import Trajectory
-from palestra.learner.token_stats import LearntEpisode
+from palestra.learner.token_stats import EpisodeTokenStats
 from palestra.rollout.metrics import of_eval
 from palestra.runs.explain import explain
 from palestra.runs.group_queue import GroupQueue
@@ -28,7 +28,7 @@ from palestra.runs.resume import refuse_changes, tree_of
 from palestra.runs.trajectories import FORMAT, encode_trajectory, read_trajectories
 
 
-class Watcher(Protocol):
+class MetricsListener(Protocol):
     """Is told what goes into a run folder. It must neither raise nor take its time."""
 
     def row(self, row: dict[str, Any]) -> None: ...
@@ -43,14 +43,14 @@ class Run:
     config: Config
     seconds: dict[str, float] = field(default_factory=dict)
     """What `timed` has measured since the last `log`."""
-    watchers: list[Watcher] = field(default_factory=list)
+    listeners: list[MetricsListener] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
     began: float = field(default_factory=time.monotonic)
     opened_at: float = field(default_factory=time.time)
     is_complete: bool = False
     """Whether this process has made the final evaluation."""
     lock_name: str = NAME
-    patience_s: float = 0.0
+    timeout_s: float = 0.0
     """How long to wait for a lock that another process holds."""
     _lock: FolderLock | None = None
     _identity: tuple[int, int] | None = None
@@ -93,7 +93,7 @@ class Run:
             yield
             return
         lock = FolderLock(self.folder, self.lock_name)
-        lock.take(patience_s=self.patience_s)
+        lock.take(timeout_s=self.timeout_s)
         self._lock, self._identity = lock, _identity_of(self.folder)
         try:
             yield
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def queue(self) -> Path:
-        """Groups that were played and not yet learnt from (`rollout.staleness`)."""
+        """Groups that were played and not yet learned from (`rollout.max_staleness`)."""
         return self.folder / "queue"
 
     def checkpoint(self, step: int) -> Path:
@@ -149,7 +149,7 @@ class Run:
         self.check_folder()
         with writing(path), path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
-        for watcher in self.watchers:
+        for watcher in self.listeners:
             watcher.row(row)
         return row
 
@@ -178,9 +178,9 @@ class Run:
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path} is damaged, and the run learns from it: {error}") from error
 
-    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None:
-        """Store what a step made of the tokens that it learnt from, one episode a line. What is not a number becomes null."""
-        path = self.folder / "learnt" / f"step-{step:06d}.jsonl"
+    def write_token_stats(self, step: int, episodes: Iterable[EpisodeTokenStats]) -> None:
+        """Store what a step made of the tokens that it learned from, one episode a line. What is not a number becomes null."""
+        path = self.folder / "token_stats" / f"step-{step:06d}.jsonl"
         self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
     def keep_eval(self, result: dict[str, Any], trajectories: Iterable[Trajectory]) -> None:
@@ -196,7 +196,7 @@ class Run:
     def write_eval(self, name: str, result: dict[str, Any]) -> Path:
         path = self.folder / "eval" / f"{name}.json"
         self.write(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-        for watcher in self.watchers:
+        for watcher in self.listeners:
             watcher.result(name, result)
         return path
 
@@ -206,18 +206,18 @@ class Run:
         self.write(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         for path in self.folder.glob("*/step-*.jsonl"):
             number = path.stem[5:]
-            if path.parent.name in ("trajectories", "learnt") and number.isdecimal() and int(number) > step:
+            if path.parent.name in ("trajectories", "token_stats") and number.isdecimal() and int(number) > step:
                 delete(path)
         GroupQueue(self.queue).rewind(step)
 
 
-class Onlooker(Run):
+class ReadOnlyRun(Run):
     """The run folder as a rank sees it that is not the first: what all of them know is written once."""
 
     def check_folder(self) -> None: ...
     def write_config(self) -> None: ...
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None: ...
-    def keep_learnt(self, step: int, episodes: Iterable[LearntEpisode]) -> None: ...
+    def write_token_stats(self, step: int, episodes: Iterable[EpisodeTokenStats]) -> None: ...
     def rewind(self, step: int) -> None: ...
 
     def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from palestra.core.seeds import derive_seed
 from palestra.horizons.horizon import Progress
-from palestra.rollout.partial import Begun
+from palestra.rollout.partial import PendingGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class State:
     tasks_drawn: dict[str, int] = field(default_factory=dict)
     """How many tasks of each environment were drawn."""
     tasks_skipped: dict[str, int] = field(default_factory=dict)
-    """How many of those were passed over (`rollout.skip_dead`)."""
-    tasks_dead: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_dead`)."""
+    """How many of those were passed over (`rollout.skip_solved`)."""
+    tasks_skippable: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_solved`)."""
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0
-    in_flight: tuple[Begun, ...] = ()
-    """Groups that were begun and not yet learnt from (`rollout.carry`)."""
+    in_flight: tuple[PendingGroup, ...] = ()
+    """Groups that were begun and not yet learned from (`rollout.partial`)."""
     guard: Memory = field(default_factory=Memory)
 
     def sampling_seed(self, seed: int) -> int:

@@ -17,16 +17,16 @@ from palestra.core.errors import UserError
 from palestra.core.registry import nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
-from palestra.rollout.rollout import Arena, Episode, Place, Play, play_on, play_once
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, Play, RolloutContext, play_on, play_once
 from palestra.runs.run import Run
 from palestra.runs.trajectories import encode_trajectory, read_trajectories, trajectory_ids
 from palestra.training.offline_data import reads_as_recorded
-from palestra.training.setup import assemble, close_envs, make_envs, make_places
+from palestra.training.setup import bind_envs, close_envs, make_envs, setup
 
 NAMES_SHOWN = 8
 """A run has a trajectory file for each step: an error names only so many."""
@@ -111,13 +111,13 @@ def _listed(names: list[str]) -> str:
 # checking
 
 
-async def check(place: Place, recorded: Trajectory, *, turns: int | None = None) -> Check:
+async def check(binding: EnvBinding, recorded: Trajectory, *, turns: int | None = None) -> Check:
     """Give the environment the recorded actions, those of the first `turns` turns or all of them, and compare its answers."""
     checked: list[CheckedTurn] = []
     count = len(recorded.turns) if turns is None else turns
     try:
-        async with opened(place.pool) as env:
-            await retrace(env, place.own(recorded.task), recorded, count, checked)
+        async with opened(binding.pool) as env:
+            await retrace(env, binding.own(recorded.task), recorded, count, checked)
     except EnvFault as fault:
         if not checked:
             checked.append(turn_of(recorded, 0))
@@ -129,15 +129,15 @@ def check_stored(run: Run, recorded: Trajectory) -> Check:
     """`check` in the environment that the run's configuration describes."""
     _known_env(run.config, recorded)
     envs = make_envs(run.config)
-    places = make_places(run.config, envs, byte_tokenizer())  # only environments are asked: any tokenizer will do
+    bindings = bind_envs(run.config, envs, byte_tokenizer())  # only environments are asked: any tokenizer will do
     with asyncio.Runner() as loop:
-        result = loop.run(check(places[recorded.task.env], recorded))
+        result = loop.run(check(bindings[recorded.task.env], recorded))
     close_envs(run.config, envs)
     return result
 
 
 def _known_env(config: Config, recorded: Trajectory) -> None:
-    labels = [place.label for place in config.playgrounds]
+    labels = [binding.label for binding in config.env_specs]
     if recorded.task.env not in labels:
         raise ReplayError(
             f"episode {recorded.id}: the run has no environment called {recorded.task.env!r}; {nearest(recorded.task.env, labels)}"
@@ -147,24 +147,24 @@ def _known_env(config: Config, recorded: Trajectory) -> None:
 # playing on
 
 
-async def play_from(arena: Arena, recorded: Trajectory, choice: PlayOn) -> list[Trajectory]:
+async def play_from(context: RolloutContext, recorded: Trajectory, choice: PlayOn) -> list[Trajectory]:
     """Play the recorded actions before the chosen turn, then let the arena's model go on from the very tokens of the record.
 
     The first continuation has the seed of the record, or the one chosen; each other one has its own. Raises `Differs`
     where the environment does not lead to the same place.
     """
     _check_choice(recorded, choice)
-    place = arena.places[recorded.task.env]
-    if not reads_as_recorded(recorded, place.persona.renderer):
+    binding = context.bindings[recorded.task.env]
+    if not reads_as_recorded(recorded, binding.prompt.renderer):
         raise ReplayError(f"episode {recorded.id}: this model's tokenizer reads the recorded tokens as another text; it cannot play on")
-    before = await check(place, recorded, turns=choice.turn - 1)
+    before = await check(binding, recorded, turns=choice.turn - 1)
     if not before.same:
         raise Differs(before)
-    gate = asyncio.Semaphore(arena.concurrency)
+    gate = asyncio.Semaphore(context.concurrency)
 
     async def one(number: int) -> Trajectory:
         async with gate:
-            return await play_once(arena, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn))
+            return await play_once(context, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn))
 
     async with asyncio.TaskGroup() as tasks:
         jobs = [tasks.create_task(one(number)) for number in range(choice.samples)]
@@ -189,9 +189,9 @@ def _check_choice(recorded: Trajectory, choice: PlayOn) -> None:
         raise ReplayError("--checkpoint and --model: one model plays on; give one of them")
 
 
-def _continuation(recorded: Trajectory, choice: PlayOn, number: int) -> Episode:
+def _continuation(recorded: Trajectory, choice: PlayOn, number: int) -> EpisodeSpec:
     seed = recorded.seed if choice.seed is None else choice.seed
-    return Episode(
+    return EpisodeSpec(
         id=f"{recorded.id}-from-{choice.turn}-{number}",
         task=recorded.task,
         horizon=choice.horizon or recorded.horizon,
@@ -234,17 +234,17 @@ def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Tr
     _check_choice(recorded, choice)
     folder = choice.model or _checkpoint_folder(run, choice.checkpoint)
     settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder), "lora": None}
-    if isinstance(run.config.engine, NativeSettings):  # a cache for no more episodes than there are
+    if isinstance(run.config.engine, TorchEngineSettings):  # a cache for no more episodes than there are
         settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
     temperature = _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
     version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
-    parts = assemble(configs.load(run.folder / "config.toml", settings, imports=True))
+    components = setup(configs.load(run.folder / "config.toml", settings, imports=True))
     try:
-        parts.loop.run(parts.engine.load(version=version))
-        arena = parts.arena.with_(sampling=replace(parts.arena.sampling, temperature=temperature))
-        played = parts.loop.run(play_from(arena, recorded, choice))
+        components.loop.run(components.engine.load(version=version))
+        context = components.context.with_(sampling=replace(components.context.sampling, temperature=temperature))
+        played = components.loop.run(play_from(context, recorded, choice))
     finally:
-        parts.close()
+        components.close()
     return played, _keep(run, recorded, choice, played)
 
 

@@ -21,10 +21,10 @@ from palestra.learner import checkpoint
 from palestra.runs.resume import described_changes, refuse_changes, tree_of
 from palestra.runs.run import Run
 from palestra.runs.state import State, state_from_dict, state_to_dict
-from palestra.training.data_sources import Experience
+from palestra.training.data_sources import DataSource
 from palestra.training.display import Display
-from palestra.training.guard import BoundBroken, Collapsed
-from palestra.training.setup import Parts
+from palestra.training.guard import GuardTripped, RollbackRequested
+from palestra.training.setup import Components
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
+def save(run: Run, components: Components, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
     """A checkpoint of this state, unless the run is to have none.
 
     Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs.
@@ -51,9 +51,9 @@ def save(run: Run, parts: Parts, state: State, others: Mapping[str, bytes] | Non
     with run.interrupts.saving():
         run.check_folder()
         described = {**state_to_dict(state), CONFIG: tree_of(run.config), RECORDS: _records(run, state)}
-        checkpoint.save(run.checkpoint(state.step), parts.learner, parts.tokenizer, described, others)
+        checkpoint.save(run.checkpoint(state.step), components.learner, components.tokenizer, described, others)
         is_spared = is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
-        if is_spared or not parts.learner.parallel.world.is_first:
+        if is_spared or not components.learner.parallel.world.is_first:
             return
         earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
         earlier.sort(key=lambda step: (is_due(run, step), step))  # later ones are damaged, or this run would have begun with them
@@ -67,29 +67,29 @@ def is_due(run: Run, step: int) -> bool:
 
 
 @contextmanager
-def saved_if_left(run: Run, parts: Parts, state: State, experience: Experience) -> Iterator[None]:
+def checkpoint_on_interrupt(run: Run, components: Components, state: State, source: DataSource) -> Iterator[None]:
     """What can be abandoned: the weights are those of `state`, and nothing in here changes them."""
     try:
         with run.interrupts.allowed():
             yield
     except Interrupted:
         if not (run.checkpoint(state.step) / checkpoint.STATE).is_file():
-            save(run, parts, state, experience.files(), is_extra=True)
+            save(run, components, state, source.files(), is_extra=True)
         raise
 
 
-def resume(run: Run, parts: Parts, display: Display) -> State | None:
+def resume(run: Run, components: Components, display: Display) -> State | None:
     """Back to the newest checkpoint that is not damaged; None where there is none at all."""
 
     def tell(damage: str) -> None:
         log.warning(damage)
         display.note(damage)
 
-    world = parts.learner.parallel.world
+    world = components.learner.parallel.world
     if world.is_first:
         checkpoint.tidy(run.checkpoints)
     world.wait()
-    found = newest_usable(run.checkpoints, on_damage=tell)
+    found = latest_usable(run.checkpoints, on_damage=tell)
     if found is None:
         run.rewind(-1)
         world.wait()
@@ -97,7 +97,7 @@ def resume(run: Run, parts: Parts, display: Display) -> State | None:
     folder, values = found
     changed = _changes_since(run, values)
     damage = _damage_of_records(run, values)
-    state = _restore(run, parts, folder, values, tell=tell, damage=damage)
+    state = _restore(run, components, folder, values, tell=tell, damage=damage)
     if changed and world.is_first:
         tell(f"changed since step {state.step}: {changed}")
     run.write_config()  # with what was changed for the rest of the run
@@ -105,9 +105,9 @@ def resume(run: Run, parts: Parts, display: Display) -> State | None:
     return state
 
 
-def newest_usable(folder: Path, *, on_damage: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
+def latest_usable(folder: Path, *, on_damage: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint that a run goes on from, and that is evaluated: the newest that is sound, with its state."""
-    return checkpoint.newest_sound(folder, on_damage=on_damage, read=_read)
+    return checkpoint.latest_valid(folder, on_damage=on_damage, read=_read)
 
 
 def check_changes(run: Run) -> None:
@@ -205,7 +205,7 @@ def _put_aside(run: Run) -> str:
 
 
 def _restore(
-    run: Run, parts: Parts, folder: Path, values: dict[str, Any], *, tell: Callable[[str], None] = log.warning, damage: str = ""
+    run: Run, components: Components, folder: Path, values: dict[str, Any], *, tell: Callable[[str], None] = log.warning, damage: str = ""
 ) -> State:
     """The learner, the engine and the run folder as they were at a checkpoint."""
     state = state_from_dict(values)
@@ -215,42 +215,42 @@ def _restore(
             raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
         if (reference / checkpoint.STATE).exists():  # those of older versions have none
             checkpoint.read_state(reference)
-        checkpoint.load_weights(reference, parts.learner.model)
-        parts.learner.remember_reference()
-    checkpoint.restore(folder, parts.learner)
-    parts.learner.updates_skipped = state.updates_skipped
-    parts.loop.run(parts.engine.load(version=state.step))
-    if parts.learner.parallel.world.is_first and damage:
+        checkpoint.load_weights(reference, components.learner.model)
+        components.learner.remember_reference()
+    checkpoint.restore(folder, components.learner)
+    components.learner.updates_skipped = state.updates_skipped
+    components.loop.run(components.engine.load(version=state.step))
+    if components.learner.parallel.world.is_first and damage:
         tell(damage + _put_aside(run))
     run.rewind(state.step)
-    parts.learner.parallel.world.wait()
+    components.learner.parallel.world.wait()
     return state
 
 
-def go_back(run: Run, parts: Parts, broken: BoundBroken, display: Display) -> State:
+def rollback(run: Run, components: Components, broken: RollbackRequested, display: Display) -> State:
     """To the last checkpoint from before the window, with the noise of sampling drawn anew. What came after it is forgotten.
 
     Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced, it breaks the same bound again.
     """
     guard = run.config.guard
     assert guard is not None
-    found = checkpoint.newest_sound(
+    found = checkpoint.latest_valid(
         run.checkpoints, wanted=lambda step: is_due(run, step) and step <= broken.step - guard.window, read=_read
     )
     if found is None:
-        raise Collapsed(f"{broken}; there is no checkpoint from before these steps to go back to")
+        raise GuardTripped(f"{broken}; there is no checkpoint from before these steps to go back to")
     if broken.rollbacks >= guard.most_rollbacks:
-        raise Collapsed(f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and that did not help")
+        raise GuardTripped(f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and that did not help")
     back_to = checkpoint.step_of(found[0])
     line = f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
     log.warning("%s", line)
     display.note(line)
-    world = parts.learner.parallel.world
+    world = components.learner.parallel.world
     world.wait()
     for later in reversed(checkpoint.all_in(run.checkpoints)) if world.is_first else ():
         if checkpoint.step_of(later) > back_to:
             checkpoint.remove(later)
-    state = _restore(run, parts, *found)
+    state = _restore(run, components, *found)
     state = replace(state, guard=replace(state.guard, rollbacks=broken.rollbacks + 1))
-    save(run, parts, state, is_extra=True)
+    save(run, components, state, is_extra=True)
     return state

@@ -16,7 +16,7 @@ from palestra.core.types import Message, Role, Segment, Stop, Task, Trajectory, 
 
 
 class DataError(UserError, ValueError):
-    """Stored data that cannot be learnt from as it is."""
+    """Stored data that cannot be learned from as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Said:
 
     role: Role
     text: str
-    learnt: bool = False
+    learned: bool = False
 
 
 class GymMessage(msgspec.Struct):
@@ -69,8 +69,8 @@ class ChatMessage(msgspec.Struct):
         if others:
             raise DataError(f"expected only text in content, came parts of type {', '.join(others)}")
         role: Role = "user" if self.role == "tool" else self.role
-        is_learnt = learn_unmarked if self.weight is None else self.weight == 1
-        return Said(role, "".join(part.text for part in parts), role == "assistant" and is_learnt)
+        is_learned = learn_unmarked if self.weight is None else self.weight == 1
+        return Said(role, "".join(part.text for part in parts), role == "assistant" and is_learned)
 
 
 class ChatItem(msgspec.Struct):
@@ -124,7 +124,7 @@ def _tidy(messages: list[Said]) -> list[Said]:
             continue
         _end_row(tidy, row)
         row = [message.text]
-        tidy.append(replace(message, learnt=message.learnt and has_user))  # a greeting answers nothing: it is part of the prompt
+        tidy.append(replace(message, learned=message.learned and has_user))  # a greeting answers nothing: it is part of the prompt
         has_user = has_user or message.role == "user"
     _end_row(tidy, row)
     if not any(message.role == "assistant" for message in tidy):
@@ -142,7 +142,7 @@ def _demonstration(name: str, task: Task, messages: list[Said], renderer: Render
     seen: list[str] = []
     segment, spans = stream(messages, renderer)
     for message in messages:
-        if message.learnt:
+        if message.learned:
             turns.append(Turn("\n".join(seen), message.text, message.text, 0.0, spans[len(turns)]))
             seen = []
         elif message.role != "system":
@@ -152,7 +152,7 @@ def _demonstration(name: str, task: Task, messages: list[Said], renderer: Render
 
 
 def stream(messages: list[Said], renderer: Renderer, *, was_cut: bool = False) -> tuple[Segment, list[tuple[int, int]]]:
-    """The tokens up to the last reply, and where the learnt replies are. A reply that was cut has no end to be learnt."""
+    """The tokens up to the last reply, and where the learned replies are. A reply that was cut has no end to be learned."""
     segment, spans = Segment([], [], [], []), list[tuple[int, int]]()
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
     opening = next((i + 1 for i, message in enumerate(messages) if message.role == "user"), len(messages))
@@ -162,8 +162,8 @@ def stream(messages: list[Said], renderer: Renderer, *, was_cut: bool = False) -
             _append(segment, renderer.bridge(message.text, reply_ended=True), 0)
             continue
         start, ids = len(segment.ids), renderer.reply_ids(message.text)
-        _append(segment, ids[:-1] if was_cut and i == last_reply else ids, int(message.learnt))
-        if message.learnt:
+        _append(segment, ids[:-1] if was_cut and i == last_reply else ids, int(message.learned))
+        if message.learned:
             spans.append((start, len(segment.ids)))
     return segment, spans
 

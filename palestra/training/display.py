@@ -26,7 +26,7 @@ class Display:
     def close(self) -> None: ...
 
 
-class Lines(Display):
+class LineDisplay(Display):
     """One line per step."""
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
@@ -56,7 +56,7 @@ class Lines(Display):
             self.console.print(f"held-out success, {phase}{env and f', {env}'}: {figures}", style="bold" if not env else "")
 
     def describe(self, row: dict[str, Any]) -> dict[str, str]:
-        """The figures that a person follows: of play where the step played, of the loss where it only learnt."""
+        """The figures that a person follows: of play where the step played, of the loss where it only learned."""
         figures = {"step": f"{row['step']}/{self.steps}"}
         if "success" in row:
             envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
@@ -82,7 +82,7 @@ class Lines(Display):
         return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
-class Panel(Lines):
+class LiveDisplay(LineDisplay):
     """A table that stays in place: the last steps, and how far the episodes of this one are."""
 
     SHOWN = 12
@@ -128,7 +128,7 @@ class Panel(Lines):
         return Group(table, self._progress)
 
 
-class Counting(Display):
+class ProgressDisplay(Display):
     """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of their result."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -147,6 +147,6 @@ class Counting(Display):
         self._progress.stop()
 
 
-def display_for(steps: int, episodes_per_step: int | None) -> Lines:
+def display_for(steps: int, episodes_per_step: int | None) -> LineDisplay:
     console = Console(highlight=False, soft_wrap=True)
-    return Panel(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else Lines(steps, console)
+    return LiveDisplay(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else LineDisplay(steps, console)

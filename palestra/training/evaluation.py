@@ -12,7 +12,7 @@ from typing import Any
 from palestra.agents.scripted import Scripted, expert, uniform
 from palestra.config.config import Config
 from palestra.config.model import PretrainedModel
-from palestra.core.event_loop import Loop
+from palestra.core.event_loop import EventLoop
 from palestra.core.types import Sampling
 from palestra.envs import Environment
 from palestra.envs.serving.forks import contained
@@ -20,11 +20,11 @@ from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.evaluation import evaluate, summarise
-from palestra.rollout.rollout import Arena, shared_persona
+from palestra.rollout.evaluation import evaluate, summarize
+from palestra.rollout.rollout import RolloutContext, shared_prompt
 from palestra.runs.run import Run
 from palestra.training.display import Display
-from palestra.training.setup import assemble, close_envs, guarded, held_out, make_envs, make_places
+from palestra.training.setup import bind_envs, close_envs, guarded, held_out, make_envs, setup
 
 UNBOUNDED = 1 << 30
 
@@ -46,26 +46,26 @@ def evaluate_config(
     display = display or Display()
     envs = make_envs(config)
     horizons = {}
-    for place in config.playgrounds:
-        known = place.horizon.full if own_horizon else envs[place.label].max_turns
+    for spec in config.env_specs:
+        known = spec.horizon.full if own_horizon else envs[spec.label].max_turns
         full = config.eval.horizon or known
-        horizons[place.label] = [min(known, full), full]
+        horizons[spec.label] = [min(known, full), full]
     tasks = []
-    for place in config.playgrounds if ids is None else ():
-        with guarded(place, f"tasks({config.eval.split!r})"):
-            own = listed(place.label, envs[place.label], config.eval.split)
-        tasks += [replace(task, env=place.label) for task in held_out(own, config.eval.tasks)]
+    for spec in config.env_specs if ids is None else ():
+        with guarded(spec, f"tasks({config.eval.split!r})"):
+            own = listed(spec.label, envs[spec.label], config.eval.split)
+        tasks += [replace(task, env=spec.label) for task in held_out(own, config.eval.tasks)]
     if ids is not None:
         with contained():
             tasks = tasks_in(ids, envs)
         horizons = {label: turns for label, turns in horizons.items() if any(task.env == label for task in tasks)}
     step = _step_of(config) if agent is None else 0
-    with playing(config, agent, envs) as (arena, loop):
+    with playing(config, agent, envs) as (context, loop):
         run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
             evaluate(
-                arena,
+                context,
                 tasks,
                 k=config.eval.k,
                 horizons={label: full for label, (_, full) in horizons.items()},
@@ -77,36 +77,39 @@ def evaluate_config(
     result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
     if ids is not None:
         result |= {"split": "ids", "ids": str(ids), "splits": dict(Counter(task.split for task in tasks))}
-    result |= summarise(played, k=config.eval.k, horizons=horizons)
+    result |= summarize(played, k=config.eval.k, horizons=horizons)
     if run is not None:
         run.keep_eval(result, played)
     return result
 
 
 @contextmanager
-def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> Iterator[tuple[Arena, Loop]]:
+def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> Iterator[tuple[RolloutContext, EventLoop]]:
     """Where the model, or the baseline, plays. Closes the environments, too."""
     if agent is None:
-        parts = assemble(config, envs=envs)
+        components = setup(config, envs=envs)
         try:
-            parts.loop.run(parts.engine.load(version=0))
-            yield parts.eval_arena, parts.loop
+            components.loop.run(components.engine.load(version=0))
+            yield components.eval_context, components.loop
         finally:
-            parts.close()
+            components.close()
         return
-    places = make_places(config, envs, byte_tokenizer())
-    for place in places.values():
-        place.persona.context_tokens = UNBOUNDED
-    persona = shared_persona(places)
-    script = {"expert": expert, "random": uniform}[agent](persona.format)
-    with closing(Loop()) as loop:
+    bindings = bind_envs(config, envs, byte_tokenizer())
+    for spec in bindings.values():
+        spec.prompt.context_tokens = UNBOUNDED
+    prompt = shared_prompt(bindings)
+    script = {"expert": expert, "random": uniform}[agent](prompt.format)
+    with closing(EventLoop()) as loop:
         try:
             rollout = config.rollout
-            scripted = Scripted(script, persona.renderer)
-            yield Arena(places, scripted, Sampling(max_tokens=4096), concurrency=rollout.concurrency, retries=rollout.retries), loop
+            scripted = Scripted(script, prompt.renderer)
+            yield (
+                RolloutContext(bindings, scripted, Sampling(max_tokens=4096), concurrency=rollout.concurrency, retries=rollout.retries),
+                loop,
+            )
         finally:
-            for place in places.values():
-                loop.run(place.pool.close())
+            for spec in bindings.values():
+                loop.run(spec.pool.close())
             close_envs(config, envs)
 
 

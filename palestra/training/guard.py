@@ -10,11 +10,11 @@ from palestra.core.errors import UserError
 from palestra.runs.state import Memory
 
 
-class Collapsed(UserError, RuntimeError):
+class GuardTripped(UserError, RuntimeError):
     """A bound was broken, and the run is not to go on."""
 
 
-class BoundBroken(Exception):
+class RollbackRequested(Exception):
     """A bound was broken, and the run is to go back."""
 
     def __init__(self, reason: str, step: int, rollbacks: int) -> None:
@@ -27,7 +27,7 @@ class BoundBroken(Exception):
 def watch(settings: GuardSettings, memory: Memory, figures: Mapping[str, float]) -> tuple[Memory, dict[str, str]]:
     """The memory with one more step in it, and the bounds that are broken now, each with what is wrong.
 
-    A figure that the step does not have, as where nothing was learnt, leaves its window as it was.
+    A figure that the step does not have, as where nothing was learned, leaves its window as it was.
     """
     recent = dict(memory.recent)
     for bound in settings.bounds:

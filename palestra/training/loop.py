@@ -16,20 +16,20 @@ from palestra.core.files import CannotWrite
 from palestra.core.types import Group, Stop
 from palestra.envs import Environment
 from palestra.learner import checkpoint
-from palestra.learner.token_stats import Learnt
+from palestra.learner.token_stats import TokenStats
 from palestra.rollout import metrics
-from palestra.rollout.evaluation import evaluate, summarise
-from palestra.rollout.rollout import Collected
+from palestra.rollout.evaluation import evaluate, summarize
+from palestra.rollout.rollout import RolloutBatch
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.training import limits
-from palestra.training.async_source import Streaming
-from palestra.training.checkpointing import go_back, is_due, resume, save, saved_if_left
-from palestra.training.data_sources import Experience, Gathered, experience_of, horizon_of
+from palestra.training.async_source import AsyncSource
+from palestra.training.checkpointing import checkpoint_on_interrupt, is_due, resume, rollback, save
+from palestra.training.data_sources import DataSource, StepData, data_source_for, horizon_of
 from palestra.training.display import Display
-from palestra.training.guard import BoundBroken, Collapsed, watch
-from palestra.training.prefetch import Ahead
-from palestra.training.setup import Parts, assemble, held_out
+from palestra.training.guard import GuardTripped, RollbackRequested, watch
+from palestra.training.prefetch import PrefetchSource
+from palestra.training.setup import Components, held_out, setup
 from palestra.training.tracking import tracked
 from palestra.training.warm_start import warm_start
 
@@ -39,69 +39,69 @@ MOST_CUT = 0.5
 """A larger share of a step's episodes that end by `context` or `length` is worth a warning."""
 
 
-def train(run: Run, parts: Parts, experience: Experience, state: State, display: Display) -> State:
+def train(run: Run, components: Components, source: DataSource, state: State, display: Display) -> State:
     """Gather experience, credit, learn, hand the new weights over; again.
 
-    Episodes may be played while the learner is at work: with `rollout.ahead` those of the next step, and weights are handed over when
-    both are done; with `rollout.staleness` those of the next few, and weights are handed over between their turns.
+    Episodes may be played while the learner is at work: with `rollout.prefetch` those of the next step, and weights are handed over when
+    both are done; with `rollout.max_staleness` those of the next few, and weights are handed over between their turns.
     """
-    config, learner, algo = run.config, parts.learner, run.config.algo
+    config, learner, algo = run.config, components.learner, run.config.algo
     budgets = _Budgets(config.agent, display)
     is_over = limits.is_over(run, state, learner.parallel.world)
     while not is_over:
-        with saved_if_left(run, parts, state, experience):
-            _measure_if_due(run, parts, state, display)
+        with checkpoint_on_interrupt(run, components, state, source):
+            _measure_if_due(run, components, state, display)
             step = state.step + 1
             display.begin_step(step)
             with run.timed("collect"):
-                gathered = experience.gather(state, display.episode_done)
+                data = source.next_batch(state, display.episode_done)
         # what was gathered earlier knows nothing of the last step
-        state = replace(gathered.state, step=step, tokens=state.tokens + gathered.tokens, guard=state.guard)
-        parts.engine.rest()
+        state = replace(data.state, step=step, tokens=state.tokens + data.tokens, guard=state.guard)
+        components.engine.rest()
 
-        with experience.meanwhile(state, display.episode_done), run.timed("learn"):
-            stats, learnt = {}, None
-            if gathered.from_reference:
+        with source.overlap(state, display.episode_done), run.timed("learn"):
+            stats, token_stats = {}, None
+            if data.from_reference:
                 learner.return_to_reference()
-            if gathered.groups:
-                batch = algo.credit(learner.prepare(gathered.groups, algo))  # packed, with what the algorithm needs to know of it
-                learnt = Learnt(batch, _ids(gathered.groups, algo)) if config.save.learnt and algo.source == "play" else None
-                lr = config.optim.lr_at(*algo.lr_place(step, limits.expected_steps(config, state)))
-                stats = learner.update(batch, algo, lr=lr, step=step, watch=learnt)
-            if learnt is not None:
-                learnt.gather(learner.parallel.world)
+            if data.groups:
+                batch = algo.add_advantages(learner.prepare(data.groups, algo))  # packed, with what the algorithm needs to know of it
+                token_stats = TokenStats(batch, _ids(data.groups, algo)) if config.save.token_stats and algo.source == "play" else None
+                lr = config.optim.lr_at(*algo.lr_progress(step, limits.expected_steps(config, state)))
+                stats = learner.update(batch, algo, lr=lr, step=step, watch=token_stats)
+            if token_stats is not None:
+                token_stats.gather(learner.parallel.world)
         with run.timed("learn"):
-            parts.loop.run(parts.engine.load(version=step))
+            components.loop.run(components.engine.load(version=step))
 
         state = replace(state, updates_skipped=learner.updates_skipped)
-        state = _record(run, state, gathered, learnt, stats, display)
-        budgets.look(step, gathered.collected)
+        state = _record(run, state, data, token_stats, stats, display)
+        budgets.look(step, data.rollouts)
 
         is_over = limits.is_over(run, state, learner.parallel.world)
         if is_due(run, step) or is_over:
-            save(run, parts, state, experience.files())
+            save(run, components, state, source.files())
     return state
 
 
-def source_of(run: Run, parts: Parts, state: State) -> Experience:
+def make_data_source(run: Run, components: Components, state: State) -> DataSource:
     """Where the run's trajectories come from, after `state`: before each step, or beside the learner's work."""
-    if run.config.rollout.staleness:
-        return Streaming(run, parts, state)
-    experience = experience_of(run, parts, state)
-    return Ahead(run, parts, experience, state) if run.config.rollout.ahead else experience
+    if run.config.rollout.max_staleness:
+        return AsyncSource(run, components, state)
+    source = data_source_for(run, components, state)
+    return PrefetchSource(run, components, source, state) if run.config.rollout.prefetch else source
 
 
-def _record(run: Run, state: State, gathered: Gathered, learnt: Learnt | None, stats: Mapping[str, float], display: Display) -> State:
-    """What a step played and learnt goes into the run folder, and by the guard. Returns the state with what the guard remembers."""
-    config, collected = run.config, gathered.collected
+def _record(run: Run, state: State, data: StepData, token_stats: TokenStats | None, stats: Mapping[str, float], display: Display) -> State:
+    """What a step played and learned goes into the run folder, and by the guard. Returns the state with what the guard remembers."""
+    config, rollouts = run.config, data.rollouts
     played: dict[str, float] = {}
-    if collected is not None:
-        run.keep(f"step-{state.step:06d}", collected.trajectories)
-        if learnt is not None:
-            run.keep_learnt(state.step, learnt.episodes())
-        played = metrics.of_play(collected, config.algo, [place.label for place in config.playgrounds])
-        played |= metrics.of_staleness(collected, version=state.step - 1) if config.rollout.is_overlapped else {}
-        played |= gathered.figures
+    if rollouts is not None:
+        run.keep(f"step-{state.step:06d}", rollouts.trajectories)
+        if token_stats is not None:
+            run.write_token_stats(state.step, token_stats.episodes())
+        played = metrics.of_play(rollouts, config.algo, [spec.label for spec in config.env_specs])
+        played |= metrics.of_staleness(rollouts, version=state.step - 1) if config.rollout.is_overlapped else {}
+        played |= data.figures
     figures, before = played | dict(stats), state.guard
     if config.guard is None:
         display.end_step(run.log(state.step, figures))
@@ -121,9 +121,9 @@ def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display
         return
     reason = f"step {state.step}: {'; '.join(new)}"
     if guard.action == "rollback":
-        raise BoundBroken(reason, state.step, state.guard.rollbacks)
+        raise RollbackRequested(reason, state.step, state.guard.rollbacks)
     if guard.action == "stop":
-        raise Collapsed(f"{reason}; to go on all the same: --guard.action warn")
+        raise GuardTripped(f"{reason}; to go on all the same: --guard.action warn")
     log.warning("%s", reason)
     display.note(reason)
 
@@ -135,8 +135,8 @@ class _Budgets:
         self._settings, self._display = settings, display
         self._is_told = False
 
-    def look(self, step: int, collected: Collected | None) -> None:
-        valid = [t for group in collected.played for t in group.valid] if collected is not None else []
+    def look(self, step: int, rollouts: RolloutBatch | None) -> None:
+        valid = [t for group in rollouts.played for t in group.valid] if rollouts is not None else []
         if not valid:
             return
         shares = {stop: sum(t.stop is stop for t in valid) / len(valid) for stop in (Stop.CONTEXT, Stop.LENGTH)}
@@ -147,20 +147,20 @@ class _Budgets:
                 Stop.CONTEXT: f"by agent.context_tokens = {agent.context_tokens} (raise it, or shorten what the environment says)",
                 Stop.LENGTH: f"by agent.reply_tokens = {agent.reply_tokens} (raise it, or ask for shorter replies)",
             }
-            parts = [f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share]
-            told = f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: {', '.join(parts)}"
+            components = [f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share]
+            told = f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: {', '.join(components)}"
             log.warning("%s", told)
             self._display.note(told)
         self._is_told = cut > MOST_CUT
 
 
-def _measure_if_due(run: Run, parts: Parts, state: State, display: Display) -> None:
+def _measure_if_due(run: Run, components: Components, state: State, display: Display) -> None:
     """The evaluation between two steps, unless it was made already."""
     config = run.config
     if config.eval.every and state.step % config.eval.every == 0 and 0 < state.step < config.steps:
         if any(row["step"] == state.step and row.get("phase") == "interim" for row in run.metrics()):
             return
-        measure(run, parts, state, "interim", config.eval.interim_tasks, display)
+        measure(run, components, state, "interim", config.eval.interim_tasks, display)
 
 
 def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
@@ -168,38 +168,38 @@ def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
     return [trajectory.id for group in groups for trajectory in algo.learnable(group)]
 
 
-def begin(run: Run, parts: Parts, display: Display) -> State:
+def begin(run: Run, components: Components, display: Display) -> State:
     """Before the first step: measure the model, warm it up where the recipe says so, measure again, keep it."""
     state = State()
-    measure(run, parts, state, "raw", run.config.eval.tasks, display)
+    measure(run, components, state, "raw", run.config.eval.tasks, display)
     if run.config.warm_start is not None:
         display.phase("warm start: imitating expert episodes")
         with run.timed("warm_start"):
-            result = warm_start(parts, run.config.warm_start)
+            result = warm_start(components, run.config.warm_start)
         row = run.log(0, {"phase": "imitation", **{f"warm_start/{name}": value for name, value in asdict(result).items()}})
         display.note(f"warm start: {result.updates} updates on {result.episodes} expert episodes in {row['time/warm_start']:.0f} s")
-        measure(run, parts, state, "warm start", run.config.eval.tasks, display)
+        measure(run, components, state, "warm start", run.config.eval.tasks, display)
     if run.config.algo.keeps_reference:
-        parts.learner.remember_reference()
+        components.learner.remember_reference()
         run.check_folder()
-        checkpoint.keep_reference(run.folder / "reference", parts.learner, parts.tokenizer)
-    save(run, parts, state)
+        checkpoint.keep_reference(run.folder / "reference", components.learner, components.tokenizer)
+    save(run, components, state)
     return state
 
 
-def measure(run: Run, parts: Parts, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
+def measure(run: Run, components: Components, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
     """Evaluate on held-out tasks of every environment; the result goes into the run folder."""
-    config, places = run.config, run.config.playgrounds
-    tasks = [task for place in places for task in held_out(parts.tasks(place.label, config.eval.split), count)]
+    config, specs = run.config, run.config.env_specs
+    tasks = [task for spec in specs for task in held_out(components.tasks(spec.label, config.eval.split), count)]
     display.begin_eval(phase, len(tasks) * config.eval.k)
-    parts.loop.run(parts.engine.load(version=state.step))
+    components.loop.run(components.engine.load(version=state.step))
     with run.timed("eval"):
-        played = parts.loop.run(
+        played = components.loop.run(
             evaluate(
-                parts.eval_arena,
+                components.eval_context,
                 tasks,
                 k=config.eval.k,
-                horizons={place.label: config.eval_horizon(place) for place in places},
+                horizons={spec.label: config.eval_horizon(spec) for spec in specs},
                 seed=config.seed,
                 step=state.step,
                 phase=phase.replace(" ", "-"),
@@ -207,24 +207,24 @@ def measure(run: Run, parts: Parts, state: State, phase: str, count: int, displa
             )
         )
     horizons = {}
-    for place in places:
-        full, (now, _) = config.eval_horizon(place), horizon_of(place, state)
-        horizons[place.label] = [min(now, full), full]
+    for spec in specs:
+        full, (now, _) = config.eval_horizon(spec), horizon_of(spec, state)
+        horizons[spec.label] = [min(now, full), full]
     result: dict[str, Any] = {"phase": phase, "step": state.step, "split": config.eval.split}
-    result |= summarise(played, k=config.eval.k, horizons=horizons)
+    result |= summarize(played, k=config.eval.k, horizons=horizons)
     run.keep_eval(result, played)
     display.end_eval(phase, result)
     return result
 
 
-def _train_guarded(run: Run, parts: Parts, state: State, display: Display) -> State:
+def _train_guarded(run: Run, components: Components, state: State, display: Display) -> State:
     """`train`, and once more from an earlier checkpoint whenever the guard says so."""
     while True:
         try:
-            with closing(source_of(run, parts, state)) as experience:
-                return train(run, parts, experience, state, display)
-        except BoundBroken as broken:
-            state = go_back(run, parts, broken, display)
+            with closing(make_data_source(run, components, state)) as source:
+                return train(run, components, source, state, display)
+        except RollbackRequested as broken:
+            state = rollback(run, components, broken, display)
 
 
 def run_training(
@@ -243,19 +243,19 @@ def _run_training(
     run: Run, display: Display, env_urls: Mapping[str, Sequence[str]] | None, envs: dict[str, Environment] | None
 ) -> dict[str, Any]:
     display.phase("setting up")
-    parts = assemble(run.config, env_urls, envs)
+    components = setup(run.config, env_urls, envs)
     try:
-        state = resume(run, parts, display)
-        is_first = parts.learner.parallel.world.is_first
+        state = resume(run, components, display)
+        is_first = components.learner.parallel.world.is_first
         with tracked(run, since=-1 if state is None else state.step) if is_first else nullcontext():
             if state is None:
-                state = begin(run, parts, display)
+                state = begin(run, components, display)
             else:
                 display.note(f"resumed after step {state.step}")
             with run.interrupts.held():
-                state = _train_guarded(run, parts, state, display)
+                state = _train_guarded(run, components, state, display)
             if state.step < run.config.steps:
                 display.note(f"the limit ended training after step {state.step} of {run.config.steps}")
-            return measure(run, parts, state, "final", run.config.eval.tasks, display)
+            return measure(run, components, state, "final", run.config.eval.tasks, display)
     finally:
-        parts.close()
+        components.close()

@@ -51,7 +51,7 @@ def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
 
 
 def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
-    """Those that can be learnt from and earned enough."""
+    """Those that can be learned from and earned enough."""
     return [t for t in trajectories if _is_learnable(t) and t.reward >= min_reward - ROUNDING]
 
 
@@ -98,7 +98,7 @@ def files(path: Path) -> list[Path]:
         raise DataError(f"{path}: there is no such file or folder; expected {ACCEPTED}")
     is_run = (path / "config.toml").is_file()
     folder, patterns = (path / "trajectories", ["step-*.jsonl"]) if is_run else (path, ["*.json", "*.jsonl"])
-    # Evaluations are held out: a model that had learnt from them would be measured on what it has seen. Only who names the file gets it.
+    # Evaluations are held out: a model that had learned from them would be measured on what it has seen. Only who names the file gets it.
     files = sorted(f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-"))
     if not files:
         raise DataError(f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* are held out unless named)")
@@ -217,7 +217,7 @@ def _single_blanks(text: str) -> str:
 
 
 def _render_anew(trajectory: Trajectory, renderer: Renderer) -> Trajectory:
-    said = [m for turn in trajectory.turns for m in (Said("user", turn.observation), Said("assistant", turn.reply, learnt=True))]
+    said = [m for turn in trajectory.turns for m in (Said("user", turn.observation), Said("assistant", turn.reply, learned=True))]
     segment, spans = stream(said, renderer, was_cut=trajectory.stop is Stop.LENGTH)
     turns = [replace(turn, span=span, segment=0) for turn, span in zip(trajectory.turns, spans, strict=True)]
     return replace(trajectory, segments=[segment], turns=turns)

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from palestra.core.event_loop import GRACE_S, Loop
+from palestra.core.event_loop import GRACE_S, EventLoop
 from palestra.core.files import read_regular
 from palestra.learner.checkpoint import BadCheckpoint
-from palestra.rollout.rollout import Collected
+from palestra.rollout.rollout import RolloutBatch
 from palestra.runs.run import Run
 from palestra.runs.state import State
-from palestra.training.data_sources import Experience, Gathered, OnDone, played
-from palestra.training.setup import Parts
+from palestra.training.data_sources import DataSource, OnDone, StepData, played
+from palestra.training.setup import Components
 
 log = logging.getLogger(__name__)
 
@@ -36,59 +36,59 @@ STARTING_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """The outcome of a step that is yet to be learnt from, as it is stored."""
+    """The outcome of a step that is yet to be learned from, as it is stored."""
 
-    collected: Collected
+    rollouts: RolloutBatch
     state: State
 
 
-class Ahead(Experience):
+class PrefetchSource(DataSource):
     """A source whose next step is gathered beside the learner's work on this one."""
 
-    def __init__(self, run: Run, parts: Parts, source: Experience, state: State) -> None:
-        self.run, self.parts, self.source = run, parts, source
+    def __init__(self, run: Run, components: Components, source: DataSource, state: State) -> None:
+        self.run, self.components, self.source = run, components, source
         self._next = self._stored(state)
-        is_cuda = parts.learner.model.device.type == "cuda"
+        is_cuda = components.learner.model.device.type == "cuda"
         self._stream = torch.cuda.Stream() if is_cuda else None
 
-    def gather(self, state: State, on_done: OnDone) -> Gathered:
-        return self.source.gather(state, on_done) if self._next is None else self._next
+    def next_batch(self, state: State, on_done: OnDone) -> StepData:
+        return self.source.next_batch(state, on_done) if self._next is None else self._next
 
     @contextmanager
-    def meanwhile(self, state: State, on_done: OnDone) -> Iterator[None]:
+    def overlap(self, state: State, on_done: OnDone) -> Iterator[None]:
         if state.step == self.run.config.steps:
             self._next = None
             yield
             return
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream())  # on which the weights were handed over
-        playing = _Playing(lambda: self._play(state, on_done), self.parts.loop)
+        playing = _Playing(lambda: self._play(state, on_done), self.components.loop)
         try:
             playing.begin()
             yield
-            learnt = time.monotonic()
+            learned = time.monotonic()
             with self.run.timed("collect"):
                 self._next = playing.outcome.result()
         except BaseException:
             playing.stop()
             raise
-        self.run.seconds["collect_hidden"] = min(learnt, playing.ended) - playing.began
+        self.run.seconds["collect_hidden"] = min(learned, playing.ended) - playing.began
 
     def files(self) -> dict[str, bytes]:
-        if self._next is None or self._next.collected is None:
+        if self._next is None or self._next.rollouts is None:
             return {}
-        return {FILE: msgspec.json.encode(_Played(self._next.collected, self._next.state))}
+        return {FILE: msgspec.json.encode(_Played(self._next.rollouts, self._next.state))}
 
-    def _play(self, state: State, on_done: OnDone) -> Gathered:
+    def _play(self, state: State, on_done: OnDone) -> StepData:
         """In the thread, and on a stream of its own: the barrier waits for all of it."""
         if self._stream is None:
-            return self.source.gather(state, on_done)
+            return self.source.next_batch(state, on_done)
         with torch.cuda.stream(self._stream):
-            gathered = self.source.gather(state, on_done)
+            data = self.source.next_batch(state, on_done)
             self._stream.synchronize()
-        return gathered
+        return data
 
-    def _stored(self, state: State) -> Gathered | None:
+    def _stored(self, state: State) -> StepData | None:
         path = self.run.checkpoint(state.step) / FILE
         if not path.is_file():
             return None
@@ -96,14 +96,14 @@ class Ahead(Experience):
             found = msgspec.json.decode(read_regular(path), type=_Played)
         except (OSError, ValueError, RecursionError) as error:
             raise BadCheckpoint(f"{path} is damaged: {error}") from error
-        return played(self.run.config, found.collected, found.state)
+        return played(self.run.config, found.rollouts, found.state)
 
 
 class _Playing:
     """One step's play, in a thread that has the loop to itself until it is over."""
 
-    def __init__(self, play: Callable[[], Gathered], loop: Loop) -> None:
-        self.outcome: Future[Gathered] = Future()
+    def __init__(self, play: Callable[[], StepData], loop: EventLoop) -> None:
+        self.outcome: Future[StepData] = Future()
         self.began = self.ended = time.monotonic()
         self._play, self._loop = play, loop
         self._thread = threading.Thread(target=self._run, name="collecting", daemon=True)
@@ -113,13 +113,13 @@ class _Playing:
 
     def _run(self) -> None:
         try:
-            gathered = self._play()
+            data = self._play()
         except BaseException as error:  # noqa: BLE001  it is the main thread's to raise
             self.ended = time.monotonic()
             self.outcome.set_exception(error)
         else:
             self.ended = time.monotonic()
-            self.outcome.set_result(gathered)
+            self.outcome.set_result(data)
 
     def stop(self) -> None:
         """End all episodes, and the thread with them. An interrupt may have come while it was being started."""

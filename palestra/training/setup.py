@@ -15,26 +15,26 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.config.config import Config
-from palestra.config.env import EnvSettings, Playground
+from palestra.config.env import EnvSettings, EnvSpec
 from palestra.config.lora import LoraSettings
-from palestra.config.model import NewModel, PretrainedModel
+from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
 from palestra.core.errors import ConfigError
-from palestra.core.event_loop import Loop
+from palestra.core.event_loop import EventLoop
 from palestra.core.process_group import current
 from palestra.core.registry import UnknownName, nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Task
 from palestra.engines.base import Engine
-from palestra.engines.torch.engine import Native
+from palestra.engines.torch.engine import TorchEngine
 from palestra.engines.vllm.engine import VLLMSettings
 from palestra.engines.vllm.server import VLLMServerSettings
 from palestra.envs import Environment, label_of, make_env
 from palestra.envs.serving import handles as handle
-from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.envs.serving.handles import BadEnvironment, EnvPool, InlinePool
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.sandboxed import make_sandboxed
@@ -45,15 +45,15 @@ from palestra.learner.parallel import Parallel
 from palestra.models.folder import check_model, find_model, load_pretrained, tokenizer_folder
 from palestra.models.loading import largest_context
 from palestra.models.lora import add_adapter, has_peft
-from palestra.models.tiny import new_model
-from palestra.models.tokenizers import byte_tokenizer, load_tokenizer, piece_tokenizer, word_tokenizer
-from palestra.rollout.rollout import Arena, Place, shared_persona
+from palestra.models.tiny import tiny_model
+from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, load_tokenizer, word_tokenizer
+from palestra.rollout.rollout import EnvBinding, RolloutContext, shared_prompt
 from palestra.training import tracking as track
 
 log = logging.getLogger(__name__)
 
-PIECES = 2048
-"""Of words, in a tokenizer that is learnt on the spot."""
+VOCAB_SIZE = 2048
+"""Of words, in a tokenizer that is learned on the spot."""
 
 
 def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
@@ -62,7 +62,7 @@ def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
 
 
 @dataclass
-class Parts:
+class Components:
     """What `train` and `evaluate` work with."""
 
     config: Config
@@ -71,19 +71,19 @@ class Parts:
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: Engine
-    arena: Arena
+    context: RolloutContext
     """For training episodes."""
-    loop: Loop
+    loop: EventLoop
 
     @property
-    def eval_arena(self) -> Arena:
-        sampling = replace(self.arena.sampling, temperature=self.config.eval_temperature)
-        return self.arena.with_(sampling=sampling)
+    def eval_context(self) -> RolloutContext:
+        sampling = replace(self.context.sampling, temperature=self.config.eval_temperature)
+        return self.context.with_(sampling=sampling)
 
     def tasks(self, label: str, split: str) -> list[Task]:
         """All tasks of a split, by the name that the run has for the environment."""
-        (place,) = [place for place in self.config.playgrounds if place.label == label]
-        with guarded(place, f"tasks({split!r})"):
+        (spec,) = [spec for spec in self.config.env_specs if spec.label == label]
+        with guarded(spec, f"tasks({split!r})"):
             tasks = [replace(task, env=label) for task in handle.listed(label, self.envs[label], split)]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
@@ -91,8 +91,8 @@ class Parts:
 
     def close(self) -> None:
         if not self.loop.get_loop().is_running():  # else a thread was left behind in it
-            for place in self.arena.places.values():
-                self.loop.run(place.pool.close())
+            for spec in self.context.bindings.values():
+                self.loop.run(spec.pool.close())
             self.loop.close()
         close_envs(self.config, self.envs)
 
@@ -111,7 +111,7 @@ def check_run(config: Config) -> dict[str, Environment]:
     for label, env in envs.items():
         if config.agent.example and not env.example:
             raise ConfigError(f"agent.example = true: {label} has no worked example")
-    if isinstance(config.model, NewModel):
+    if isinstance(config.model, TinyModel):
         make_tokenizer(config, envs)
     return envs
 
@@ -128,9 +128,9 @@ def check_here(config: Config) -> None:
 
 
 def _check_sandboxes(config: Config) -> None:
-    for place in config.playgrounds:
-        if place.env.sandbox != "none" and (reason := objection(place.env.sandbox_read)):
-            raise ConfigError(f"{place.label}: sandbox = {place.env.sandbox!r}: {reason}")
+    for spec in config.env_specs:
+        if spec.env.sandbox != "none" and (reason := objection(spec.env.sandbox_read)):
+            raise ConfigError(f"{spec.label}: sandbox = {spec.env.sandbox!r}: {reason}")
 
 
 def _check_devices(config: Config) -> None:
@@ -152,7 +152,7 @@ def fetch_model(config: Config) -> None:
         find_model(config.model.path)
 
 
-def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None) -> Parts:
+def setup(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None) -> Components:
     """`env_urls`: where environments are played that were given servers for the time of the run, by their labels.
 
     `envs`: those that `check_run` made already.
@@ -161,47 +161,49 @@ def assemble(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None
     torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
     envs = make_envs(config) if envs is None else envs
     model, tokenizer = make_model(config, envs)
-    places = make_places(config, envs, tokenizer, env_urls)
-    renderer = shared_persona(places).renderer
+    bindings = bind_envs(config, envs, tokenizer, env_urls)
+    renderer = shared_prompt(bindings).renderer
     is_sharded = config.launch.sharding == "fsdp"
     settings = config.engine
     shares = is_sharded and not isinstance(settings, VLLMSettings)  # whole weights are there in a hand-over, and at no other time
     world = current()
     apart: dict[str, Any] = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
     if isinstance(settings, VLLMServerSettings):
-        apart["world"] = world.beside
+        apart["world"] = world.background
     engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
-    if isinstance(engine, Native):
-        engine.pools = [place.pool for place in places.values() if isinstance(place.pool, CountedPool)]
+    if isinstance(engine, TorchEngine):
+        engine.pools = [spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)]
     sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
-    arena = Arena(places, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.beside)
+    context = RolloutContext(
+        bindings, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.background
+    )
     learner = Learner(
         model,
         config.optim,
         temperature=config.rollout.temperature,
         seed=config.seed,
         critic=config.algo.critic_settings,
-        parallel=Parallel(world, is_sharded, config.optim.parts),
+        parallel=Parallel(world, is_sharded, config.optim.accumulation_parts),
     )
-    return Parts(config, envs, tokenizer, learner, engine, arena, Loop())
+    return Components(config, envs, tokenizer, learner, engine, context, EventLoop())
 
 
 def make_envs(config: Config) -> dict[str, Environment]:
     """One environment of each kind, to be asked for tasks and words. What is wrong with one is a line that names it."""
-    return {place.label: _make_env(config, place) for place in config.playgrounds}
+    return {spec.label: _make_env(config, spec) for spec in config.env_specs}
 
 
-def _make_env(config: Config, place: Playground) -> Environment:
-    table = "env" if config.env is not None else f"mixture.{place.label}"
-    with guarded(place, "its constructor"):
+def _make_env(config: Config, spec: EnvSpec) -> Environment:
+    table = "env" if config.env is not None else f"mixture.{spec.label}"
+    with guarded(spec, "its constructor"):
         try:
-            env = _made(place.env)
+            env = _made(spec.env)
         except ValueError as error:
             raise ConfigError(f"{table}.{error}") from error
-    with guarded(place, "max_turns"):
-        handle.check_attributes(place.label, env)
+    with guarded(spec, "max_turns"):
+        handle.check_attributes(spec.label, env)
     if config.eval.split not in env.splits:
-        raise ConfigError(f"eval.split = {config.eval.split!r}: {place.label} has no such split; {nearest(config.eval.split, env.splits)}")
+        raise ConfigError(f"eval.split = {config.eval.split!r}: {spec.label} has no such split; {nearest(config.eval.split, env.splits)}")
     return env
 
 
@@ -213,40 +215,40 @@ def _made(settings: EnvSettings) -> Environment:
 
 def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
     """Those of `make_envs`. May be called twice."""
-    for place in config.playgrounds:
+    for spec in config.env_specs:
         try:
-            with guarded(place, "close()"):
-                envs[place.label].close()
+            with guarded(spec, "close()"):
+                envs[spec.label].close()
         except ConfigError as error:  # nothing more is asked of it
             log.warning("%s", error)
 
 
 @contextmanager
-def guarded(place: Playground, what: str) -> Iterator[None]:
+def guarded(spec: EnvSpec, what: str) -> Iterator[None]:
     """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
     try:
         known = (ConfigError,)
-        with handle.guarded(place.label, what, deadline_s=place.env.deadline_s, refusing=place.env.is_inline, telling=known):
+        with handle.guarded(spec.label, what, deadline_s=spec.env.deadline_s, refusing=spec.env.is_inline, telling=known):
             yield
     except BadEnvironment as error:
         raise ConfigError(str(error)) from error
 
 
-def make_places(
+def bind_envs(
     config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase, env_urls: Mapping[str, Sequence[str]] | None = None
-) -> dict[str, Place]:
+) -> dict[str, EnvBinding]:
     renderer = Renderer(tokenizer, template=config.agent.template)
-    env_urls, places = env_urls or {}, {}
-    for place in config.playgrounds:
-        pool = make_pool(place.env, env_urls.get(place.label, ()))
-        if config.is_deterministic and (not place.env.is_inline or place.label in env_urls):
-            pool = CountedPool(pool, patience_s=2 * place.env.deadline_s + 30)
-        places[place.label] = Place(make_persona(config, envs[place.label], renderer), pool, envs[place.label].name)
-    return places
+    env_urls, bindings = env_urls or {}, {}
+    for spec in config.env_specs:
+        pool = make_pool(spec.env, env_urls.get(spec.label, ()))
+        if config.is_deterministic and (not spec.env.is_inline or spec.label in env_urls):
+            pool = BarrierPool(pool, timeout_s=2 * spec.env.deadline_s + 30)
+        bindings[spec.label] = EnvBinding(make_prompt(config, envs[spec.label], renderer), pool, envs[spec.label].name)
+    return bindings
 
 
-def make_persona(config: Config, env: Environment, renderer: Renderer) -> Persona:
-    return Persona(
+def make_prompt(config: Config, env: Environment, renderer: Renderer) -> PromptConfig:
+    return PromptConfig(
         renderer=renderer,
         format=formats[config.agent.format](),
         instructions=env.instructions,
@@ -296,10 +298,10 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
         if config.lora is not None:
             _adapt(model, config.lora, path, derive_seed(config.seed, "adapter"))
         return model, tokenizer
-    if not isinstance(config.model, NewModel):
+    if not isinstance(config.model, TinyModel):
         raise ConfigError(f"model.kind: {type(config.model).__name__} cannot be made here")
     tokenizer = make_tokenizer(config, envs)
-    model = new_model(
+    model = tiny_model(
         vocabulary=len(tokenizer),
         width=config.model.width,
         layers=config.model.layers,
@@ -331,29 +333,29 @@ def read_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
 def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
     """That of a new model, from the words or texts of the environments."""
     settings = config.model
-    assert isinstance(settings, NewModel)
+    assert isinstance(settings, TinyModel)
     if settings.tokenizer == "bytes":
         return byte_tokenizer()
-    if settings.tokenizer == "pieces":
-        return piece_tokenizer(_all_texts(config, envs), settings.pieces or PIECES)
+    if settings.tokenizer == "bpe":
+        return bpe_tokenizer(_all_texts(config, envs), settings.vocab_size or VOCAB_SIZE)
     words: dict[str, None] = {}
-    for place in config.playgrounds:
-        with guarded(place, "vocabulary()"):
-            own = envs[place.label].vocabulary()
+    for spec in config.env_specs:
+        with guarded(spec, "vocabulary()"):
+            own = envs[spec.label].vocabulary()
             if own is None:
-                raise ConfigError(f"model.tokenizer = 'words': {place.label} does not list its words; use 'pieces' or 'bytes'")
+                raise ConfigError(f"model.tokenizer = 'words': {spec.label} does not list its words; use 'bpe' or 'bytes'")
             own = list(own)
             if not all(isinstance(word, str) for word in own):
-                raise ConfigError(f"{place.label}: vocabulary() must list texts, not {shown(own)}")
+                raise ConfigError(f"{spec.label}: vocabulary() must list texts, not {shown(own)}")
             words |= dict.fromkeys(own)
     return word_tokenizer(list(words))
 
 
 def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
-    for place in config.playgrounds:
-        with guarded(place, "texts()"):
-            own = envs[place.label].texts()
+    for spec in config.env_specs:
+        with guarded(spec, "texts()"):
+            own = envs[spec.label].texts()
             if own is None:
-                raise ConfigError(f"model.tokenizer = 'pieces': {place.label} has no texts to learn them from; use 'bytes'")
+                raise ConfigError(f"model.tokenizer = 'bpe': {spec.label} has no texts to learn them from; use 'bytes'")
             texts = list(own)
         yield from texts

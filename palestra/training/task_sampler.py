@@ -11,14 +11,14 @@ from palestra.algos.base import Algorithm
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task
 from palestra.rollout.metrics import success_rate
-from palestra.rollout.rollout import Collected
+from palestra.rollout.rollout import RolloutBatch
 from palestra.runs.state import State
-from palestra.training.setup import Parts
+from palestra.training.setup import Components
 
 T = TypeVar("T")
 
 
-class Stream(Generic[T]):
+class ShuffledStream(Generic[T]):
     """Items for ever: each epoch has all of them in an order of its own. A pure function of the position."""
 
     def __init__(self, items: Sequence[T], seed: int) -> None:
@@ -27,38 +27,38 @@ class Stream(Generic[T]):
         self._epoch, self._order = -1, list(range(len(self.items)))
 
     def __getitem__(self, position: int) -> T:
-        epoch, place = divmod(position, len(self.items))
+        epoch, spec = divmod(position, len(self.items))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, list(range(len(self.items)))
             random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
-        return self.items[self._order[place]]
+        return self.items[self._order[spec]]
 
     def slice(self, start: int, count: int) -> list[T]:
         return [self[position] for position in range(start, start + count)]
 
 
-class TaskDraw:
+class TaskSampler:
     """The training tasks of all environments, in proportion to their weights. What comes next depends only on the state."""
 
-    def __init__(self, parts: Parts, seed: int) -> None:
+    def __init__(self, components: Components, seed: int) -> None:
         self.seed = seed
-        self.skip_dead = parts.config.rollout.skip_dead
-        self.weights = {place.label: place.weight for place in parts.config.playgrounds}
-        self.streams = {label: Stream(parts.tasks(label, "train"), seed) for label in self.weights}
+        self.skip_solved = components.config.rollout.skip_solved
+        self.weights = {spec.label: spec.weight for spec in components.config.env_specs}
+        self.streams = {label: ShuffledStream(components.tasks(label, "train"), seed) for label in self.weights}
 
-    def after(self, state: State) -> Draw:
-        return Draw(self, dict(state.tasks_drawn), dict(state.tasks_skipped), state.tasks_dead if self.skip_dead else {})
+    def after(self, state: State) -> Cursor:
+        return Cursor(self, dict(state.tasks_drawn), dict(state.tasks_skipped), state.tasks_skippable if self.skip_solved else {})
 
 
 @dataclass
-class Draw:
+class Cursor:
     """Tasks one after another, counted."""
 
-    tasks: TaskDraw
+    tasks: TaskSampler
     drawn: dict[str, int]
     skipped: dict[str, int]
     """Of those drawn."""
-    dead: Mapping[str, Mapping[str, float]]
+    skippable: Mapping[str, Mapping[str, float]]
     """Tasks that may be skipped, with the success of their last group."""
     expected: dict[str, list[float]] = field(default_factory=dict)
     """The last success of those that were skipped."""
@@ -76,7 +76,7 @@ class Draw:
             if not self._is_passed_over(task, position):
                 return task
             self.skipped[label] = self.skipped.get(label, 0) + 1
-            self.expected.setdefault(label, []).append(self.dead[label][task.id])
+            self.expected.setdefault(label, []).append(self.skippable[label][task.id])
 
     def success(self, played: list[Group], label: str) -> float:
         """Over all draws of an environment, the skipped ones included.
@@ -87,8 +87,8 @@ class Draw:
         total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
         for group in played:
             found = success_rate(group.valid)
-            last = self.dead.get(label, {}).get(group.task.id)
-            total += found if last is None else last + (found - last) / (1 - self.tasks.skip_dead)
+            last = self.skippable.get(label, {}).get(group.task.id)
+            total += found if last is None else last + (found - last) / (1 - self.tasks.skip_solved)
             draws += 1
         return min(max(total / draws, 0.0), 1.0)
 
@@ -97,18 +97,18 @@ class Draw:
         return replace(state, tasks_drawn=self.drawn, tasks_skipped=self.skipped)
 
     def _is_passed_over(self, task: Task, position: int) -> bool:
-        if task.id not in self.dead.get(task.env, ()):
+        if task.id not in self.skippable.get(task.env, ()):
             return False
-        return random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random() < self.tasks.skip_dead
+        return random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random() < self.tasks.skip_solved
 
 
-def with_dead(state: State, collected: Collected, algo: Algorithm) -> State:
+def with_skippable(state: State, rollouts: RolloutBatch, algo: Algorithm) -> State:
     """What the groups say about their tasks: dead are those whose last group succeeded throughout, or had no signal."""
-    dead = {label: dict(tasks) for label, tasks in state.tasks_dead.items()}
-    for group in collected.played:
+    skippable = {label: dict(tasks) for label, tasks in state.tasks_skippable.items()}
+    for group in rollouts.played:
         if group.valid:
-            of_env = dead.setdefault(group.task.env, {})
+            of_env = skippable.setdefault(group.task.env, {})
             of_env.pop(group.task.id, None)
             if all(trajectory.success for trajectory in group.valid) or not algo.has_signal(group):
                 of_env[group.task.id] = success_rate(group.valid)
-    return replace(state, tasks_dead={label: tasks for label, tasks in dead.items() if tasks})
+    return replace(state, tasks_skippable={label: tasks for label, tasks in skippable.items() if tasks})

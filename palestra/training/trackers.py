@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import tomli_w
 
 from palestra.core.tables import eval_table
-from palestra.training.tracking import Subject, Tracker
+from palestra.training.tracking import RunInfo, Tracker
 
 
 class TensorBoard(Tracker):
@@ -17,7 +17,7 @@ class TensorBoard(Tracker):
 
     package: ClassVar[str] = "tensorboard"
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, subject: RunInfo) -> str:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = subject.folder / "tensorboard"
@@ -50,7 +50,7 @@ class WeightsAndBiases(Tracker):
         is_known = not is_online or wandb.login(prompt=False, verify=False)  # else W&B would ask in the middle of the run
         return "" if is_known else "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, subject: RunInfo) -> str:
         import wandb
 
         self._run = wandb.init(
@@ -83,7 +83,7 @@ class MLflow(Tracker):
 
     package: ClassVar[str] = "mlflow"
 
-    def begin(self, subject: Subject) -> str:
+    def begin(self, subject: RunInfo) -> str:
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 

@@ -37,7 +37,7 @@ MOST_WAITING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RunInfo:
     """The run that a tracker is told about."""
 
     folder: Path
@@ -63,7 +63,7 @@ class Tracker(ABC):
         return ""
 
     @abstractmethod
-    def begin(self, subject: Subject) -> str:
+    def begin(self, subject: RunInfo) -> str:
         """Open a run, or go on with the one called `subject.id`; returns its id."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class TrackSettings(Settings):
     """Trackers that are told what goes on: "tensorboard", "wandb", "mlflow", or "module:Class". Their own variables configure them."""
     project: str = "palestra"
     """What W&B calls a project and MLflow an experiment."""
-    patience_s: NonNegativeFloat = 5.0
+    timeout_s: NonNegativeFloat = 5.0
     """Seconds that a run waits for its trackers at the end."""
 
 
@@ -124,7 +124,7 @@ def objection(settings: TrackSettings) -> str:
 class _Thread:
     """A tracker at work beside training. The first thing that goes wrong ends it."""
 
-    def __init__(self, name: str, subject: Subject) -> None:
+    def __init__(self, name: str, subject: RunInfo) -> None:
         self.name = name
         self.id = subject.id
         self._subject = subject
@@ -172,7 +172,7 @@ class _Thread:
             self._drop(f"{type(error).__name__}: {error}")
 
 
-class Following:
+class TrackerHub:
     """Watches a run folder for all of its trackers."""
 
     def __init__(self, run: Run, since: int) -> None:
@@ -181,7 +181,7 @@ class Following:
         self._ids = {"token": secrets.token_hex(8)} | stored_ids(run.folder)
         run.write(self._path, msgspec.json.encode(self._ids))
         self._threads = [
-            _Thread(name, Subject(run.folder, settings.project, config, since, self._ids["token"], self._ids.get(name)))
+            _Thread(name, RunInfo(run.folder, settings.project, config, since, self._ids["token"], self._ids.get(name)))
             for name in dict.fromkeys(settings.names)
         ]
 
@@ -195,10 +195,10 @@ class Following:
         for thread in self._threads:
             thread.tell("result", name, msgspec.to_builtins(result))
 
-    def end(self, *, is_complete: bool, patience_s: float) -> None:
+    def end(self, *, is_complete: bool, timeout_s: float) -> None:
         for thread in self._threads:
             thread.end(is_complete=is_complete)
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.wait(until)
         self._store_ids()
@@ -225,11 +225,11 @@ def tracked(run: Run, *, since: int) -> Iterator[None]:
     if not settings.names:
         yield
         return
-    following, is_complete = Following(run, since), False
-    run.watchers.append(following)
+    following, is_complete = TrackerHub(run, since), False
+    run.listeners.append(following)
     try:
         yield
         is_complete = True
     finally:
-        run.watchers.remove(following)
-        following.end(is_complete=is_complete, patience_s=settings.patience_s)
+        run.listeners.remove(following)
+        following.end(is_complete=is_complete, timeout_s=settings.timeout_s)

@@ -15,8 +15,8 @@ from palestra.rollout.evaluation import evaluate, valid
 from palestra.rollout.metrics import mean, success_rate
 from palestra.runs.state import State
 from palestra.training.experts import expert_episodes
-from palestra.training.setup import Parts
-from palestra.training.task_sampler import TaskDraw
+from palestra.training.setup import Components
+from palestra.training.task_sampler import TaskSampler
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,12 @@ class WarmStartResult:
     """On training tasks, at the last check."""
 
 
-def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
+def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
     """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
-    config, learner = parts.config, parts.learner
-    draw = TaskDraw(parts, derive_seed(config.seed, "expert")).after(State())
-    shown = expert_episodes(parts, draw, settings.episodes, settings.noise)
-    check_tasks = [draw.next() for _ in range(settings.check_tasks)]
+    config, learner = components.config, components.learner
+    cursor = TaskSampler(components, derive_seed(config.seed, "expert")).after(State())
+    shown = expert_episodes(components, cursor, settings.episodes, settings.noise)
+    check_tasks = [cursor.next() for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
     update = 0
@@ -53,7 +53,7 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
         update += 1
         imitated = update - settings.copying
         if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
-            played = _try_out(parts, check_tasks)
+            played = _try_out(components, check_tasks)
             success = success_rate(played)
             invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
             log.info(
@@ -61,7 +61,7 @@ def warm_start(parts: Parts, settings: WarmStart) -> WarmStartResult:
             )
             if success >= settings.target:
                 break
-    learner.begin_anew()
+    learner.reset_optimizer()
     return WarmStartResult(len(shown), update, success)
 
 
@@ -76,8 +76,8 @@ def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory
     return replace(trajectory, segments=[segment], turns=[turn])
 
 
-def _try_out(parts: Parts, tasks: list[Task]) -> list[Trajectory]:
+def _try_out(components: Components, tasks: list[Task]) -> list[Trajectory]:
     """Episodes of the model as it is now."""
-    parts.loop.run(parts.engine.load(0))
-    horizons = {place.label: parts.config.eval_horizon(place) for place in parts.config.playgrounds}
-    return valid(parts.loop.run(evaluate(parts.arena, tasks, k=1, horizons=horizons, seed=parts.config.seed)))
+    components.loop.run(components.engine.load(0))
+    horizons = {spec.label: components.config.eval_horizon(spec) for spec in components.config.env_specs}
+    return valid(components.loop.run(evaluate(components.context, tasks, k=1, horizons=horizons, seed=components.config.seed)))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from palestra.core.types import Segment
 
 if TYPE_CHECKING:
-    from palestra.agents.chat import ChatAgent, Persona
-    from palestra.training.setup import Parts
+    from palestra.agents.chat import ChatAgent, PromptConfig
+    from palestra.training.setup import Components
 
 
 class CannotReply(Exception):
@@ -46,8 +46,8 @@ class RunAgent:
     def __init__(self, run: Path) -> None:
         self.run = run
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent")
-        self._parts: Parts | None = None
-        self._personas: dict[str, Persona] = {}
+        self._components: Components | None = None
+        self._personas: dict[str, PromptConfig] = {}
 
     async def reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, *, seed: int) -> Reply:
         """What it says to `observation` after `past`. Another seed may give another reply."""
@@ -62,70 +62,70 @@ class RunAgent:
         from palestra.engines.base import Session
         from palestra.envs.serving.handles import InlinePool
 
-        if self._parts is None:
-            self._parts = _load(self.run)
-        parts, persona = self._parts, self._persona(self._parts, env, options)
-        elsewhere = InlinePool(lambda: next(iter(parts.envs.values())), deadline_s=1.0)  # the game itself is played there: never asked
+        if self._components is None:
+            self._components = _load(self.run)
+        components, prompt = self._components, self._persona(self._components, env, options)
+        elsewhere = InlinePool(lambda: next(iter(components.envs.values())), deadline_s=1.0)  # the game itself is played there: never asked
 
         async def one() -> Reply:
             session = Session("play", await elsewhere.open())
-            agent = ChatAgent(persona, parts.engine, session, replace(parts.eval_arena.sampling, seed=seed))
+            agent = ChatAgent(prompt, components.engine, session, replace(components.eval_context.sampling, seed=seed))
             if past:
-                agent.take_up(_stream(persona, past), replies=len(past))
+                agent.take_up(_stream(prompt, past), replies=len(past))
             try:
                 action = await agent.act(observation)
             finally:
-                parts.engine.release(session)
+                components.engine.release(session)
             return _read(agent, action.reply, action.text, action.span)
 
         try:
-            return parts.loop.run(one())
+            return components.loop.run(one())
         except ContextFull:
-            raise CannotReply(f"the conversation and a reply do not fit into {persona.context_tokens} tokens") from None
+            raise CannotReply(f"the conversation and a reply do not fit into {prompt.context_tokens} tokens") from None
 
-    def _persona(self, parts: Parts, name: str, options: dict[str, Any]) -> Persona:
+    def _persona(self, components: Components, name: str, options: dict[str, Any]) -> PromptConfig:
         if name not in self._personas:
             from palestra.envs import make_env
-            from palestra.rollout.rollout import shared_persona
-            from palestra.training.setup import make_persona
+            from palestra.rollout.rollout import shared_prompt
+            from palestra.training.setup import make_prompt
 
-            renderer = shared_persona(parts.arena.places).renderer
-            places = parts.config.playgrounds
-            own = [parts.envs[place.label] for place in places if (place.env.name, place.env.options) == (name, options)]
+            renderer = shared_prompt(components.context.bindings).renderer
+            specs = components.config.env_specs
+            own = [components.envs[spec.label] for spec in specs if (spec.env.name, spec.env.options) == (name, options)]
             env = own[0] if own else make_env(name, options)
-            self._personas[name] = make_persona(parts.config, env, renderer)
+            self._personas[name] = make_prompt(components.config, env, renderer)
             if not own:
                 env.close()
         return self._personas[name]
 
     def _close(self) -> None:
-        if self._parts is not None:
-            self._parts.close()
+        if self._components is not None:
+            self._components.close()
 
 
-def _load(run: Path) -> Parts:
+def _load(run: Path) -> Components:
     """The newest checkpoint in the native engine, whatever the run was trained with."""
     from palestra.config import config as configs
     from palestra.learner import checkpoint
-    from palestra.training.setup import assemble
+    from palestra.training.setup import setup
 
     folder = checkpoint.newest(run / "checkpoints")
     if folder is None:
         raise CannotReply(f"{run}: the run has no checkpoint yet")
-    settings = {"model.kind": "pretrained", "model.path": str(folder), "lora": None, "engine.name": "native", "engine.slots": 1}
-    parts = assemble(configs.load(run / "config.toml", settings, imports=True))
-    parts.loop.run(parts.engine.load(version=int(checkpoint.read_state(folder)["step"])))
-    return parts
+    settings = {"model.kind": "pretrained", "model.path": str(folder), "lora": None, "engine.name": "torch", "engine.slots": 1}
+    components = setup(configs.load(run / "config.toml", settings, imports=True))
+    components.loop.run(components.engine.load(version=int(checkpoint.read_state(folder)["step"])))
+    return components
 
 
-def _stream(persona: Persona, past: Sequence[Exchange]) -> Segment:
+def _stream(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
     """The conversation up to the last action. Actions of a person are written as the agent would write them, without a thought."""
-    renderer = persona.renderer
+    renderer = prompt.renderer
     ids: list[int] = []
     for exchange in past:
         shown = exchange.observation
-        ids += renderer.bridge(shown, reply_ended=True) if ids else renderer.prompt(persona.opening(shown))
-        ids += exchange.reply_ids or renderer.reply_ids(persona.format.write("", exchange.action))
+        ids += renderer.bridge(shown, reply_ended=True) if ids else renderer.prompt(prompt.opening(shown))
+        ids += exchange.reply_ids or renderer.reply_ids(prompt.format.write("", exchange.action))
     count = len(ids)
     return Segment(ids, [*[0] * (count - 1), 1], [0.0] * count, [-1] * count)
 
@@ -133,5 +133,5 @@ def _stream(persona: Persona, past: Sequence[Exchange]) -> Segment:
 def _read(agent: ChatAgent, reply: str, action: str | None, span: tuple[int, int]) -> Reply:
     begin, end = span
     ids = agent.stream.ids[begin:end]
-    tokens = [agent.persona.renderer.tokenizer.decode([id], skip_special_tokens=False) for id in ids]
+    tokens = [agent.prompt.renderer.tokenizer.decode([id], skip_special_tokens=False) for id in ids]
     return Reply(reply, None if agent.last_was_cut else action, ids, [str(token) for token in tokens], agent.stream.logprobs[begin:end])

@@ -128,7 +128,7 @@ class Answers:
         return Pulse(run.index.total, progress.rows, progress.is_over, run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
-        """What the run optimises, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
+        """What the run optimizes, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
         run = self._run(id)
         text, tree, _ = run.folder.config()
         if not tree:
@@ -161,7 +161,7 @@ class Answers:
                 return {"damaged": why, "text": line.decode(errors="replace")[:DAMAGED_CHARACTERS]}
             return {
                 "trajectory": msgspec.Raw(line.strip()),
-                "learnt": read_learnt(index.folder, file, trajectory),
+                "token_stats": read_token_stats(index.folder, file, trajectory),
                 "tokens": self._run(id).tokens.of([segment.ids for segment in trajectory.segments]),
                 "group": index.others_of_task(file, number),
                 "scenes": None,
@@ -189,25 +189,25 @@ def read_trajectory(line: bytes) -> Trajectory | str:
         return str(error)
 
 
-class _Learnt(msgspec.Struct):
+class _TokenStats(msgspec.Struct):
     id: str
     advantage: list[float | None]
     logp: list[float | None]
     entropy: list[float | None]
 
 
-def read_learnt(folder: Path, file: str, trajectory: Trajectory) -> dict[str, Any] | None:
+def read_token_stats(folder: Path, file: str, trajectory: Trajectory) -> dict[str, Any] | None:
     """What a step made of the episode's chosen tokens; None where it did not learn from it, or the lists do not fit it."""
     if trajectory.is_baseline or trajectory.stop.is_fault:
         return None
-    for learnt in readable_lines(folder, f"learnt/{file}.jsonl", _decoder):
-        if learnt.id == trajectory.id:
-            values = {"advantage": learnt.advantage, "logp": learnt.logp, "entropy": learnt.entropy}
+    for stats in readable_lines(folder, f"token_stats/{file}.jsonl", _decoder):
+        if stats.id == trajectory.id:
+            values = {"advantage": stats.advantage, "logp": stats.logp, "entropy": stats.entropy}
             return values if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values()) else None
     return None
 
 
-_decoder = msgspec.json.Decoder(_Learnt)
+_decoder = msgspec.json.Decoder(_TokenStats)
 _trajectory = msgspec.json.Decoder(Trajectory)
 _everything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 

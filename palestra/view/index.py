@@ -74,7 +74,7 @@ class _Episode(msgspec.Struct):
     fault: str = ""
 
     @property
-    def may_be_learnt_from(self) -> bool:
+    def may_be_learned_from(self) -> bool:
         return not self.is_baseline and self.stop not in FAULTS
 
     @property
@@ -84,13 +84,13 @@ class _Episode(msgspec.Struct):
         return "\n".join([self.task.id, *said, self.final_observation, self.fault])
 
 
-class _Learnt(msgspec.Struct):
+class _TokenStats(msgspec.Struct):
     id: str
     advantage: list[float | None]
 
 
 _episodes = msgspec.json.Decoder(_Episode)
-_learnt = msgspec.json.Decoder(_Learnt)
+_token_stats = msgspec.json.Decoder(_TokenStats)
 
 NUMBERS = ("step", "stage", "env", "split", "category", "success", "stop", "turns", "tokens", "invalid", "attempt", "baseline", "damaged")
 COLUMNS = ("file", "line", "id", "task", "reward", "advantage", *NUMBERS)
@@ -226,7 +226,7 @@ class Index:
         self.is_complete = True
 
     def _found(self) -> dict[str, tuple[Signature, Signature]]:
-        return {name: (signature(self.path(name)), signature(self.learnt_path(name))) for name in self._names()}
+        return {name: (signature(self.path(name)), signature(self.token_stats_path(name))) for name in self._names()}
 
     def _names(self) -> set[str]:
         try:
@@ -238,8 +238,8 @@ class Index:
     def path(self, file: str) -> Path:
         return self.folder / "trajectories" / f"{file}.jsonl"
 
-    def learnt_path(self, file: str) -> Path:
-        return self.folder / "learnt" / f"{file}.jsonl"
+    def token_stats_path(self, file: str) -> Path:
+        return self.folder / "token_stats" / f"{file}.jsonl"
 
     def _read(self, name: str, read_as: Signature) -> Iterator[Part]:
         advantages = self._advantages(name)
@@ -277,12 +277,12 @@ class Index:
         return part.close(bytes(texts), pack=self._text_bytes > UNPACKED_TEXT_BYTES)
 
     def _advantages(self, name: str) -> dict[str, float]:
-        """The mean advantage of each episode that this file's step learnt from."""
+        """The mean advantage of each episode that this file's step learned from."""
         means: dict[str, float] = {}
-        for learnt in readable_lines(self.folder, f"learnt/{name}.jsonl", _learnt):
-            values = [value for value in learnt.advantage if value is not None]
+        for stats in readable_lines(self.folder, f"token_stats/{name}.jsonl", _token_stats):
+            values = [value for value in stats.advantage if value is not None]
             if values and len(means) < MOST_EPISODES:
-                means[learnt.id] = sum(values) / len(values)
+                means[stats.id] = sum(values) / len(values)
         return means
 
     def _add(self, part: Part, texts: bytearray, line: bytes, advantages: dict[str, float]) -> None:
@@ -294,7 +294,7 @@ class Index:
         else:
             id, task, text = episode.id, episode.task.id, episode.text
             reward = NOTHING if episode.reward is None else round(episode.reward, 6)
-            advantage = advantages.get(id, NOTHING) if episode.may_be_learnt_from else NOTHING
+            advantage = advantages.get(id, NOTHING) if episode.may_be_learned_from else NOTHING
             numbers = self._numbers(episode)
         numbers["step"] = numbers["step"] if (step := _step_of(part.file)) is None else step
         part.ids.append(id)
@@ -414,7 +414,7 @@ def read_line(line: bytes) -> _Episode | str:
 
 
 def _step_of(file: str) -> int | None:
-    """The training step that a file belongs to. An episode that was carried stands in that of the step that learnt from it."""
+    """The training step that a file belongs to. An episode that was carried stands in that of the step that learned from it."""
     match = re.match(r"(?:eval-)?step-(\d{1,9})(?:-|$)", file)
     return int(match[1]) if match else None
 

@@ -18,7 +18,7 @@ from palestra.core.types import Step, Task
 from palestra.envs.serving.catalogue import Catalogue, Served
 from palestra.envs.serving.handles import EnvFault, EnvTimeout
 from palestra.envs.serving.wire import WireError
-from palestra.envs.serving.worker_pool import Seat, Workers
+from palestra.envs.serving.worker_pool import EnvSlot, Workers
 from palestra.view.agent import CannotReply, Exchange, Reply, RunAgent
 
 MOST_GAMES = 16
@@ -51,7 +51,7 @@ class Act(InGame):
 class Game:
     env: str
     task: Task
-    seat: Seat
+    seat: EnvSlot
     observation: str
     last_call: float
     past: list[Exchange] = field(default_factory=list)

@@ -14,7 +14,7 @@ import msgspec
 from palestra.core.types import Step, Task, Trajectory
 from palestra.envs import envs, label_of
 from palestra.envs.serving.handles import EnvFault, EnvTimeout
-from palestra.envs.serving.worker_pool import Seat, Workers, WorkerSettings
+from palestra.envs.serving.worker_pool import EnvSlot, Workers, WorkerSettings
 from palestra.rollout.retrace import Check, CheckedTurn, retrace
 from palestra.runs.reader import RunFolder, environments
 
@@ -157,7 +157,7 @@ async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
 class _Watched:
     """Notes the scene after each answer."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: EnvSlot) -> None:
         self.scenes: list[dict[str, Any] | None] = []
         self._seat = seat
 

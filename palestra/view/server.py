@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from palestra.core.untrusted import valid_utf8
-from palestra.envs.serving.request_auth import Guard, bearer_token
+from palestra.envs.serving.request_auth import RequestAuth, bearer_token
 from palestra.envs.serving.wire import STATUS, WireError
 from palestra.view.answers import Answers, Pulse
 from palestra.view.index import NotThere
@@ -52,7 +52,7 @@ def make_app(
     page: Path = PAGE,
 ) -> web.Application:
     """`hosts`: names that the server may be called by, besides the machine's own. `play`: adds its routes under /api/play/."""
-    site = Site(answers, Door(tokens, hosts), page)
+    site = Site(answers, ViewerAuth(tokens, hosts), page)
     app = web.Application(middlewares=[site.outermost])
     site.add_routes(app)
     if play is not None:
@@ -60,12 +60,12 @@ def make_app(
     return app
 
 
-class Door:
+class ViewerAuth:
     """Lets in who knows a token, by header, by cookie, or once by the address; and no web page from elsewhere."""
 
     def __init__(self, tokens: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         self.tokens = tokens
-        self.guard = Guard(hosts=hosts)
+        self.guard = RequestAuth(hosts=hosts)
         self.cookie = f"palestra-{hashlib.sha256(' '.join(tokens).encode()).hexdigest()[:8]}"
         """Its own for each server: cookies do not know ports."""
 
@@ -100,7 +100,7 @@ class Door:
 class Site:
     """The routes."""
 
-    def __init__(self, answers: Answers, door: Door, page: Path) -> None:
+    def __init__(self, answers: Answers, door: ViewerAuth, page: Path) -> None:
         self.answers, self.door, self.page = answers, door, page
         self.listeners: set[asyncio.Queue[bytes]] = set()
         self.last: dict[str, Pulse] = {}

@@ -20,7 +20,7 @@ def damaged(runs, tmp_path_factory):
     lines[2] = b'{"format": 1, "id": "deep", "more": ' + b"[" * 100_000 + b"\n"
     lines[3] = b'{"format": 1, "id": 7}\n'
     episodes.write_bytes(b"".join(lines) + b'{"format": 1, "id": "cut')
-    (folder / "learnt" / "step-000001.jsonl").write_bytes(b"nonsense\n\x00")
+    (folder / "token_stats" / "step-000001.jsonl").write_bytes(b"nonsense\n\x00")
     (folder / "eval" / "step-000009-broken.json").write_text("[1, 2")
     (folder / "checkpoints" / "step-000004" / "tokenizer.json").write_text("{")
     broken = folder.parent / "broken"
@@ -55,7 +55,7 @@ def test_damaged_episodes_are_listed_and_opened(damaged, visit):
     expect(page.get_by_role("alert")).to_contain_text("nested too deeply")
     visitor.go("run/0/episode/step-000001/0?tokens=mask")
     expect(page.get_by_role("heading", level=1)).to_have_text("000001-0000")
-    expect(page.get_by_text("Nothing was learnt from this episode")).to_be_visible()
+    expect(page.get_by_text("Nothing was learned from this episode")).to_be_visible()
     assert visitor.overflow <= 0
 
 

@@ -1,4 +1,4 @@
-"""One episode: replay by keyboard, scenes, tokens, neighbours, and a file to keep; and its group."""
+"""One episode: replay by keyboard, scenes, tokens, neighbors, and a file to keep; and its group."""
 
 import re
 
@@ -16,8 +16,8 @@ def stored(server, line):
 def long_one(server):
     """The line of an episode with several turns and a reward, and what is stored of it."""
     lines = {line: stored(server, line) for line in range(24)}
-    solved = {line: one for line, one in lines.items() if one["trajectory"]["success"] and one["learnt"]}
-    return max(solved.items(), key=lambda item: (any(item[1]["learnt"]["advantage"]), len(item[1]["trajectory"]["turns"])))
+    solved = {line: one for line, one in lines.items() if one["trajectory"]["success"] and one["token_stats"]}
+    return max(solved.items(), key=lambda item: (any(item[1]["token_stats"]["advantage"]), len(item[1]["trajectory"]["turns"])))
 
 
 def test_replay_by_keyboard(server, visit, long_one):
@@ -59,7 +59,7 @@ def test_scenes_follow_the_turn(server, visit, long_one):
     expect(page.get_by_role("complementary", name="Scene")).to_have_count(0)
 
 
-def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one):
+def test_tokens_have_the_colors_of_what_they_are_worth(server, visit, long_one):
     line, episode = long_one
     page = visit(server, f"run/0/episode/{FILE}/{line}").page
     expect(page.locator(".turn-count")).to_be_visible()
@@ -71,12 +71,12 @@ def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one)
         "[...document.querySelectorAll('.tokens .token')].map((t) => [t.className.includes('is-chosen'), t.style.background])"
     )
     assert [chosen for chosen, _ in shown] == [mask == 1 for mask in segment["mask"]]
-    advantage = episode["learnt"]["advantage"]
-    colours = [colour for chosen, colour in shown if chosen]
+    advantage = episode["token_stats"]["advantage"]
+    colors = [color for chosen, color in shown if chosen]
     blue, vermilion = "rgba(0, 114, 178", "rgba(213, 94, 0"
-    assert all(colour.startswith(blue if worth >= 0 else vermilion) for worth, colour in zip(advantage, colours, strict=True))
-    assert {colour for chosen, colour in shown if not chosen} == {"transparent"}
-    page.get_by_role("combobox", name="Colour").select_option("logprob")
+    assert all(color.startswith(blue if worth >= 0 else vermilion) for worth, color in zip(advantage, colors, strict=True))
+    assert {color for chosen, color in shown if not chosen} == {"transparent"}
+    page.get_by_role("combobox", name="Color").select_option("logprob")
     expect(page).to_have_url(re.compile("tokens=logprob"))
     unlikely = min(range(len(segment["ids"])), key=lambda place: segment["logprobs"][place])
     expect(tokens.nth(unlikely)).to_have_attribute("style", re.compile(r"213, 94, 0"))
@@ -88,7 +88,7 @@ def test_tokens_have_the_colours_of_what_they_are_worth(server, visit, long_one)
     expect(numbers).to_contain_text(f"1 of {len(segment['ids'])}")
 
 
-def test_the_neighbours_are_those_of_the_list(server, visit):
+def test_the_neighbors_are_those_of_the_list(server, visit):
     page = visit(server, f"run/0/episode/{FILE}/2?kind=train").page
     expect(page.get_by_role("navigation", name="Episodes of the list")).to_contain_text("3 of 96")
     page.keyboard.press("]")
@@ -100,10 +100,10 @@ def test_the_neighbours_are_those_of_the_list(server, visit):
     expect(page).to_have_url(f"{server.address}/#/run/0/episodes?kind=train")
 
 
-def test_an_episode_that_was_not_learnt_from(server, visit):
+def test_an_episode_that_was_not_learned_from(server, visit):
     page = visit(server, "run/0/episode/eval-step-000004-final/0?tokens=mask").page
-    expect(page.get_by_text("Nothing was learnt from this episode")).to_be_visible()
-    expect(page.get_by_role("combobox", name="Colour").get_by_role("option", name="advantage")).to_be_disabled()
+    expect(page.get_by_text("Nothing was learned from this episode")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Color").get_by_role("option", name="advantage")).to_be_disabled()
 
 
 def test_a_file_to_keep(server, visit, long_one, tmp_path):

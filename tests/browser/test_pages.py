@@ -53,12 +53,12 @@ def test_a_page(name, scheme, server, visit):
         assert serious(page) == []
 
 
-def test_the_colours_can_be_chosen_and_stay(server, visit):
+def test_the_colors_can_be_chosen_and_stay(server, visit):
     page = visit(server).page
-    page.get_by_role("button", name="Use dark colours").click()
+    page.get_by_role("button", name="Use dark colors").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.reload()
-    expect(page.get_by_role("button", name="Use light colours")).to_be_visible()
+    expect(page.get_by_role("button", name="Use light colors")).to_be_visible()
 
 
 def test_a_place_that_is_not_there(server, visit):

@@ -237,7 +237,7 @@ def main():
         print(line, flush=True)
 
     signals = interrupts.Interrupts()
-    with signals.installed(), signals.held():  # as while a step is learnt from: SIGTERM waits for its end
+    with signals.installed(), signals.held():  # as while a step is learned from: SIGTERM waits for its end
         asyncio.run(play_all())
         time.sleep(1.0)  # a signal that went astray shows
     own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")

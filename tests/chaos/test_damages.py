@@ -39,7 +39,7 @@ def checkpoints(whole, tmp_path_factory):
     (folder / newer.name / "model.safetensors").unlink()
     (folder / newer.name / checkpoint.STATE).unlink()
     model.save_pretrained(folder / newer.name, max_shard_size="40KB")
-    checkpoint.seal(folder / newer.name, state)
+    checkpoint.write_manifest(folder / newer.name, state)
     assert len(list((folder / newer.name).glob("model-*.safetensors"))) > 1
     return folder
 
@@ -57,7 +57,7 @@ def test_damage_is_found_out(tmp_path, checkpoints, count, number):
     left = {path.name: path.read_bytes() for path in newer.iterdir()}
     with count(f"checkpoint with a file damaged ({kind.__name__}), passed over"):
         said = []
-        found, state = checkpoint.newest_sound(damaged, on_damage=said.append)
+        found, state = checkpoint.latest_valid(damaged, on_damage=said.append)
         assert found == older
         assert state["step"] == checkpoint.step_of(older)
         (line,) = said

@@ -52,7 +52,7 @@ def test_a_full_disk(disk, whole, count, but, what):
         code, errors = ended(start(folder))
         assert (code, errors) == (2, [f"palestra: {folder}/{what}: cannot be written: No space left on device"])
         assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith(".")] == []
-        assert checkpoint.step_of(checkpoint.newest_sound(folder / "checkpoints")[0]) == 2
+        assert checkpoint.step_of(checkpoint.latest_valid(folder / "checkpoints")[0]) == 2
         (disk / "filler").unlink()
         assert_same(finish(folder), whole)
 

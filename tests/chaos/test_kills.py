@@ -37,7 +37,7 @@ def test_killed_inside_a_save(tmp_path, whole, count, where):
         folder = tmp_path / "run"
         code, errors = ended(start(folder, points=[SAVING[where]]))
         assert code == -9, errors
-        found = checkpoint.newest_sound(folder / "checkpoints")
+        found = checkpoint.latest_valid(folder / "checkpoints")
         assert found is not None
         run = finish(folder)
         assert_same(run, whole)

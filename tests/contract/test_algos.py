@@ -1,4 +1,4 @@
-"""Every algorithm: blind to order, to how tokens are packed into rows, and to faults; each says what it optimises."""
+"""Every algorithm: blind to order, to how tokens are packed into rows, and to faults; each says what it optimizes."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.algos import algos
-from palestra.algos.base import Prediction
+from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Group, Stop, Task
 from tests.helpers import ready, trajectory
@@ -40,26 +40,26 @@ def some_batch(algo, order=(0, 1, 2, 3)):
 
 def losses(algo, batch):
     """The loss of each chosen token, by its place in its trajectory, and all of them added up."""
-    batch = algo.credit(batch)
+    batch = algo.add_advantages(batch)
     batch = batch.with_(weight_C=algo.weights(batch))
     loss_C, _ = algo.loss(prediction(batch), batch)
     return loss_C * batch.weight_C
 
 
 def prediction(batch):
-    ids_C = batch.ids_T[batch.chosen_T].float()
-    return Prediction(-0.2 * ids_C, 0.1 * ids_C, 0.05 * ids_C)
+    ids_C = batch.ids_T[batch.action_mask_T].float()
+    return PolicyOutput(-0.2 * ids_C, 0.1 * ids_C, 0.05 * ids_C)
 
 
 def test_the_order_of_a_group_does_not_matter(algo):
     order = (2, 3, 0, 1) if algo.unit == "group" else (2, 0, 3, 1)  # a pair has an order, pairs have none
     straight, shuffled = some_batch(algo), some_batch(algo, order)
-    by_token = [{int(i): v for i, v in zip(b.ids_T[b.chosen_T], losses(algo, b).tolist(), strict=True)} for b in (straight, shuffled)]
+    by_token = [{int(i): v for i, v in zip(b.ids_T[b.action_mask_T], losses(algo, b).tolist(), strict=True)} for b in (straight, shuffled)]
     assert by_token[0] == pytest.approx(by_token[1], rel=1e-5)
 
 
 def test_rows_add_up_to_the_whole(algo):
-    batch = algo.credit(some_batch(algo))
+    batch = algo.add_advantages(some_batch(algo))
     batch = batch.with_(weight_C=algo.weights(batch))
 
     def total(part):
@@ -106,7 +106,7 @@ def test_a_group_has_a_signal_exactly_where_it_has_an_advantage(name, rewards, t
     """Also where equal rewards came sooner in one trajectory than in another, which only credit by turns can tell."""
     algo = algos[name]()
     played = [trajectory(*[("see", [1]), ("say", [2])] * count, reward=reward) for reward, count in zip(rewards, turns, strict=False)]
-    batch = algo.credit(ready([played], algo))
+    batch = algo.add_advantages(ready([played], algo))
     assert algo.has_signal(Group(Task("env", "train", "t"), played)) == bool((batch.advantage_C != 0).any())
 
 
@@ -128,7 +128,7 @@ def test_the_same_score_by_another_way_is_no_signal(name):
             group = Group(Task("env", "train", "t"), [rewarded(one), rewarded(other)], rewarded([0.3]))
             assert not algo.has_signal(group), (one, other)
             batch = pack([group.trajectories], algo.turn_rewards).with_(baseline_N=torch.full((2,), algo.baseline_reward(group)))
-            assert not algo.credit(batch).advantage_C.any()
+            assert not algo.add_advantages(batch).advantage_C.any()
     assert algo.has_signal(Group(Task("env", "train", "t"), [rewarded([0.3]), rewarded([0.1, 0.21])], rewarded([0.3])))
 
 
@@ -143,4 +143,4 @@ def test_a_signal_is_an_advantage_and_an_advantage_a_signal(rewards, name, chang
     group = Group(Task("env", "train", "t"), [rewarded(parts) for parts in rewards], rewarded([0.3]))
     batch = pack([group.trajectories], algo.turn_rewards)
     batch = batch.with_(baseline_N=torch.full_like(batch.reward_N, algo.baseline_reward(group)))
-    assert algo.has_signal(group) == bool((algo.credit(batch).advantage_C != 0).any())
+    assert algo.has_signal(group) == bool((algo.add_advantages(batch).advantage_C != 0).any())

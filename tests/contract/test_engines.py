@@ -17,18 +17,18 @@ from palestra.algos.batch import pack
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 from palestra.engines.base import Session
-from palestra.engines.torch.engine import EngineFailed, NativeSettings
+from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
 from palestra.engines.torch.sampling import draw, noise
 from palestra.learner.logprobs import predict
 from palestra.models.attention import hidden_states, sdpa
 from palestra.models.loading import prepare_model
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 
 STOP = 1
 
 
 def native(model, slots=4, deterministic=True):
-    return NativeSettings(slots=slots, deterministic=deterministic).build(model, 1024)
+    return TorchEngineSettings(slots=slots, deterministic=deterministic).build(model, 1024)
 
 
 async def episode(engine, number, *, turns=8, temperature=1.0, max_tokens=12, shown=10):
@@ -79,7 +79,7 @@ def test_log_probs_are_those_of_the_policy_at_its_temperature(model, temperature
 def test_greedy_tokens_equal_generates(model):
     """Against transformers' own loop, which starts each turn from nothing."""
     trajectories = asyncio.run(episodes(native(model, slots=4), 6, temperature=0.0))
-    plain = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=STOP, seed=3, device=torch.device("cpu"))
+    plain = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=STOP, seed=3, device=torch.device("cpu"))
     plain.set_attn_implementation("sdpa")
     for trajectory in trajectories:
         ids = trajectory.segments[0].ids
@@ -279,7 +279,7 @@ def test_replies_in_the_making_are_completed_before_the_weights_change(model, de
 
 def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(model):
     learners = copy.deepcopy(model)
-    engine = NativeSettings(slots=4).build(learners, 1024, beside_learner=True)
+    engine = TorchEngineSettings(slots=4).build(learners, 1024, beside_learner=True)
     before = asyncio.run(episode(engine, 0)).segments
     with torch.no_grad():
         learners.lm_head.weight.mul_(-1)

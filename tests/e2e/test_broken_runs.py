@@ -6,7 +6,7 @@ import tomli_w
 from palestra.cli import main
 from palestra.config.config import AgentSettings, build
 from palestra.core.types import Group, Stop, Task
-from palestra.rollout.rollout import AllBroke, Collected
+from palestra.rollout.rollout import AllEpisodesFailed, RolloutBatch
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import _Budgets, run_training
@@ -66,7 +66,9 @@ def test_an_evaluation_ends_with_the_first_fault(tmp_path, capsys, recipe, who):
 
 def test_the_first_fault_of_a_step_is_that_of_an_attempt_before_a_retry(tmp_path):
     NumberedInTraining.faults = 0
-    with pytest.raises(AllBroke, match=r"every episode of this step ended in a fault; the first one: env_fault: RuntimeError: fault 1\."):
+    with pytest.raises(
+        AllEpisodesFailed, match=r"every episode of this step ended in a fault; the first one: env_fault: RuntimeError: fault 1\."
+    ):
         trained(tmp_path / "run", **{"env.name": f"{__name__}:NumberedInTraining"})
     assert NumberedInTraining.faults == 2 * 48
 
@@ -90,7 +92,9 @@ def test_every_phase_of_a_run_notices(tmp_path, episodes, what):
         trained(tmp_path / "run", **changes)
         assert WearsOut.left == 0
         return
-    with pytest.raises(AllBroke, match=f"every episode of {what} ended in a fault; the first one: env_fault: RuntimeError: worn out"):
+    with pytest.raises(
+        AllEpisodesFailed, match=f"every episode of {what} ended in a fault; the first one: env_fault: RuntimeError: worn out"
+    ):
         trained(tmp_path / "run", **changes)
 
 
@@ -100,7 +104,7 @@ def test_the_final_evaluation_is_no_success_of_zero(tmp_path):
             WearsOut.left = 0 if phase == "final" else 10_000
 
     run = Run.create(tmp_path / "run", build(ECHO, {"env.name": "tests.helpers:WearsOut", "steps": 1}))
-    with pytest.raises(AllBroke, match=r"the evaluation \(final\)"):
+    with pytest.raises(AllEpisodesFailed, match=r"the evaluation \(final\)"):
         run_training(run, Breaker())
     assert [row["phase"] for row in run.metrics() if "phase" in row] == ["raw"]
     WearsOut.left = 10_000
@@ -111,7 +115,7 @@ def test_the_final_evaluation_is_no_success_of_zero(tmp_path):
 
 def test_one_episode_that_is_sound_is_enough(tmp_path):
     WearsOut.left = 31
-    with pytest.raises(AllBroke, match="this step"):  # of the first step's episodes only one was sound; of the second's none
+    with pytest.raises(AllEpisodesFailed, match="this step"):  # of the first step's episodes only one was sound; of the second's none
         trained(tmp_path / "run", **{"env.name": "tests.helpers:WearsOut", "steps": 2})
     assert WearsOut.left < -48
 
@@ -119,9 +123,9 @@ def test_one_episode_that_is_sound_is_enough(tmp_path):
 # token budgets
 
 
-def collected(*stops):
+def rollouts(*stops):
     trajectories = [trajectory(("see", [5]), ("say", [6]), stop=stop) for stop in stops]
-    return Collected([Group(Task("env", "train", "t"), trajectories)])
+    return RolloutBatch([Group(Task("env", "train", "t"), trajectories)])
 
 
 def told(*steps):
@@ -129,7 +133,7 @@ def told(*steps):
     display = Notes()
     budgets = _Budgets(AgentSettings(context_tokens=512, reply_tokens=64), display)
     for step, stops in enumerate(steps, 1):
-        budgets.look(step, None if stops is None else collected(*stops))
+        budgets.look(step, None if stops is None else rollouts(*stops))
     return display.notes
 
 

@@ -11,7 +11,7 @@ from palestra.learner import checkpoint
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
-from palestra.training.guard import Collapsed
+from palestra.training.guard import GuardTripped
 from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, Notes, records, trained, weights
 
@@ -38,7 +38,7 @@ def test_it_changes_nothing_until_it_acts(tmp_path):
 
 def test_a_run_is_stopped_and_can_go_on_all_the_same(tmp_path):
     run = Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "guard": ALWAYS | {"action": "stop"}}))
-    with pytest.raises(Collapsed, match="step 2: .*; to go on all the same: --guard.action warn"):
+    with pytest.raises(GuardTripped, match="step 2: .*; to go on all the same: --guard.action warn"):
         run_training(run, Display())
     resumed = Run.open(run.folder, {"guard.action": "warn"})
     run_training(resumed, Display())
@@ -46,16 +46,16 @@ def test_a_run_is_stopped_and_can_go_on_all_the_same(tmp_path):
 
 
 def test_going_back_samples_differently_and_is_not_tried_for_ever(tmp_path):
-    guard = {"window": 2, "dead_above": 0.01, "action": "rollback", "rollbacks": 2}
+    guard = {"window": 2, "zero_advantage_above": 0.01, "action": "rollback", "rollbacks": 2}
     played = []
 
-    class Watcher(Notes):
+    class MetricsListener(Notes):
         def episode_done(self, trajectory):
             if trajectory.step == 1:
                 played.append(trajectory)
 
-    run, display = Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "save.every": 2, "guard": guard})), Watcher()
-    with pytest.raises(Collapsed, match="went back 2 times .guard.rollbacks., and that did not help"):
+    run, display = Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "save.every": 2, "guard": guard})), MetricsListener()
+    with pytest.raises(GuardTripped, match="went back 2 times .guard.rollbacks., and that did not help"):
         run_training(run, display)
     ways = [note.rpartition("; ")[2] for note in display.notes if "token budget" not in note]
     assert ways == ["back to step 0 (1 of 2 times)", "back to step 0 (2 of 2 times)"]
@@ -68,7 +68,7 @@ def test_going_back_samples_differently_and_is_not_tried_for_ever(tmp_path):
     assert [row["guard/rollbacks"] for row in steps(run)] == [2, 2]  # each step is recorded once
 
 
-@pytest.mark.parametrize(("bound", "overlap"), [(0.25, {}), (0.21, {"rollout.ahead": 1})], ids=["plain", "ahead"])
+@pytest.mark.parametrize(("bound", "overlap"), [(0.25, {}), (0.21, {"rollout.prefetch": 1})], ids=["plain", "ahead"])
 def test_a_run_that_went_back_is_resumed_bit_for_bit(tmp_path, bound, overlap):
     overrides = {"guard": {"window": 2, "grad_norm_above": bound, "action": "rollback"}, "save.every": 2, **overlap}
     whole = trained(tmp_path / "whole", **overrides)

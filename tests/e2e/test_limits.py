@@ -3,7 +3,7 @@
 import pytest
 
 from palestra.config.config import build
-from palestra.launch.worker import how_to_go_on
+from palestra.launch.worker import resume_hint
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.runs.trajectories import read_trajectories
@@ -46,7 +46,7 @@ def test_what_was_used_counts_after_a_resumption(tmp_path):
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
 
-@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}, STREAM], ids=["plain", "ahead", "stale"])
+@pytest.mark.parametrize("overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"])
 def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overlap):
     run = trained(tmp_path / "run", **LONG, **overlap, **{"limit.minutes": 1e-9})
     assert rows(run) == []
@@ -57,7 +57,7 @@ def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overla
     assert is_complete(again)
 
 
-@pytest.mark.parametrize("overlap", [{}, {"rollout.ahead": 1}, STREAM], ids=["plain", "ahead", "stale"])
+@pytest.mark.parametrize("overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"])
 def test_a_run_without_checkpoints_trains_the_same(tmp_path, overlap):
     kept = trained(tmp_path / "kept", **LONG | {"steps": 4}, **overlap)
     run = trained(tmp_path / "run", **LONG | {"steps": 4, "save.every": 0}, **overlap)
@@ -65,9 +65,9 @@ def test_a_run_without_checkpoints_trains_the_same(tmp_path, overlap):
     assert len(rows(run)) == 4
     assert run.metrics()[-1]["phase"] == "final"
     assert list(run.checkpoints.glob("*")) == []
-    assert how_to_go_on(run) == f"the run is over, and all of it is in {run.folder}"
+    assert resume_hint(run) == f"the run is over, and all of it is in {run.folder}"
     again = Run.open(run.folder)  # which has done nothing yet
-    assert how_to_go_on(again) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
+    assert resume_hint(again) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
 
 
 def test_a_run_without_checkpoints_is_begun_again(tmp_path):

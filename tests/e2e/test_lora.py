@@ -42,7 +42,7 @@ def success(run):
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """A model that has learnt the task, with noise on its layers: it knows the words, and not any more when to say them."""
+    """A model that has learned the task, with noise on its layers: it knows the words, and not any more when to say them."""
     folder = tmp_path_factory.mktemp("model")
     torch.set_num_threads(1)
     run = trained(folder / "run", GUESS | NEW | {"optim": {"lr": 1e-2}, "algo": {"name": "sft", "episodes": 200}}, steps=120)

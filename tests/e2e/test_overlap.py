@@ -22,12 +22,12 @@ from palestra.runs.state import state_from_dict
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from palestra.training.setup import assemble
+from palestra.training.setup import setup
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 from tests.helpers import WearsOut
 
-AHEAD = {"rollout.ahead": 1}
-CARRY = {"rollout.carry": 3, "env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
+AHEAD = {"rollout.prefetch": 1}
+CARRY = {"rollout.partial": 3, "env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
 """Episodes of up to four turns, which end at different times."""
 
 
@@ -40,7 +40,7 @@ def episodes(run, step):
 
 
 def learned_from(run, step):
-    return {json.loads(line)["id"] for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines()}
+    return {json.loads(line)["id"] for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines()}
 
 
 def turn_versions(trajectory):
@@ -53,7 +53,7 @@ def is_playing():
     return any(thread.name == "collecting" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 4}, {"rollout.ahead": 1, "rollout.carry": 4}])
+@pytest.mark.parametrize("overlap", [{"rollout.prefetch": 1}, {"rollout.partial": 4}, {"rollout.prefetch": 1, "rollout.partial": 4}])
 def test_it_learns(tmp_path, overlap):
     warm = {"episodes": 100, "noise": 0.5, "updates": 40, "check_every": 2, "check_tasks": 60}
     run = trained(tmp_path / "run", **{"steps": 30, "rollout.tasks": 12, "warm_start": warm} | overlap)
@@ -73,7 +73,7 @@ def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
     "overrides",
     [
         {"threads": 2},
-        {"eval.every": 2, "algo.recompute_old": True, "algo.correction.cap": 2.0, "rollout.redraws": 2},
+        {"eval.every": 2, "algo.recompute_logprobs": True, "algo.correction.cap": 2.0, "rollout.resample_rounds": 2},
         {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
         {"algo.name": "remax", "rollout.group": 2},
         {"env.name": "tests.helpers:BreaksForRed"},
@@ -141,7 +141,7 @@ def test_groups_that_are_too_old_are_dropped_and_counted(tmp_path):
         tmp_path / "run",
         **lingering,
         **speaks,
-        **{"rollout.tasks": 3, "rollout.carry": 9, "rollout.max_age": 2, "steps": 9, "rollout.group": 4},
+        **{"rollout.tasks": 3, "rollout.partial": 9, "rollout.max_age": 2, "steps": 9, "rollout.group": 4},
     )
     dropped = []
     for step, row in steps(run).items():
@@ -167,7 +167,7 @@ def test_an_age_without_carried_groups_is_refused():
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_resumed_run_loses_no_carried_group_and_draws_none_twice(tmp_path, ahead):
-    overlap = CARRY | {"rollout.ahead": ahead}
+    overlap = CARRY | {"rollout.prefetch": ahead}
     whole = trained(tmp_path / "whole", **overlap)
     stopped = stopped_after(3, tmp_path / "halves", overlap)
     assert len(state_of(stopped).in_flight) == 3
@@ -181,7 +181,7 @@ def test_a_resumed_run_loses_no_carried_group_and_draws_none_twice(tmp_path, ahe
 def test_carrying_can_be_given_up_when_a_run_is_resumed(tmp_path):
     stopped = stopped_after(3, tmp_path / "run", CARRY)
     left = {f"{begun.step:06d}-{begun.first:04d}" for begun in state_of(stopped).in_flight}
-    resumed = Run.open(stopped.folder, {"rollout.carry": 0})
+    resumed = Run.open(stopped.folder, {"rollout.partial": 0})
     run_training(resumed, Display())
     assert left <= {t.id for t in episodes(resumed, 4)}
     assert {t.step for t in episodes(resumed, 5)} == {5}
@@ -192,7 +192,7 @@ def test_faults_beside_the_learner_are_faults(tmp_path):
     assert all(row["faults"] > 0 and "loss" in row for row in steps(run).values())
 
 
-@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 2}])
+@pytest.mark.parametrize("overlap", [{"rollout.prefetch": 1}, {"rollout.partial": 2}])
 def test_worker_processes(tmp_path, overlap):
     isolated = {"env.isolation": "process", "engine.deterministic": False, "steps": 3, "rollout.tasks": 2, "rollout.group": 2}
     run = trained(tmp_path / "run", **overlap, **isolated, **{"rollout.concurrency": 4, "eval.tasks": 2, "eval.every": 1})
@@ -207,7 +207,7 @@ def test_an_environment_that_breaks_for_good_beside_the_learner_ends_the_run(tmp
     assert not is_playing()
 
 
-@pytest.mark.parametrize("overlap", [{"rollout.carry": 3}, {"rollout.ahead": 1}])
+@pytest.mark.parametrize("overlap", [{"rollout.partial": 3}, {"rollout.prefetch": 1}])
 def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
     def fail(*_):
         raise RuntimeError("out of memory")
@@ -217,7 +217,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
             monkeypatch.setattr("palestra.engines.torch.engine.Native._prefill", fail)
 
     with pytest.raises((EngineFailed, ExceptionGroup)) as raised:  # alone, or with those of the other episodes
-        run_training(Run.create(tmp_path / "run", build(ECHO, {**CARRY, "rollout.carry": 0} | overlap)), Breaker())
+        run_training(Run.create(tmp_path / "run", build(ECHO, {**CARRY, "rollout.partial": 0} | overlap)), Breaker())
     errors = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else [raised.value]
     assert "out of memory" in str(errors[0])
     assert not is_playing()
@@ -230,7 +230,7 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
         assert began.wait(10)
         raise RuntimeError("the learner broke")
 
-    class Watcher(Display):
+    class MetricsListener(Display):
         def episode_done(self, trajectory):
             if threading.current_thread() is not threading.main_thread():
                 began.set()
@@ -239,7 +239,7 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
     patient = {"env.name": "tests.helpers:Slow", "env.options.seconds": 0.05}
     before = time.monotonic()
     with pytest.raises(RuntimeError, match="the learner broke"):
-        run_training(Run.create(tmp_path / "run", build(ECHO, {**AHEAD, **patient, "eval.tasks": 1})), Watcher())
+        run_training(Run.create(tmp_path / "run", build(ECHO, {**AHEAD, **patient, "eval.tasks": 1})), MetricsListener())
     assert not is_playing()
     assert time.monotonic() - before < 10
 
@@ -255,7 +255,7 @@ def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
         "from tests.e2e.test_training import ECHO\n"
         "class Printer(Display):\n"
         "    def end_step(self, row): print(row['step'], flush=True)\n"
-        "config = build(ECHO, {'steps': 10000, 'rollout.ahead': 1, 'eval.tasks': 1, 'save.every': 10000})\n"
+        "config = build(ECHO, {'steps': 10000, 'rollout.prefetch': 1, 'eval.tasks': 1, 'save.every': 10000})\n"
         "run_training(Run.create(Path(sys.argv[1]), config), Printer())\n"
     )
     process = subprocess.Popen(
@@ -273,13 +273,13 @@ def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
 
 
 def test_the_engine_beside_the_learner_has_weights_of_its_own():
-    parts = assemble(build(ECHO, AHEAD))
+    components = setup(build(ECHO, AHEAD))
     try:
-        own, learners = list(parts.engine.model.parameters()), list(parts.learner.model.parameters())
+        own, learners = list(components.engine.model.parameters()), list(components.learner.model.parameters())
         with torch.no_grad():
             learners[0].add_(1)
         assert not torch.equal(own[0], learners[0])
-        parts.loop.run(parts.engine.load(version=1))
+        components.loop.run(components.engine.load(version=1))
         assert all(torch.equal(one, other) for one, other in zip(own, learners, strict=True))
     finally:
-        parts.close()
+        components.close()

@@ -19,7 +19,7 @@ def told(run):
 
 
 def weights(run):
-    """What was learnt, bit for bit."""
+    """What was learned, bit for bit."""
     return {path.name: path.read_bytes() for path in sorted((run.folder / "checkpoints").rglob("*.safetensors"))}
 
 
@@ -44,7 +44,7 @@ def test_several_servers_play_one_run(tmp_path):
         run = trained(
             tmp_path / "run",
             **SMALL,
-            **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.carry": 1, "engine.deterministic": False},
+            **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.partial": 1, "engine.deterministic": False},
         )
         played = [server.server.measure.samples()['palestra_calls_total{call="open",code="ok"}'] for server in (one, other)]
     remote_kind.cache_clear()

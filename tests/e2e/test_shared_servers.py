@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
 from palestra.config.config import build, dump
-from palestra.core.process_group import World
+from palestra.core.process_group import ProcessGroup
 from palestra.engines.vllm.weight_sync import Share
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
@@ -155,11 +155,11 @@ def test_a_shared_server_that_one_worker_loses_ends_the_command_with_one_line(se
     ],
 )
 def test_who_plays_with_which_servers(servers, workers, expected):
-    shares = [Share.of("abc"[:servers], World(rank, workers)) for rank in range(workers)]
+    shares = [Share.of("abc"[:servers], ProcessGroup(rank, workers)) for rank in range(workers)]
     assert [(share.urls, share.ranks) for share in shares] == expected
 
 
 def test_no_server_has_many_more_workers_than_another():
-    shares = [Share.of([str(server) for server in range(10)], World(rank, 24)) for rank in range(24)]
+    shares = [Share.of([str(server) for server in range(10)], ProcessGroup(rank, 24)) for rank in range(24)]
     assert {len(share.ranks) for share in shares} == {2, 3}
     assert sorted({url for share in shares for url in share.urls}, key=int) == [str(server) for server in range(10)]

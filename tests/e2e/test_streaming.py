@@ -1,4 +1,4 @@
-"""Asynchronous runs: they learn, nothing is too old, no task is lost or learnt from twice, and they end cleanly."""
+"""Asynchronous runs: they learn, nothing is too old, no task is lost or learned from twice, and they end cleanly."""
 
 import random
 import signal
@@ -22,15 +22,15 @@ from palestra.learner.logprobs import predict
 from palestra.runs.group_queue import GroupQueue
 from palestra.runs.run import Run
 from palestra.training.display import Display
-from palestra.training.guard import Collapsed
-from palestra.training.loop import begin, run_training, source_of, train
-from palestra.training.setup import assemble
+from palestra.training.guard import GuardTripped
+from palestra.training.loop import begin, make_data_source, run_training, train
+from palestra.training.setup import setup
 from tests.chaos.trainer import ended, finish, start
 from tests.e2e.test_overlap import CARRY, episodes, steps, turn_versions
 from tests.e2e.test_training import ECHO, stopped_after, trained
 from tests.helpers import WearsOut
 
-STREAM = {"rollout.staleness": 2, "engine.deterministic": False, "algo.recompute_old": True, "algo.correction.cap": 2.0}
+STREAM = {"rollout.max_staleness": 2, "engine.deterministic": False, "algo.recompute_logprobs": True, "algo.correction.cap": 2.0}
 COUNT = STREAM | {"env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
 """Episodes of up to four turns, so that weights change in the middle of them."""
 UNEVEN = COUNT | {"env.name": "tests.helpers:Uneven", "env.options.seconds": 0.002, "rollout.tasks": 4, "rollout.group": 2, "eval.tasks": 1}
@@ -41,7 +41,7 @@ def is_playing():
 
 
 def drawn(run):
-    """Which episodes each step learnt from."""
+    """Which episodes each step learned from."""
     return {step: Counter((t.id, t.task.id, t.seed, t.horizon) for t in episodes(run, step)) for step in steps(run)}
 
 
@@ -56,7 +56,7 @@ def test_it_learns(tmp_path):
 
 @pytest.mark.parametrize("staleness", [1, 3])
 def test_weights_change_between_turns_and_no_token_is_too_old(tmp_path, staleness):
-    run = trained(tmp_path / "run", **COUNT | {"rollout.staleness": staleness, "steps": 8, "eval.every": 2, "engine.slots": 8})
+    run = trained(tmp_path / "run", **COUNT | {"rollout.max_staleness": staleness, "steps": 8, "eval.every": 2, "engine.slots": 8})
     everything = [(step, t) for step in steps(run) for t in episodes(run, step)]
     assert all(len(versions) == 1 for _, t in everything for versions in turn_versions(t))
     ages = {step - 1 - version for step, t in everything for versions in turn_versions(t) for version in versions}
@@ -78,7 +78,7 @@ def test_a_step_learns_from_the_episodes_that_it_would_learn_from_without(tmp_pa
 
 
 def test_slow_tasks_have_their_share(tmp_path):
-    """Three epochs of 16 tasks, two of which are ten times as slow: in each of four steps in a row each task is learnt from once."""
+    """Three epochs of 16 tasks, two of which are ten times as slow: in each of four steps in a row each task is learned from once."""
     run = trained(tmp_path / "run", **UNEVEN, **{"steps": 12})
     for epoch in range(3):
         counts = Counter(t.task.id for step in range(4 * epoch + 1, 4 * epoch + 5) for t in episodes(run, step))
@@ -119,7 +119,7 @@ def test_what_is_queued_is_not_trusted_blindly(tmp_path):
     GroupQueue(stopped.queue).rewind(3)
     paths = list(GroupQueue(stopped.queue).entries().values())
     paths[0].write_bytes(paths[0].read_bytes()[:-40])
-    resumed = Run.open(stopped.folder, {"rollout.staleness": 1, "rollout.tasks": 5})
+    resumed = Run.open(stopped.folder, {"rollout.max_staleness": 1, "rollout.tasks": 5})
     run_training(resumed, Display())
     for step in (4, 5, 6):
         assert len({t.task.id for t in episodes(resumed, step)}) == 5
@@ -130,25 +130,25 @@ def test_what_is_queued_is_not_trusted_blindly(tmp_path):
 def test_the_queue_stays_small(tmp_path):
     sizes = []
 
-    class Watcher(Display):
+    class MetricsListener(Display):
         def begin_step(self, step):
             sizes.append(len(GroupQueue(run.queue).entries()))
 
     run = Run.create(tmp_path / "run", build(ECHO, COUNT | {"steps": 20, "save.every": 50}))
-    run_training(run, Watcher())
+    run_training(run, MetricsListener())
     assert 0 < max(sizes) <= 2 * 6 * 3  # what is ahead of the learner, and what would be needed again after the last checkpoint
     assert not GroupQueue(run.queue).entries()
 
 
-def test_carried_groups_must_be_learnt_from_first(tmp_path):
+def test_carried_groups_must_be_learned_from_first(tmp_path):
     stopped = stopped_after(3, tmp_path / "run", CARRY)
-    with pytest.raises(ConfigError, match=r"rollout.staleness = 2: 3 groups of rollout.carry are in flight"):
-        run_training(Run.open(stopped.folder, STREAM | {"rollout.carry": 0}), Display())
+    with pytest.raises(ConfigError, match=r"rollout.max_staleness = 2: 3 groups of rollout.partial are in flight"):
+        run_training(Run.open(stopped.folder, STREAM | {"rollout.partial": 0}), Display())
 
 
 def test_it_can_be_given_up_and_taken_up_again(tmp_path):
     stopped = stopped_after(3, tmp_path / "run", STREAM)
-    for overrides in ({"rollout.staleness": 0, "steps": 5}, {"rollout.staleness": 2, "steps": 7}):
+    for overrides in ({"rollout.max_staleness": 0, "steps": 5}, {"rollout.max_staleness": 2, "steps": 7}):
         resumed = Run.open(stopped.folder, overrides)
         run_training(resumed, Display())
     assert {step: row.get("staleness/max", 0) for step, row in steps(resumed).items()}[5] == 0
@@ -192,19 +192,19 @@ def killed_and_resumed(folder, chance, kills):
 
 def check_one_epoch(run):
     assert sorted(steps(run)) == list(range(1, 17))
-    learnt = Counter(t.task.id for step in range(1, 17) for t in episodes(run, step))
-    assert learnt == {f"train-{i}": 2 for i in range(64)}  # once, by a group of two
+    learned = Counter(t.task.id for step in range(1, 17) for t in episodes(run, step))
+    assert learned == {f"train-{i}": 2 for i in range(64)}  # once, by a group of two
     assert len({t.id for step in range(1, 17) for t in episodes(run, step)}) == 128
     assert all(row["staleness/max"] <= 2 for row in steps(run).values())
 
 
-def test_after_a_kill_every_task_of_the_epoch_is_learnt_from_once(tmp_path):
+def test_after_a_kill_every_task_of_the_epoch_is_learned_from_once(tmp_path):
     check_one_epoch(killed_and_resumed(tmp_path / "run", random.Random(1), kills=2))
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(10))
-def test_after_any_kill_every_task_of_the_epoch_is_learnt_from_once(tmp_path, seed):
+def test_after_any_kill_every_task_of_the_epoch_is_learned_from_once(tmp_path, seed):
     check_one_epoch(killed_and_resumed(tmp_path / "run", random.Random(seed), kills=1 + seed % 3))
 
 
@@ -223,14 +223,14 @@ def test_200_updates_under_64_episodes(tmp_path):
     wide = {"steps": 200, "rollout.tasks": 4, "rollout.concurrency": 64, "engine.slots": 64, "optim.lr": 1e-3, "optim.minibatches": 1}
     exact = {"dtype": "float64"}  # float32 makes up to 1e-5 of the same sum in batches of other sizes, more or less by processor
     run = Run.create(tmp_path / "run", build(ECHO, COUNT | wide | exact | {"save.every": 200, "eval.tasks": 1}))
-    parts = assemble(run.config)
-    model, display = parts.learner.model, Versions(parts.learner.model)
+    components = setup(run.config)
+    model, display = components.learner.model, Versions(components.learner.model)
     try:
-        state = begin(run, parts, display)
-        with closing(source_of(run, parts, state)) as experience:
-            train(run, parts, experience, state, display)
+        state = begin(run, components, display)
+        with closing(make_data_source(run, components, state)) as source:
+            train(run, components, source, state, display)
     finally:
-        parts.close()
+        components.close()
     everything = [t for step in range(1, 201) for t in episodes(run, step)]
     assert all(len(versions) == 1 for t in everything for versions in turn_versions(t))
     of_version = {version: [t for t in everything if {version} in turn_versions(t)] for version in display.kept}
@@ -326,18 +326,18 @@ def test_an_interrupt_ends_a_run(tmp_path, moment):
 
 
 def test_going_back_begins_with_other_noise(tmp_path):
-    """What was played for the steps that are done again is not learnt from."""
+    """What was played for the steps that are done again is not learned from."""
     played = []
 
-    class Watcher(Display):
+    class MetricsListener(Display):
         def episode_done(self, trajectory):
             if trajectory.step == 1:
                 played.append(trajectory)
 
-    guard = {"window": 2, "dead_above": 0.01, "action": "rollback", "rollbacks": 1}
+    guard = {"window": 2, "zero_advantage_above": 0.01, "action": "rollback", "rollbacks": 1}
     run = Run.create(tmp_path / "run", build(ECHO, STREAM | {"steps": 4, "save.every": 2, "guard": guard}))
-    with pytest.raises(Collapsed, match="went back 1 times"):
-        run_training(run, Watcher())
+    with pytest.raises(GuardTripped, match="went back 1 times"):
+        run_training(run, MetricsListener())
     first, second = played[:48], played[48:]
     assert Counter(t.task.id for t in first) == Counter(t.task.id for t in second)
     assert {t.seed for t in first}.isdisjoint(t.seed for t in second)

@@ -1,4 +1,4 @@
-"""Whole runs on a task that is learnt in seconds: it really learns, it resumes bit for bit, a plugin's environment trains."""
+"""Whole runs on a task that is learned in seconds: it really learns, it resumes bit for bit, a plugin's environment trains."""
 
 import json
 import os
@@ -59,13 +59,13 @@ def trained(folder, tree=ECHO, **overrides):
 
 
 def records(run):
-    """Metrics, trajectories and what was learnt from them, without what a clock measured."""
+    """Metrics, trajectories and what was learned from them, without what a clock measured."""
     metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
     episodes = {
         path.name: [_timeless(line) for line in path.read_bytes().splitlines()] for path in sorted((run.folder / "trajectories").iterdir())
     }
-    learnt = {path.name: path.read_bytes() for path in sorted((run.folder / "learnt").glob("*"))}
-    return metrics, episodes, learnt
+    learned = {path.name: path.read_bytes() for path in sorted((run.folder / "token_stats").glob("*"))}
+    return metrics, episodes, learned
 
 
 def _timeless(line):
@@ -107,8 +107,8 @@ SURE_OF_SOME = {
         {"algo.name": "sft", "algo.episodes": 20, "algo.batch": 6, **OFFLINE},
         {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
-        {"rollout.skip_dead": 0.9, **SURE_OF_SOME},
-        {"rollout.redraws": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_old": True,
+        {"rollout.skip_solved": 0.9, **SURE_OF_SOME},
+        {"rollout.resample_rounds": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_logprobs": True,
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
     ],
     ids=[
@@ -128,11 +128,11 @@ def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
 
 
 def test_tasks_without_a_signal_are_passed_over(tmp_path):
-    run = trained(tmp_path / "run", **{"rollout.skip_dead": 0.9, **SURE_OF_SOME})
+    run = trained(tmp_path / "run", **{"rollout.skip_solved": 0.9, **SURE_OF_SOME})
     state = state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
     assert state.tasks_drawn["echo"] - state.tasks_skipped["echo"] == 6 * 24
     assert state.tasks_skipped["echo"] > 0
-    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(state.tasks_dead["echo"])
+    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(state.tasks_skippable["echo"])
 
 
 def stopped_after(steps, folder, overrides):
@@ -155,9 +155,9 @@ def stopped_after(steps, folder, overrides):
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"optim.epochs": 2, "rollout.redraws": 1},
-        {"rollout.carry": 3, "steps": 6},
-        {"rollout.ahead": 1},
+        {"optim.epochs": 2, "rollout.resample_rounds": 1},
+        {"rollout.partial": 3, "steps": 6},
+        {"rollout.prefetch": 1},
         {"algo.name": "ppo"},
         {"algo.name": "gigpo", "env.options.rounds": 2},
         {"algo.name": "rft"},
@@ -166,68 +166,68 @@ def stopped_after(steps, folder, overrides):
     ],
     ids=["epochs and redraws", "carry", "ahead", "ppo", "gigpo", "rft", "mixture", "faults"],
 )  # fmt: skip
-def test_what_was_learnt_goes_with_the_episodes(tmp_path, overrides):
+def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
     some_skill = {"episodes": 20, "updates": 4, "check_every": 4, "check_tasks": 8}
     run = trained(tmp_path / "run", **{"steps": 3, "warm_start": some_skill, **overrides})
     lines, carried = 0, 0
     for step in range(1, run.config.steps + 1):
         played = {t.id: t for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))}
-        for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines():
-            learnt, lines = json.loads(line), lines + 1
-            episode = played[learnt.pop("id")]
+        for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines():
+            learned, lines = json.loads(line), lines + 1
+            episode = played[learned.pop("id")]
             carried += episode.step < step
             assert not episode.stop.is_fault
-            assert {name: len(values) for name, values in learnt.items()} == dict.fromkeys(
+            assert {name: len(values) for name, values in learned.items()} == dict.fromkeys(
                 ("advantage", "logp", "entropy"), episode.sampled_tokens
             )
-            assert all(logp <= 0 for logp in learnt["logp"])
-            assert all(entropy >= 0 for entropy in learnt["entropy"])
+            assert all(logp <= 0 for logp in learned["logp"])
+            assert all(entropy >= 0 for entropy in learned["entropy"])
     assert lines > 2
     assert bool(carried) == bool(run.config.rollout.carry)
 
 
-def test_what_was_learnt_first_has_a_ratio_of_one_and_the_credit_of_the_algorithm(tmp_path):
+def test_what_was_learned_first_has_a_ratio_of_one_and_the_credit_of_the_algorithm(tmp_path):
     run = trained(tmp_path / "run", **{"steps": 3, "optim.minibatches": 1, "optim.epochs": 2, "env.options.rounds": 2})
     for step in (1, 2, 3):
         episodes = list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
-        lines = [json.loads(line) for line in (run.folder / "learnt" / f"step-{step:06d}.jsonl").read_text().splitlines()]
-        batch = run.config.algo.credit(pack([episodes[i : i + 8] for i in range(0, len(episodes), 8)]))
-        credit = {t.id: batch.advantage_C[batch.owner_C == n].tolist() for n, t in enumerate(episodes)}
+        lines = [json.loads(line) for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines()]
+        batch = run.config.algo.add_advantages(pack([episodes[i : i + 8] for i in range(0, len(episodes), 8)]))
+        add_advantages = {t.id: batch.advantage_C[batch.trajectory_C == n].tolist() for n, t in enumerate(episodes)}
         by_id = {t.id: t for t in episodes}
-        assert [line["id"] for line in lines] == [id for id, advantages in credit.items() if any(advantages)]
+        assert [line["id"] for line in lines] == [id for id, advantages in add_advantages.items() if any(advantages)]
         for line in lines:
             (segment,) = by_id[line["id"]].segments
             sampled = [p for p, chosen in zip(segment.logprobs, segment.mask, strict=True) if chosen]
             assert line["logp"] == pytest.approx(sampled, rel=6e-4, abs=1e-4)
-            assert line["advantage"] == pytest.approx(credit[line["id"]], rel=6e-4)
+            assert line["advantage"] == pytest.approx(add_advantages[line["id"]], rel=6e-4)
 
 
-def test_recording_what_was_learnt_changes_nothing(tmp_path):
+def test_recording_what_was_learned_changes_nothing(tmp_path):
     overrides = {"algo.name": "ppo", "algo.entropy": 0.01, "optim.epochs": 2}
-    run, without = trained(tmp_path / "with", **overrides), trained(tmp_path / "without", **overrides, **{"save.learnt": False})
-    assert len(list((run.folder / "learnt").iterdir())) == 6
-    assert not (without.folder / "learnt").exists()
+    run, without = trained(tmp_path / "with", **overrides), trained(tmp_path / "without", **overrides, **{"save.token_stats": False})
+    assert len(list((run.folder / "token_stats").iterdir())) == 6
+    assert not (without.folder / "token_stats").exists()
     assert records(run)[:2] == records(without)[:2]
     assert all(torch.equal(value, weights(without)[name]) for name, value in weights(run).items())
 
 
-def test_rewinding_forgets_what_was_learnt_afterwards(tmp_path):
+def test_rewinding_forgets_what_was_learned_afterwards(tmp_path):
     run = trained(tmp_path / "run", **{"steps": 3, "algo.name": "ppo"})
-    (run.folder / "learnt" / "notes.txt").write_text("somebody else's")
+    (run.folder / "token_stats" / "notes.txt").write_text("somebody else's")
     run.rewind(1)
-    assert sorted(path.name for path in (run.folder / "learnt").iterdir()) == ["notes.txt", "step-000001.jsonl"]
+    assert sorted(path.name for path in (run.folder / "token_stats").iterdir()) == ["notes.txt", "step-000001.jsonl"]
     assert [path.name for path in (run.folder / "trajectories").glob("step-*")] == ["step-000001.jsonl"]
     run.rewind(-1)
-    assert [path.name for path in (run.folder / "learnt").iterdir()] == ["notes.txt"]
+    assert [path.name for path in (run.folder / "token_stats").iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("overrides", [{"algo.name": "sft", "algo.episodes": 20, **OFFLINE}, {"algo.name": "evol", "algo.round": 2}])
 def test_nothing_is_recorded_of_what_the_step_did_not_play(tmp_path, overrides):
-    assert not (trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "learnt").exists()
+    assert not (trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "token_stats").exists()
 
 
 def test_the_run_folder(tmp_path):
-    run = trained(tmp_path / "run", **{"steps": 3, "save.every": 1, "save.keep": 2, "rollout.redraws": 1})
+    run = trained(tmp_path / "run", **{"steps": 3, "save.every": 1, "save.keep": 2, "rollout.resample_rounds": 1})
     assert Run.open(run.folder).config == run.config
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000002", "step-000003"]
     rows = [row for row in run.metrics() if "reward" in row]
@@ -298,7 +298,7 @@ def test_a_damaged_checkpoint_does_not_push_out_a_sound_one(tmp_path):
 
     with pytest.raises(Killed):
         run_training(Run.open(run.folder, {"steps": 6, "save.keep": 1}), Killer())
-    assert checkpoint.newest_sound(run.checkpoints)[0] == run.checkpoint(4)
+    assert checkpoint.latest_valid(run.checkpoints)[0] == run.checkpoint(4)
 
 
 def test_a_half_written_checkpoint_is_not_seen(tmp_path):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from palestra.config.config import build
-from palestra.core.process_group import World
+from palestra.core.process_group import ProcessGroup
 from palestra.learner.sharded import owners
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
@@ -83,8 +83,8 @@ def same_curve(one, other, since=0):
         assert own == pytest.approx(their, abs=1e-5)
 
 
-def same_learnt(one, other, step):
-    lines = [(run.folder / "learnt" / f"step-{step:06d}.jsonl").read_bytes().splitlines() for run in (one, other)]
+def same_learned(one, other, step):
+    lines = [(run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_bytes().splitlines() for run in (one, other)]
     for ours, theirs in zip(*([msgspec.json.decode(line) for line in own] for own in lines), strict=True):
         assert ours["id"] == theirs["id"]
         for what in ("advantage", "logp", "entropy"):
@@ -102,7 +102,7 @@ def test_two_workers_train_as_one_does(runs, tmp_path, name):
     same_curve(alone, together)
     for step in range(1, 5):
         assert tokens(alone, f"step-{step:06d}") == tokens(together, f"step-{step:06d}")
-        same_learnt(alone, together, step)
+        same_learned(alone, together, step)
     assert not list(together.folder.glob("**/*worker*")), "only the first rank writes"
 
 
@@ -136,7 +136,7 @@ def test_two_workers_play_beside_their_learners(runs, tmp_path):
         ours, theirs = (list(read_trajectories(run.trajectory_file(f"step-{step:06d}"))) for run in (together, plain))
         assert [(t.id, t.task, t.seed) for t in ours] == [(t.id, t.task, t.seed) for t in theirs]
     assert all(row["staleness/max"] <= 2 for row in together.metrics() if "loss" in row)
-    assert not list(together.queue.glob("*")), "all was learnt from and is in the last checkpoint"
+    assert not list(together.queue.glob("*")), "all was learned from and is in the last checkpoint"
 
 
 def test_a_checkpoint_of_shared_weights_is_a_hugging_face_directory(runs, tmp_path):
@@ -169,7 +169,7 @@ def test_other_numbers_of_workers_go_on_from_it(runs, tmp_path):
 
 def test_shares_are_equal_and_in_order():
     items = list(range(7))
-    shares = [World(rank, 3).share(items) for rank in range(3)]
+    shares = [ProcessGroup(rank, 3).share(items) for rank in range(3)]
     assert [len(share) for share in shares] == [2, 2, 3]
     assert [item for share in shares for item in share] == items
 

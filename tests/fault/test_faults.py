@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert, uniform
 from palestra.algos.batch import pack
@@ -17,7 +17,7 @@ from palestra.core.types import Sampling, Stop
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.rollout.rollout import Arena, Assignment, Episode, Place, collect, play_all
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, GroupRequest, RolloutContext, collect, play_all
 from palestra.runs.trajectories import encode_trajectory
 from palestra.training.setup import make_pool
 from tests import helpers
@@ -25,24 +25,24 @@ from tests import helpers
 
 def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4, **changes):
     renderer = Renderer(words)
-    persona = Persona(renderer, Plain())
+    prompt = PromptConfig(renderer, Plain())
     alone = {"per_worker": 1} if isolation == "process" else {}
     settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone)
-    places = {"echo": Place(persona, make_pool(settings))}
-    return Arena(places, Scripted(script(persona.format), renderer), Sampling(max_tokens=8), **changes)
+    bindings = {"echo": EnvBinding(prompt, make_pool(settings))}
+    return RolloutContext(bindings, Scripted(script(prompt.format), renderer), Sampling(max_tokens=8), **changes)
 
 
 def episodes(count=2, horizon=3):
     tasks = helpers.Echo().tasks("train")
-    return [Episode(str(n), tasks[n % len(tasks)], horizon, seed=n) for n in range(count)]
+    return [EpisodeSpec(str(n), tasks[n % len(tasks)], horizon, seed=n) for n in range(count)]
 
 
-def played(arena, what):
+def played(context, what):
     async def scenario():
         try:
-            return await play_all(arena, what)
+            return await play_all(context, what)
         finally:
-            await arena.places["echo"].pool.close()
+            await context.bindings["echo"].pool.close()
 
     return asyncio.run(scenario())
 
@@ -114,19 +114,19 @@ def test_a_worker_that_cannot_start_is_a_fault_that_says_why():
         asyncio.run(scenario())
 
 
-def collected(arena, *, tasks=3, group=4, **settings):
+def rollouts(context, *, tasks=3, group=4, **settings):
     all_tasks = iter(helpers.Echo().tasks("train"))
 
     def assigned(_=None):
-        return Assignment(next(all_tasks), group=group, horizon=2)
+        return GroupRequest(next(all_tasks), group=group, horizon=2)
 
-    return asyncio.run(collect(arena, [assigned() for _ in range(tasks)], seed=0, step=1, redraw=assigned, **settings))
+    return asyncio.run(collect(context, [assigned() for _ in range(tasks)], seed=0, step=1, resample=assigned, **settings))
 
 
 def test_groups_use_the_statistics_of_their_valid_members_only(words):
     """Red tasks always break: they have no gradient, and the other groups are as if nothing had happened."""
-    healthy = collected(arena_for(words, "Echo", script=uniform))
-    broken = collected(arena_for(words, "BreaksForRed", script=uniform))
+    healthy = rollouts(arena_for(words, "Echo", script=uniform))
+    broken = rollouts(arena_for(words, "BreaksForRed", script=uniform))
     assert [t.stop for t in broken.groups[0].trajectories] == [Stop.ENV_FAULT] * 4
     assert broken.groups[0].valid == []
     expected, found = (pack([group.valid for group in c.groups[1:]]) for c in (healthy, broken))
@@ -135,9 +135,11 @@ def test_groups_use_the_statistics_of_their_valid_members_only(words):
 
 def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
     signal = GRPO().has_signal
-    hopeless = collected(arena_for(words, "Echo", script=expert), redraws=2, has_signal=signal)  # the expert always wins: no signal, ever
+    hopeless = rollouts(
+        arena_for(words, "Echo", script=expert), resample_rounds=2, has_signal=signal
+    )  # the expert always wins: no signal, ever
     assert (len(hopeless.groups), len(hopeless.dropped)) == (3, 6)
-    mixed = collected(arena_for(words, "Echo", script=uniform), tasks=4, group=2, redraws=8, has_signal=signal)
+    mixed = rollouts(arena_for(words, "Echo", script=uniform), tasks=4, group=2, resample_rounds=8, has_signal=signal)
     assert len(mixed.groups) == 4
     assert all(signal(group) for group in mixed.groups)
     assert not any(signal(group) for group in mixed.dropped)
@@ -161,11 +163,11 @@ def test_numbers_of_other_libraries_are_made_storable(words):
 
 
 def test_an_interrupted_episode_leaves_no_worker_behind(words):
-    arena = arena_for(words, "Hangs", isolation="process", deadline_s=60)
-    pool = arena.places["echo"].pool
+    context = arena_for(words, "Hangs", isolation="process", deadline_s=60)
+    pool = context.bindings["echo"].pool
 
     async def scenario():
-        playing = asyncio.create_task(play_all(arena, episodes(2)))
+        playing = asyncio.create_task(play_all(context, episodes(2)))
         while pool.stats().sessions < 2 or pool.stats().queue == 0:
             await asyncio.sleep(0.05)
         pids = [worker.pid for worker in pool.stats().workers]

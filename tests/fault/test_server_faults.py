@@ -109,7 +109,7 @@ def steps_taken(at):
 
 
 def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
-    """What was being played ends as a typed fault and is played again; what is learnt from is sound."""
+    """What was being played ends as a typed fault and is played again; what is learned from is sound."""
     with command("tests.helpers:SlowCount", "--port", "0") as server, ExitStack() as later:
         port = server.at.port
 

@@ -10,15 +10,15 @@ import time
 
 import pytest
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, expert
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
 from palestra.envs.serving import worker_pool as workers
-from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout, NoSeat
+from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout, PoolExhausted
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.rollout.rollout import Arena, Episode, Place, play_all
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
 from tests.fault.environments import NAME
 from tests.helpers import is_running
 
@@ -190,11 +190,13 @@ def test_a_worker_takes_along_what_it_has_started():
 def test_episodes_go_on_while_workers_are_killed(words):
     """100 of the attempts at 1,000 episodes are hit. Each episode ends well or in a fault; none has a score that nobody gave."""
     renderer = Renderer(words)
-    persona = Persona(renderer, Plain())
+    prompt = PromptConfig(renderer, Plain())
 
     async def scenario(pool):
-        arena = Arena({"obedient": Place(persona, pool)}, Scripted(expert(persona.format), renderer), Sampling(max_tokens=8), retries=2)
-        playing = asyncio.create_task(play_all(arena, [Episode(str(n), TASK, 3, seed=n) for n in range(1000)]))
+        context = RolloutContext(
+            {"obedient": EnvBinding(prompt, pool)}, Scripted(expert(prompt.format), renderer), Sampling(max_tokens=8), retries=2
+        )
+        playing = asyncio.create_task(play_all(context, [EpisodeSpec(str(n), TASK, 3, seed=n) for n in range(1000)]))
         while pool.stats().faults < 100 and not playing.done():
             for worker in pool.stats().workers:
                 if worker.queue > 20:
@@ -281,7 +283,7 @@ def test_a_worker_that_has_grown_gets_no_new_sessions_and_ends_with_its_last():
         assert grown.pid == pids[0]
         assert grown.memory_mb > 150
         await first.close()
-        with pytest.raises(NoSeat):
+        with pytest.raises(PoolExhausted):
             await pool.open()
         assert await said(mate, "count") == "2"  # those that were there go on
         await mate.close()
@@ -343,12 +345,12 @@ def test_nobody_shares_an_environment():
         opened = await seats(pool, 6)
         assert len({await said(seat, "who") for seat in opened}) == 6
         assert sorted(worker.sessions for worker in pool.stats().workers) == [3, 3]
-        with pytest.raises(NoSeat, match="all 6 seats are taken"):
+        with pytest.raises(PoolExhausted, match="all 6 seats are taken"):
             await pool.open()
         await opened[0].close()
         await opened[0].close()
         await pool.open()
-        with pytest.raises(NoSeat):
+        with pytest.raises(PoolExhausted):
             await pool.open()
         with pytest.raises(EnvFault, match="closed"):
             await opened[0].step("count")
@@ -369,7 +371,7 @@ def test_only_a_few_are_started_at_once(monkeypatch):
         for seat in opened:
             await seat.close()
         await asyncio.gather(*(one(pool) for _ in range(6)))  # those that wait are had at once
-        with pytest.raises(NoSeat):
+        with pytest.raises(PoolExhausted):
             await pool.open()
         assert len(pool.stats().workers) == 6
 
@@ -416,7 +418,7 @@ def test_a_cancelled_call_leaves_nothing_behind():
         with pytest.raises(asyncio.CancelledError):
             await call
         await seat.close()
-        with pytest.raises(NoSeat):  # it is still at it
+        with pytest.raises(PoolExhausted):  # it is still at it
             await pool.open()
         await eventually(lambda: pool.stats().sessions == 0)
         opening = asyncio.create_task(pool.open())

@@ -17,11 +17,11 @@ def test_pack_by_hand():
     batch = pack([[one], [two]])
     assert batch.ids_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert batch.positions_T.tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
-    assert batch.chosen_T.int().tolist() == [0, 0, 1, 1, 0, 1, 0, 1]
-    assert batch.owner_C.tolist() == [0, 0, 0, 1]
+    assert batch.action_mask_T.int().tolist() == [0, 0, 1, 1, 0, 1, 0, 1]
+    assert batch.trajectory_C.tolist() == [0, 0, 0, 1]
     assert batch.turn_C.tolist() == [0, 0, 1, 2]  # the second trajectory's only turn is the third of all
     assert batch.reward_U.tolist() == [0.0, 1.0, 0.5]
-    assert batch.owner_U.tolist() == [0, 0, 1]
+    assert batch.trajectory_U.tolist() == [0, 0, 1]
     assert batch.anchor_U.tolist() == [0, 0, 1]  # all observations are "", but groups are apart
     assert torch.allclose(batch.sampled_logp_C, torch.tensor([-0.1, -0.2, -0.1, -0.1]))
     assert batch.reward_N.tolist() == [1.0, 0.5]
@@ -35,23 +35,23 @@ def test_a_trajectory_that_ends_with_observation_tokens_is_credited_all_the_same
     batch = pack([[won, lost]])
     # mean .5, not scaled: +.5 on both tokens of the winner, -.5 on both of the loser
     assert GRPO(scale=False).advantages(batch).tolist() == [0.5, 0.5, -0.5, -0.5]
-    assert batch.chosen_T.int().tolist() == [0, 1, 1] * 2  # what follows the last chosen token is left out
+    assert batch.action_mask_T.int().tolist() == [0, 1, 1] * 2  # what follows the last chosen token is left out
 
 
 def test_take_split_and_rows_keep_tokens_with_their_owners():
     batch = pack([[trajectory(("see", [10 * i]), ("say", [10 * i + 1] * (i + 1)), reward=float(i)) for i in range(4)]])
     # lengths 2, 3, 4, 5: rows of at most 6 tokens are {0, 1}, {2}, {3}
-    rows = list(batch.rows(6))
+    rows = list(batch.microbatches(6))
     assert [row.lengths_S.tolist() for row in rows] == [[2, 3], [4], [5]]
-    assert [row.owner_C.tolist() for row in rows] == [[0, 1, 1], [2, 2, 2], [3, 3, 3, 3]]
+    assert [row.trajectory_C.tolist() for row in rows] == [[0, 1, 1], [2, 2, 2], [3, 3, 3, 3]]
     halves = list(batch.split(2, torch.Generator().manual_seed(0)))
     order = torch.randperm(4, generator=torch.Generator().manual_seed(0)).tolist()
     parts = [sorted(order[:2]), sorted(order[2:])]  # drawn at random, and within a part in the order of play
-    assert [half.owner_S.tolist() for half in halves] == parts
+    assert [half.trajectory_S.tolist() for half in halves] == parts
     assert [half.ids_T.tolist() for half in halves] == [
         [token for i in part for token in (10 * i, *[10 * i + 1] * (i + 1))] for part in parts
     ]
-    assert halves[0].owner_C.tolist() == [i for i in parts[0] for _ in range(i + 1)]
+    assert halves[0].trajectory_C.tolist() == [i for i in parts[0] for _ in range(i + 1)]
 
 
 def test_what_segments_begin_with_alike_is_computed_once():
@@ -66,10 +66,10 @@ def test_what_segments_begin_with_alike_is_computed_once():
     assert batch.ids_T[shared.kept_R][shared.index_T].tolist() == [token for ids in segments for token in ids]
     assert shared.index_T.tolist() == [*range(22), *range(21), 22, 23, *range(17), 24, 25, 26]
     # rows of 25 tokens to compute: the first three need 22 + 2 + 1
-    assert [row.lengths_S.tolist() for row in batch.rows(25)] == [[22, 23, 18], [2]]
+    assert [row.lengths_S.tolist() for row in batch.microbatches(25)] == [[22, 23, 18], [2]]
     # and of 23: a row that begins with the second computes all of it
-    assert [row.lengths_S.tolist() for row in batch.rows(23)] == [[22], [23], [18, 2]]
-    assert list(batch.take(torch.tensor([], dtype=torch.long)).rows(23)) == []
+    assert [row.lengths_S.tolist() for row in batch.microbatches(23)] == [[22], [23], [18, 2]]
+    assert list(batch.take(torch.tensor([], dtype=torch.long)).microbatches(23)) == []
 
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=60), min_size=1, max_size=6))
@@ -85,11 +85,15 @@ def test_sharing_loses_no_token(segments):
 def test_units_stay_whole():
     pairs = pack([[trajectory(("see", [i]), ("say", [2] * i)), trajectory(("see", [i]), ("say", [3]))] for i in (1, 2, 3)])
     # lengths 2 2 | 3 2 | 4 2: whole pairs have 4, 5 and 6 tokens
-    assert [row.lengths_S.tolist() for row in pairs.rows(9, "group")] == [[2, 2, 3, 2], [4, 2]]
-    assert [row.lengths_S.tolist() for row in pairs.rows(1, "group")] == [[2, 2], [3, 2], [4, 2]]  # one that is too long stays whole
+    assert [row.lengths_S.tolist() for row in pairs.microbatches(9, "group")] == [[2, 2, 3, 2], [4, 2]]
+    assert [row.lengths_S.tolist() for row in pairs.microbatches(1, "group")] == [
+        [2, 2],
+        [3, 2],
+        [4, 2],
+    ]  # one that is too long stays whole
     for part in pairs.split(2, torch.Generator().manual_seed(1), "group"):
-        assert sorted(part.owner_S.tolist()) == part.owner_S.tolist() or len(part.lengths_S) == 4
-        assert all(part.group_N[part.owner_S].tolist().count(number) == 2 for number in part.group_N[part.owner_S].tolist())
+        assert sorted(part.trajectory_S.tolist()) == part.trajectory_S.tolist() or len(part.lengths_S) == 4
+        assert all(part.group_N[part.trajectory_S].tolist().count(number) == 2 for number in part.group_N[part.trajectory_S].tolist())
 
 
 def test_a_unit_has_a_signal_where_any_of_its_tokens_has():
@@ -97,12 +101,12 @@ def test_a_unit_has_a_signal_where_any_of_its_tokens_has():
         [[trajectory(("see", [1]), ("say", [2])), trajectory(("see", [1]), ("say", [3]))], [trajectory(("see", [1]), ("say", [4]))]]
     )
     batch = batch.with_(advantage_C=torch.tensor([0.0, 0.5, 0.0]))
-    assert batch.with_signal().owner_S.tolist() == [1]
-    assert batch.with_signal("group").owner_S.tolist() == [0, 1]
+    assert batch.with_signal().trajectory_S.tolist() == [1]
+    assert batch.with_signal("group").trajectory_S.tolist() == [0, 1]
 
 
 def test_what_comes_after_the_last_chosen_token_is_for_a_critic_only():
     cut = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), stop=Stop.HORIZON)
     assert pack([[cut]]).ids_T.tolist() == [1, 2, 3]
     batch = pack([[cut]], keep_tail=True)
-    assert (batch.ids_T.tolist(), batch.was_cut_N.tolist()) == ([1, 2, 3, 4, 5, 6], [True])
+    assert (batch.ids_T.tolist(), batch.truncated_N.tolist()) == ([1, 2, 3, 4, 5, 6], [True])

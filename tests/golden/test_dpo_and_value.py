@@ -77,7 +77,7 @@ def test_conservative_dpo():
 
 def test_dpo_by_the_mean_of_each_side():
     # means 0.375 and -0.25: margin 2 * 0.625 = 1.25; loss log(1 + e^-1.25) = 0.2519290
-    loss, stats = dpo_loss(*pair_of_three_tokens(), beta=2.0, length_normalised=True)
+    loss, stats = dpo_loss(*pair_of_three_tokens(), beta=2.0, length_normalized=True)
     assert loss.sum().item() == pytest.approx(0.2519290)
     assert stats["dpo/chosen"].tolist() == [0.125] * 3
 
@@ -114,7 +114,7 @@ def pairs(draw):
     return logp, reference, torch.tensor([pair for pair, _ in tokens]), torch.tensor([chosen for _, chosen in tokens])
 
 
-variants = st.fixed_dictionaries({"beta": st.floats(0.01, 2), "label_smoothing": st.floats(0, 0.5), "length_normalised": st.booleans()})
+variants = st.fixed_dictionaries({"beta": st.floats(0.01, 2), "label_smoothing": st.floats(0, 0.5), "length_normalized": st.booleans()})
 
 
 @settings(max_examples=50, deadline=None)
@@ -133,7 +133,7 @@ def test_loss_and_gradient_are_those_of_the_plain_formula(batch, options):
     logp, reference, pair, is_chosen = batch
     logp.requires_grad_()
     beta, smoothing = options["beta"], options["label_smoothing"]
-    add_up = torch.mean if options["length_normalised"] else torch.sum
+    add_up = torch.mean if options["length_normalized"] else torch.sum
     plain = torch.zeros((), dtype=torch.float64)
     for number in pair.unique():
         chosen, rejected = (add_up((logp - reference)[(pair == number) & (is_chosen == side)]) for side in (True, False))

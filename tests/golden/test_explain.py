@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.objective import Facts, Objective
 from palestra.algos import algos
-from palestra.algos.base import Prediction
+from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Stop
 from tests.helpers import trajectory
@@ -17,8 +17,8 @@ POLICY = ["grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp", "
 OFF_POLICY = {"recompute_old": True}
 SHARED = [
     {},
-    {"normalise": "sequence", "constant": None},
-    {"normalise": "constant", "constant": 50},
+    {"normalize": "sequence", "constant": None},
+    {"normalize": "constant", "constant": 50},
     {"kl": 0.1},
     {"kl": 0.1, "kl_estimator": "k2"},
     {"kl": 0.1, "kl_place": "reward"},
@@ -39,7 +39,7 @@ OWN = [
     *[("ppo", {"level": "token", "kl": 0.1, "kl_place": "reward"}), ("ppo", {"whiten": False, "value_clip": None})],
     *[("ppo", {"bootstrap": False, "value_weight": 2.0}), ("ppo", {"gamma": 0.5, "lam": 0.3})],
     *[("sft", {}), ("rft", {}), ("evol", {})],
-    *[("dpo", {}), ("dpo", {"label_smoothing": 0.2, "beta": 0.4}), ("dpo", {"length_normalised": True, "imitation": 0.5})],
+    *[("dpo", {}), ("dpo", {"label_smoothing": 0.2, "beta": 0.4}), ("dpo", {"length_normalized": True, "imitation": 0.5})],
 ]
 
 
@@ -73,7 +73,7 @@ def some_groups(algo, chance):
 
 def given_batch(algo, groups, chance):
     batch = pack(groups, algo.turn_rewards, keep_tail="value" in algo.needs)
-    count = len(batch.owner_C)
+    count = len(batch.trajectory_C)
 
     def noise(size=count, mean=0.0, spread=0.3):
         return mean + spread * torch.randn(size, dtype=torch.float64, generator=chance)
@@ -96,7 +96,7 @@ def facts_of(batch, groups, algo, new):
     ends = [t.stop in (Stop.HORIZON, Stop.TRUNCATED) for group in groups for t in group]
     was_shown = [not t.segments[-1].mask[-1] for group in groups for t in group]
     first_C = [int((batch.turn_C == turn).nonzero()[0]) for turn in range(len(turns))]
-    last_turn = [int((batch.owner_U == i).nonzero()[-1]) for i in range(len(batch))]
+    last_turn = [int((batch.trajectory_U == i).nonzero()[-1]) for i in range(len(batch))]
     value_end = [
         (batch.value_after_N[i] if was_shown[i] else batch.value_C[first_C[last_turn[i]]]) if ends[i] else torch.tensor(0.0)
         for i in range(len(batch))
@@ -116,7 +116,7 @@ def facts_of(batch, groups, algo, new):
         "entropy_c": new.entropy_C,
         "V_c": new.value_C,
     }
-    return Facts(batch.turn_C, batch.owner_U, batch.group_N, batch.anchor_U, given)
+    return Facts(batch.turn_C, batch.trajectory_U, batch.group_N, batch.anchor_U, given)
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else ",".join(value) or "plain")
@@ -124,9 +124,9 @@ def test_the_text_gives_the_loss_and_its_gradient(name, settings):
     algo = algos[name](**({"data": ["x"]} if name == "dpo" else {}), **settings)
     chance = torch.Generator().manual_seed(7)
     groups = some_groups(algo, chance)
-    batch = algo.credit(given_batch(algo, groups, chance))
-    count = len(batch.owner_C)
-    new = Prediction(
+    batch = algo.add_advantages(given_batch(algo, groups, chance))
+    count = len(batch.trajectory_C)
+    new = PolicyOutput(
         (batch.old_logp_C + 0.3 * torch.randn(count, dtype=torch.float64, generator=chance)).requires_grad_(),
         torch.rand(count, dtype=torch.float64, generator=chance).requires_grad_(),
         torch.randn(count, dtype=torch.float64, generator=chance).requires_grad_(),
@@ -149,8 +149,8 @@ def test_another_text_gives_another_objective():
     algo = algos["grpo"](kl=0.1)
     chance = torch.Generator().manual_seed(7)
     groups = some_groups(algo, chance)
-    batch = algo.credit(given_batch(algo, groups, chance))
-    new = Prediction(batch.old_logp_C - 0.3, torch.ones_like(batch.old_logp_C), torch.ones_like(batch.old_logp_C))
+    batch = algo.add_advantages(given_batch(algo, groups, chance))
+    new = PolicyOutput(batch.old_logp_C - 0.3, torch.ones_like(batch.old_logp_C), torch.ones_like(batch.old_logp_C))
     facts = facts_of(batch, groups, algo, new)
     lines = algo.explain()
     changed = [line.replace("0.1 * KL_c", "0.2 * KL_c") for line in lines]

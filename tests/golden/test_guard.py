@@ -32,8 +32,8 @@ def test_a_window_that_is_not_full_binds_nothing():
 
 def test_dead_groups_and_mismatch_at_once():
     # dead: (0.5+1.0)/2 = 0.75, not above 0.75; (1.0+1.0)/2 = 1. mismatch: (0.01+0.03)/2 = 0.02 above 0.015; (0.03+0.0)/2 = 0.015 not
-    settings = GuardSettings(window=2, dead_above=0.75, mismatch_above=0.015)
-    rows = [{"groups/dead": d, "policy/mismatch_kl": m} for d, m in ((0.5, 0.01), (1.0, 0.03), (1.0, 0.0))]
+    settings = GuardSettings(window=2, zero_advantage_above=0.75, mismatch_above=0.015)
+    rows = [{"groups/zero_advantage": d, "policy/mismatch_kl": m} for d, m in ((0.5, 0.01), (1.0, 0.03), (1.0, 0.0))]
     assert watched(settings, rows) == [[], ["mismatch_above"], ["dead_above"]]
 
 
@@ -62,11 +62,11 @@ def test_what_it_says():
     [
         ({"guard": {}}, "guard = {}: no bound is set, so it has no effect"),
         ({"guard": {"entropy_below": 0.1, "rollbacks": 2}}, "guard.rollbacks = 2: has no effect with action = 'warn'"),
-        ({"guard": {"dead_above": 1.5}}, "guard.dead_above = 1.5: input should be less than 1"),
+        ({"guard": {"zero_advantage_above": 1.5}}, "guard.zero_advantage_above = 1.5: input should be less than 1"),
         ({"guard": {"success_fall": 0.1}, "algo": {"name": "sft"}}, "guard.success_fall = 0.1: has no effect, sft"),
-        ({"guard": {"mismatch_above": 0.1}, "rollout": {"ahead": 1}}, "guard.mismatch_above = 0.1: has no effect where all"),
+        ({"guard": {"mismatch_above": 0.1}, "rollout": {"prefetch": 1}}, "guard.mismatch_above = 0.1: has no effect where all"),
         ({"guard": {"entropy_below": 0.1, "action": "rollback"}, "algo": {"name": "sft"}}, "sft would go the same way again"),
-        ({"guard": {"entropy_below": 0.1, "action": "rollback"}, "rollout": {"carry": 2}}, "groups in flight .rollout.carry = 2. cannot"),
+        ({"guard": {"entropy_below": 0.1, "action": "rollback"}, "rollout": {"partial": 2}}, "groups in flight .rollout.carry = 2. cannot"),
         ({"guard": {"entropy_below": 0.1, "action": "rollback", "window": 60}}, "guard.window = 60: .* and is 50"),
         ({"guard": {"entropy_below": 0.1, "action": "rollback"}, "save": {"keep": 1}}, "guard.window = 10: .* and is 0"),
     ],

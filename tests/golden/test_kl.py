@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from palestra.algos import algos
-from palestra.algos.base import Prediction
+from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Group, Task
 from tests.helpers import trajectory
@@ -59,9 +59,9 @@ def trained(algo, updates=600, lr=1.0):
             value_after_N=torch.zeros(PULLS),
             baseline_N=torch.full((PULLS,), 0.4),
         )
-        step = algo.credit(step)
+        step = algo.add_advantages(step)
         entropy = -(logp.exp() * logp).sum().expand(PULLS)
-        loss_C, stats = algo.loss(Prediction(logp[actions], entropy, torch.zeros(PULLS)), step)
+        loss_C, stats = algo.loss(PolicyOutput(logp[actions], entropy, torch.zeros(PULLS)), step)
         (gradient,) = torch.autograd.grad((loss_C * algo.weights(step)).sum(), logits)
         logits.data -= lr * (1 - update / updates) * gradient  # whitened advantages never become small
     return logits.detach().softmax(0), stats["policy/kl_reference"].mean().item()
@@ -109,7 +109,7 @@ def test_what_would_not_regularize_is_refused(settings, reason):
 
 def test_the_default_estimator_fits_the_place():
     assert algos["grpo"](kl=0.1).kl_estimator == "k3"
-    assert algos["grpo"](kl=0.1, kl_place="reward").kl_estimator == "k1"
+    assert algos["grpo"](kl=0.1, kl_in="reward").kl_estimator == "k1"
 
 
 def test_kl_in_the_reward_is_the_sum_over_the_tokens_that_follow():
@@ -119,17 +119,17 @@ def test_kl_in_the_reward_is_the_sum_over_the_tokens_that_follow():
     batch = pack([[one, other]])
     batch = batch.with_(reference_logp_C=batch.old_logp_C - torch.tensor([0.1, 0.2, 0.4, 0.5]))
     # GRPO without the deviation: +-.5, less 2 x (.7, .6, .4) and 2 x .5
-    found = algos["grpo"](scale=False, kl=2.0, kl_place="reward").advantages(batch)
+    found = algos["grpo"](scale=False, kl=2.0, kl_in="reward").advantages(batch)
     assert found.tolist() == pytest.approx([0.5 - 1.4, 0.5 - 1.2, 0.5 - 0.8, -0.5 - 1.0])
     # RLOO: +-1, and the baseline has the other's whole divergence: 2 x .5 for the first, 2 x .7 for the second
-    found = algos["rloo"](kl=2.0, kl_place="reward").advantages(batch)
+    found = algos["rloo"](kl=2.0, kl_in="reward").advantages(batch)
     assert found.tolist() == pytest.approx([1 - 1.4 + 1.0, 1 - 1.2 + 1.0, 1 - 0.8 + 1.0, -1 - 1.0 + 1.4])
     # REINFORCE++: (1, 1, 1, 0) less the same, whitened: mean and deviation of (-.4, -.2, .2, -1) are -.35 and .50
-    found = algos["reinforce_pp"](kl=2.0, kl_place="reward").advantages(batch)
+    found = algos["reinforce_pp"](kl=2.0, kl_in="reward").advantages(batch)
     deviation = math.sqrt((0.05**2 + 0.15**2 + 0.55**2 + 0.65**2) / 3)
     assert found.tolist() == pytest.approx([x / deviation for x in (-0.05, 0.15, 0.55, -0.65)], rel=1e-5)
 
 
 def test_kl_in_the_reward_is_no_signal_of_its_own():
     alike = [trajectory(("see", [1]), ("say", [2]), reward=1.0) for _ in range(2)]
-    assert not algos["grpo"](kl=0.1, kl_place="reward").has_signal(Group(Task("env", "train", "t"), alike))
+    assert not algos["grpo"](kl=0.1, kl_in="reward").has_signal(Group(Task("env", "train", "t"), alike))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from palestra.algos.base import Prediction
+from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.algos.cispo import CISPO
 from palestra.algos.grpo import GRPO
@@ -62,9 +62,9 @@ def test_kl_divergence():
 def test_token_weights():
     owners = torch.tensor([0, 0, 0, 1])  # three tokens and one
     # token: 1/4 each; sequence: 1/(2*3), 1/(2*1); constant 10: 1/(2*10)
-    assert token_weights(owners, 2, normalise="token").tolist() == pytest.approx([0.25] * 4)
-    assert token_weights(owners, 2, normalise="sequence").tolist() == pytest.approx([1 / 6] * 3 + [0.5])
-    assert token_weights(owners, 2, normalise="constant", constant=10).tolist() == pytest.approx([0.05] * 4)
+    assert token_weights(owners, 2, normalize="token").tolist() == pytest.approx([0.25] * 4)
+    assert token_weights(owners, 2, normalize="sequence").tolist() == pytest.approx([1 / 6] * 3 + [0.5])
+    assert token_weights(owners, 2, normalize="constant", constant=10).tolist() == pytest.approx([0.05] * 4)
 
 
 def test_grpo_from_trajectories_to_loss():
@@ -76,7 +76,7 @@ def test_grpo_from_trajectories_to_loss():
     batch = batch.with_(advantage_C=algo.advantages(batch))
     assert batch.advantage_C.tolist() == pytest.approx([0.70710678, 0.70710678, -0.70710678], abs=1e-5)
     # on policy all ratios are 1: loss is -A, weighted 1/3 each: -(.7071 + .7071 - .7071) / 3 = -0.2357
-    loss, _ = algo.loss(Prediction(batch.old_logp_C, torch.zeros(3)), batch)
+    loss, _ = algo.loss(PolicyOutput(batch.old_logp_C, torch.zeros(3)), batch)
     assert (loss * algo.weights(batch)).sum().item() == pytest.approx(-0.23570, abs=1e-4)
 
 
@@ -85,7 +85,7 @@ def test_grpo_with_kl_adds_the_penalty():
     batch = pack([[trajectory(("see", [5]), ("say", [7])), trajectory(("see", [5]), ("say", [7]))]])
     algo = GRPO(kl=0.5)
     batch = batch.with_(advantage_C=algo.advantages(batch), reference_logp_C=batch.old_logp_C + math.log(2))
-    loss, _ = algo.loss(Prediction(batch.old_logp_C, torch.zeros(2)), batch)
+    loss, _ = algo.loss(PolicyOutput(batch.old_logp_C, torch.zeros(2)), batch)
     assert loss.tolist() == pytest.approx([0.1534264] * 2)
 
 
@@ -93,7 +93,7 @@ def test_sft_is_the_mean_negative_log_prob_of_chosen_tokens():
     # log-probs -1 and -3 over two chosen tokens: loss 2
     batch = pack([[trajectory(("see", [5, 6]), ("say", [7, 8]))]])
     algo = SFT()
-    loss, _ = algo.loss(Prediction(torch.tensor([-1.0, -3.0]), torch.zeros(2)), batch)
+    loss, _ = algo.loss(PolicyOutput(torch.tensor([-1.0, -3.0]), torch.zeros(2)), batch)
     assert (loss * algo.weights(batch)).sum().item() == pytest.approx(2.0)
 
 
@@ -153,8 +153,8 @@ def test_grpo_weighs_tokens_of_older_weights():
     new_C = (old_C + torch.tensor([1.1, 1.0, 0.9]).log()).requires_grad_()
     batch = pack([[trajectory(("see", [1]), ("say", [2, 3, 4]))]])
     batch = batch.with_(sampled_logp_C=sampled_C, old_logp_C=old_C, advantage_C=torch.tensor([1.0, 1.0, -1.0]))
-    algo = GRPO(recompute_old=True, correction={"cap": 2.0})
-    loss_C, stats = algo.loss(Prediction(new_C, torch.zeros(3)), batch)
+    algo = GRPO(recompute_logprobs=True, correction={"cap": 2.0})
+    loss_C, stats = algo.loss(PolicyOutput(new_C, torch.zeros(3)), batch)
     assert loss_C.tolist() == pytest.approx([-1.65, -2.0, 0.45])
     assert stats["policy/correction"].tolist() == pytest.approx([1.5, 2.0, 0.5])
     loss_C.sum().backward()  # the weight itself has no gradient: d/d log p of -w r A is -w r A
@@ -166,9 +166,9 @@ def test_grpo_weighs_tokens_of_older_weights():
 def test_log_ratios_of_any_size_have_a_finite_loss_and_gradient(algo, gap):
     """exp(89) is infinite in float32, and where the clip holds infinity back its gradient would be 0 x infinity."""
     batch = pack([[trajectory(("see", [5]), ("say", [7]), reward=1.0), trajectory(("see", [5]), ("say", [7]))]])
-    batch = algo.credit(batch.with_(reference_logp_C=batch.old_logp_C))
+    batch = algo.add_advantages(batch.with_(reference_logp_C=batch.old_logp_C))
     new_C = (batch.old_logp_C + gap).requires_grad_()
-    loss_C, stats = algo.loss(Prediction(new_C, torch.zeros(2)), batch)
+    loss_C, stats = algo.loss(PolicyOutput(new_C, torch.zeros(2)), batch)
     loss_C.sum().backward()
     assert new_C.grad.isfinite().all()
     assert all(stat.isfinite().all() for stat in stats.values())
@@ -180,5 +180,5 @@ def test_the_logged_divergence_is_that_of_the_policy_that_sampled():
     batch = pack([[trajectory(("see", [1]), ("say", [2])) for _ in range(10)]])
     old_C = torch.tensor([0.9] * 9 + [0.1]).log()
     batch = batch.with_(sampled_logp_C=old_C, old_logp_C=old_C, advantage_C=torch.zeros(10))
-    _, stats = GRPO().loss(Prediction(torch.full((10,), 0.5).log(), torch.zeros(10)), batch)
+    _, stats = GRPO().loss(PolicyOutput(torch.full((10,), 0.5).log(), torch.zeros(10)), batch)
     assert stats["policy/kl"].mean().item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2), rel=1e-5)

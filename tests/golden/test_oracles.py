@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palestra.algos import algos
-from palestra.algos.base import Prediction
+from palestra.algos.base import PolicyOutput
 from palestra.core.types import Stop
 from tests.helpers import ready, trajectory
 
@@ -51,32 +51,32 @@ def oracle_gae(member, gamma=0.9, lam=0.95):
 
 def oracle_credit(name, groups):
     """The advantage of each token, by the formulas of the papers."""
-    credit = []
+    add_advantages = []
     for number, group in enumerate(groups):
         rewards = np.array([member.reward for member in group])
-        centred, deviation = rewards - rewards.mean(), rewards.std(ddof=1) + 1e-6
+        centered, deviation = rewards - rewards.mean(), rewards.std(ddof=1) + 1e-6
         others = np.array([np.delete(rewards, i).mean() for i in range(len(rewards))])
         by_name = {
-            "grpo": centred / deviation, "gspo": centred / deviation, "cispo": centred / deviation, "dr_grpo": centred,
-            "gigpo": 2 * centred / deviation,  # one turn each, and all of a group begin alike: the step credit equals the episode's
+            "grpo": centered / deviation, "gspo": centered / deviation, "cispo": centered / deviation, "dr_grpo": centered,
+            "gigpo": 2 * centered / deviation,  # one turn each, and all of a group begin alike: the step credit equals the episode's
             "rloo": rewards - others, "mt_grpo": rewards - others,  # with one turn they are the same
             "remax": rewards - (0.4 + 0.1 * number), "reinforce_pp": rewards,
         }  # fmt: skip
         for i, member in enumerate(group):
-            credit.append(oracle_gae(member) if name == "ppo" else np.full(len(chosen(member)), by_name[name][i]))
-    return credit
+            add_advantages.append(oracle_gae(member) if name == "ppo" else np.full(len(chosen(member)), by_name[name][i]))
+    return add_advantages
 
 
 def oracle_loss(name, groups, new, old, new_value):
     """The loss of the whole batch, one trajectory at a time."""
-    credit = oracle_credit(name, groups)
-    lengths = [len(own) for own in credit]
+    add_advantages = oracle_credit(name, groups)
+    lengths = [len(own) for own in add_advantages]
     if name in ("reinforce_pp", "ppo"):
-        together = np.concatenate(credit)
-        credit = [(own - together.mean()) / (together.std(ddof=1) + 1e-8) for own in credit]
+        together = np.concatenate(add_advantages)
+        add_advantages = [(own - together.mean()) / (together.std(ddof=1) + 1e-8) for own in add_advantages]
     per_trajectory, starts = [], np.cumsum([0, *lengths])
     members = [member for group in groups for member in group]
-    for member, start, length, advantage in zip(members, starts, lengths, credit, strict=False):
+    for member, start, length, advantage in zip(members, starts, lengths, add_advantages, strict=False):
         own = slice(start, start + length)
         log_ratio = new[own] - old[own]
         if name == "gspo":
@@ -99,13 +99,13 @@ def oracle_loss(name, groups, new, old, new_value):
 
 
 def total_loss(algo, batch, new, new_value):
-    batch = algo.credit(batch)
-    loss_C, _ = algo.loss(Prediction(torch.tensor(new), torch.zeros(len(new)), torch.tensor(new_value)), batch)
+    batch = algo.add_advantages(batch)
+    loss_C, _ = algo.loss(PolicyOutput(torch.tensor(new), torch.zeros(len(new)), torch.tensor(new_value)), batch)
     return (loss_C * algo.weights(batch)).sum().item()
 
 
 def noise(rng, batch):
-    old = rng.normal(-1, 0.3, len(batch.owner_C))
+    old = rng.normal(-1, 0.3, len(batch.trajectory_C))
     return old, old + rng.normal(0, 0.3, len(old)), rng.normal(0.3, 0.4, len(old))
 
 
@@ -158,8 +158,8 @@ def test_a_terminal_reward_after_trailing_observation_tokens_tells_success_from_
     won = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=1.0)
     lost = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=0.0)
     algo = algos[name]()
-    batch = algo.credit(ready([[won, lost]], algo))
-    assert batch.advantage_C[batch.owner_C == 0].min() > batch.advantage_C[batch.owner_C == 1].max()
+    batch = algo.add_advantages(ready([[won, lost]], algo))
+    assert batch.advantage_C[batch.trajectory_C == 0].min() > batch.advantage_C[batch.trajectory_C == 1].max()
 
 
 @pytest.mark.parametrize("name", POLICY)

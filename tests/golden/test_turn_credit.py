@@ -96,11 +96,11 @@ def test_turn_relative_finds_no_signal_among_equals(reward):
     # eight episodes of 1 to 8 turns, each with the reward at its end: every difference is 0, and not some 1e-17
     turns = torch.arange(1, 9)
     reward_U = torch.zeros(36).index_fill(0, turns.cumsum(0) - 1, reward)
-    owner_U = torch.arange(8).repeat_interleave(turns)
-    assert turn_relative(reward_U, owner_U, torch.zeros(8, dtype=torch.long), gamma=1.0).tolist() == [0.0] * 36
+    trajectory_U = torch.arange(8).repeat_interleave(turns)
+    assert turn_relative(reward_U, trajectory_U, torch.zeros(8, dtype=torch.long), gamma=1.0).tolist() == [0.0] * 36
     # seven alike of five turns: discounted returns use all bits of a float64, so that their sums are rounded
-    owner_U, group_N = torch.arange(7).repeat_interleave(5), torch.zeros(7, dtype=torch.long)
-    assert turn_relative(torch.full((35,), reward), owner_U, group_N, gamma=0.9).tolist() == [0.0] * 35
+    trajectory_U, group_N = torch.arange(7).repeat_interleave(5), torch.zeros(7, dtype=torch.long)
+    assert turn_relative(torch.full((35,), reward), trajectory_U, group_N, gamma=0.9).tolist() == [0.0] * 35
 
 
 def test_against_baseline():
@@ -152,7 +152,7 @@ OF_EPISODES = {
 every_credit = pytest.mark.parametrize("name", [*OF_TURNS, *OF_EPISODES])
 
 
-def credit(name, groups):
+def add_advantages(name, groups):
     numbers = iter((OF_TURNS | OF_EPISODES)[name](flat(groups)).tolist())
     return [[[next(numbers) for _ in (episode if name in OF_TURNS else "1")] for episode in group] for group in groups]
 
@@ -175,8 +175,8 @@ groups = st.lists(group, min_size=1, max_size=4)
 @given(batch=groups, chance=st.randoms())
 def test_reordering_the_episodes_of_a_group_reorders_their_credit(name, batch, chance):
     orders = [chance.sample(range(len(group)), len(group)) for group in batch]
-    found = credit(name, [[group[i] for i in order] for group, order in zip(batch, orders, strict=True)])
-    same(found, [[own[i] for i in order] for own, order in zip(credit(name, batch), orders, strict=True)])
+    found = add_advantages(name, [[group[i] for i in order] for group, order in zip(batch, orders, strict=True)])
+    same(found, [[own[i] for i in order] for own, order in zip(add_advantages(name, batch), orders, strict=True)])
 
 
 @every_credit
@@ -184,8 +184,8 @@ def test_reordering_the_episodes_of_a_group_reorders_their_credit(name, batch, c
 @given(batch=groups, another=group, data=st.data())
 def test_another_group_leaves_the_others_as_they_are(name, batch, another, data):
     place = data.draw(st.integers(0, len(batch)))
-    found = credit(name, [*batch[:place], another, *batch[place:]])
-    same(found[:place] + found[place + 1 :], credit(name, batch))
+    found = add_advantages(name, [*batch[:place], another, *batch[place:]])
+    same(found[:place] + found[place + 1 :], add_advantages(name, batch))
 
 
 @pytest.mark.parametrize("name", OF_TURNS)
@@ -194,8 +194,8 @@ def test_another_group_leaves_the_others_as_they_are(name, batch, another, data)
 def test_an_owner_without_turns_leaves_the_others_as_they_are(name, batch, data):
     places = [data.draw(st.integers(0, len(group))) for group in batch]
     padded = [[*group[:place], [], *group[place:]] for group, place in zip(batch, places, strict=True)]
-    found = credit(name, padded)
-    same([[own for own in group if own] for group in found], credit(name, batch))
+    found = add_advantages(name, padded)
+    same([[own for own in group if own] for group in found], add_advantages(name, batch))
 
 
 @pytest.mark.parametrize("name", [name for name in (*OF_TURNS, *OF_EPISODES) if "scaled" not in name])
@@ -203,8 +203,8 @@ def test_an_owner_without_turns_leaves_the_others_as_they_are(name, batch, data)
 @given(batch=groups, power=st.integers(-8, 8))
 def test_credit_is_in_the_unit_of_rewards(name, batch, power):
     factor = 2.0**power
-    found = credit(name, [[[(factor * r, factor * v, p) for r, v, p in e] for e in g] for g in batch])
-    assert found == [[[factor * x for x in e] for e in g] for g in credit(name, batch)]
+    found = add_advantages(name, [[[(factor * r, factor * v, p) for r, v, p in e] for e in g] for g in batch])
+    assert found == [[[factor * x for x in e] for e in g] for g in add_advantages(name, batch)]
 
 
 @pytest.mark.parametrize("name", ["group_relative, scaled", "anchored, scaled"])
@@ -212,8 +212,8 @@ def test_credit_is_in_the_unit_of_rewards(name, batch, power):
 @given(batch=groups, power=st.integers(1, 8))
 def test_credit_in_deviations_has_no_unit(name, batch, power):
     # returns differ by 1/4 * 0.5^4 = 1/64 or not at all, so eps = 1e-6 is less than a thousandth of any deviation
-    found = credit(name, [[[(2.0**power * r, v, p) for r, v, p in e] for e in g] for g in batch])
-    same(found, credit(name, batch), rel=1e-3)
+    found = add_advantages(name, [[[(2.0**power * r, v, p) for r, v, p in e] for e in g] for g in batch])
+    same(found, add_advantages(name, batch), rel=1e-3)
 
 
 def played(episode, stop=Stop.DONE):
@@ -224,10 +224,10 @@ def played(episode, stop=Stop.DONE):
 
 
 OF_BATCHES = {
-    "gae": lambda b: gae(b.reward_U, torch.linspace(0, 1, len(b.reward_U)), b.owner_U, torch.zeros(len(b)), gamma=0.9, lam=0.8),
-    "turn_relative": lambda b: turn_relative(b.reward_U, b.owner_U, b.group_N, gamma=0.9),
-    "returns_to_go": lambda b: returns_to_go(b.reward_U, b.owner_U, gamma=0.9),
-    "anchored": lambda b: anchored(returns_to_go(b.reward_U, b.owner_U, gamma=0.5), b.anchor_U, scale=False),
+    "gae": lambda b: gae(b.reward_U, torch.linspace(0, 1, len(b.reward_U)), b.trajectory_U, torch.zeros(len(b)), gamma=0.9, lam=0.8),
+    "turn_relative": lambda b: turn_relative(b.reward_U, b.trajectory_U, b.group_N, gamma=0.9),
+    "returns_to_go": lambda b: returns_to_go(b.reward_U, b.trajectory_U, gamma=0.9),
+    "anchored": lambda b: anchored(returns_to_go(b.reward_U, b.trajectory_U, gamma=0.5), b.anchor_U, scale=False),
     "group_relative": lambda b: group_relative(b.reward_N, b.group_N),
     "leave_one_out": lambda b: leave_one_out(b.reward_N, b.group_N),
     "gigpo": GiGPO().advantages,
@@ -353,15 +353,15 @@ def exact_and_expected(game, size, advantages):
 def of_episodes(advantage, **options):
     """Each turn gets what its episode gets."""
 
-    def advantages(reward_U, owner_U, group_N):
-        reward_N = torch.zeros(len(group_N)).index_add(0, owner_U, reward_U)
-        return advantage(reward_N, group_N, **options)[owner_U]
+    def advantages(reward_U, trajectory_U, group_N):
+        reward_N = torch.zeros(len(group_N)).index_add(0, trajectory_U, reward_U)
+        return advantage(reward_N, group_N, **options)[trajectory_U]
 
     return advantages
 
 
-def of_turns(reward_U, owner_U, group_N):
-    return turn_relative(reward_U, owner_U, group_N, gamma=1.0)
+def of_turns(reward_U, trajectory_U, group_N):
+    return turn_relative(reward_U, trajectory_U, group_N, gamma=1.0)
 
 
 every_game = pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)

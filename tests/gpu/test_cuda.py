@@ -9,12 +9,12 @@ from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.config.config import build
 from palestra.config.lora import LoraSettings
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.lora import adapter_of, add_adapter
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.runs.run import Run
-from palestra.tools.doctor.examine import examine
+from palestra.tools.doctor.checks import examine
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from tests.contract.test_engines import episodes, native
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 
 def test_log_probs_equal_the_learners():
-    model = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
     batch = pack([asyncio.run(episodes(native(model), 5))]).to(model.device)
     with torch.no_grad():
         assert (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
@@ -40,7 +40,9 @@ def test_a_run_resumes(tmp_path):
     assert [row["step"] for row in run.metrics() if "loss" in row] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("overlap", [{"rollout.ahead": 1}, {"rollout.carry": 2}, {"rollout.ahead": 1, "rollout.carry": 2}, STREAM])
+@pytest.mark.parametrize(
+    "overlap", [{"rollout.prefetch": 1}, {"rollout.partial": 2}, {"rollout.prefetch": 1, "rollout.partial": 2}, STREAM]
+)
 def test_an_overlapped_run_goes_on_after_a_resume(tmp_path, overlap):
     run = Run.create(tmp_path / "run", build(ECHO, {"device": "cuda", "steps": 4, **overlap}))
     run_training(run, Display())
@@ -53,7 +55,7 @@ def test_an_overlapped_run_goes_on_after_a_resume(tmp_path, overlap):
 
 def test_shared_openings_equal_segments_alone_in_half_precision():
     """By flash attention with fewer queries than keys, on which causality is counted from the end."""
-    model = new_model(vocabulary=97, width=256, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    model = tiny_model(vocabulary=97, width=256, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
     model = model.to(torch.bfloat16)
     opening = [3 + i % 7 for i in range(200)]
     batch = pack([[trajectory(("see", [*opening, i // 2]), ("say", [5, 6, 7, i] * 8)) for i in range(6)]]).to(model.device)
@@ -73,12 +75,12 @@ def test_shared_openings_equal_segments_alone_in_half_precision():
 
 def test_an_adapter_is_sampled_with():
     pytest.importorskip("peft")
-    model = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
     add_adapter(model, LoraSettings(rank=4), base="", seed=0)
     with torch.no_grad():
         for parameter in adapter_of(model).values():
             parameter.normal_(std=0.2)
-    batch = pack([asyncio.run(episodes(NativeSettings(slots=4).build(model, 256), 5))]).to(model.device)
+    batch = pack([asyncio.run(episodes(TorchEngineSettings(slots=4).build(model, 256), 5))]).to(model.device)
     with torch.no_grad():
         assert (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
 

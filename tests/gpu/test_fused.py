@@ -25,7 +25,7 @@ def inputs(*shapes):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 300])
-def test_normalisation(rows):
+def test_normalization(rows):
     from palestra.models.fused_kernels import RMSNorm
 
     def plain(x, weight):

@@ -11,10 +11,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from palestra.algos.batch import pack
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.engines.torch.engine import EngineFailed, NativeSettings
+from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.loading import load_model, prepare_model
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from tests.contract.test_engines import STOP, computed_once, episodes
 
 CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
@@ -25,11 +25,11 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture(scope="module")
 def model():
-    return new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+    return tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
 
 
 def graphed(model, slots=4, **settings):
-    return NativeSettings(slots=slots, graphs=True, **settings).build(model, 256)
+    return TorchEngineSettings(slots=slots, graphs=True, **settings).build(model, 256)
 
 
 def played(engine, count=5, turns=3, **settings):
@@ -51,7 +51,7 @@ def test_attention_of_one_token_over_slots(heads, kv_heads, dim, tokens):
 
 
 def test_greedy_replies_are_those_of_the_plain_engine(model):
-    alone = NativeSettings(slots=4, graphs=False).build(model, 1024)
+    alone = TorchEngineSettings(slots=4, graphs=False).build(model, 1024)
     plain, fast = (played(engine, temperature=0.0) for engine in (alone, graphed(model)))
     assert [t.segments[0].ids for t in fast] == [t.segments[0].ids for t in plain]
     for one, other in zip(plain, fast, strict=True):
@@ -66,7 +66,7 @@ def test_log_probs_equal_the_learners(model):
 
 
 def test_noise_belongs_to_an_episode_and_not_to_its_company(model):
-    one, other = (played(graphed(model, slots=slots, chunk=chunk)) for slots, chunk in ((2, 1), (8, 3)))
+    one, other = (played(graphed(model, slots=slots, decode_chunk=decode_chunk)) for slots, decode_chunk in ((2, 1), (8, 3)))
     assert [t.segments[0].ids for t in one] == [t.segments[0].ids for t in other]
 
 
@@ -116,7 +116,7 @@ def test_few_kernels_compute_what_the_model_does(kind):
     from palestra.engines.torch.decoder import Few
 
     if kind == "llama":
-        model = new_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+        model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
     else:
         make, network = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}
@@ -126,7 +126,7 @@ def test_few_kernels_compute_what_the_model_does(kind):
             for name, weight in model.named_parameters():
                 weight.add_(0.3 * torch.randn_like(weight)) if "norm" in name or "bias" in name else None
         model = prepare_model(model.to(DEVICE))
-    plain, few = NativeSettings(slots=4, graphs=False).build(model, 256), graphed(model)
+    plain, few = TorchEngineSettings(slots=4, graphs=False).build(model, 256), graphed(model)
     assert isinstance(few.runner.decoder, Few)
     expected, found = (played(engine, temperature=0.0) for engine in (plain, few))
     assert [t.segments[0].ids for t in found] == [t.segments[0].ids for t in expected]
@@ -136,7 +136,7 @@ def test_few_kernels_compute_what_the_model_does(kind):
 
 def test_joined_weights_stay_the_models_own(tmp_path):
     """Two engines on one model, an update, a saved directory: all see the same weights."""
-    model = new_model(vocabulary=97, width=64, layers=1, heads=4, context=256, stop_id=1, seed=3, device=DEVICE)
+    model = tiny_model(vocabulary=97, width=64, layers=1, heads=4, context=256, stop_id=1, seed=3, device=DEVICE)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     first, second = graphed(model), graphed(model)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
@@ -190,7 +190,7 @@ def test_a_failure_reaches_those_who_wait(model):
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="bfloat16 needs the real thing")
 def test_rounded_weights_stay_close_to_the_learner():
-    model = new_model(vocabulary=4096, width=256, layers=4, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE).to(torch.bfloat16)
+    model = tiny_model(vocabulary=4096, width=256, layers=4, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE).to(torch.bfloat16)
     batch = pack([played(graphed(model, slots=16), count=32, turns=6)]).to(DEVICE)
     with torch.no_grad():
         difference = predict(model, batch, 1.0).logp_C - batch.sampled_logp_C

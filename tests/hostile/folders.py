@@ -6,7 +6,7 @@ import shutil
 import socket
 
 from palestra.runs.trajectories import encode_trajectory
-from tests.viewed import episode, write_learnt, write_lines
+from tests.viewed import episode, write_learned, write_lines
 
 SECRET = "the-secret-of-another-file"
 CONFIG = 'seed = 0\nsteps = 2\n[algo]\nname = "grpo"\n[env]\nname = "babyai"\n'
@@ -32,7 +32,7 @@ def sound(folder):
     (folder / "eval" / "step-000002-final.json").write_text(json.dumps(EVAL))
     write_lines(folder, "step-000001", episode("a"), episode("b", says="17"))
     write_lines(folder, "eval-step-000002-final", episode("c"))
-    write_learnt(folder, "step-000001", {"id": "a", "advantage": [0.5, 1.0], "logp": [-1, -1], "entropy": [0, 0]})
+    write_learned(folder, "step-000001", {"id": "a", "advantage": [0.5, 1.0], "logp": [-1, -1], "entropy": [0, 0]})
     (folder / "log.txt").write_text("it went well\n")
     return folder
 
@@ -65,7 +65,7 @@ def secret_folder(path):
         sound(other)
         write_lines(other, f"step-000009-{SECRET}", episode(SECRET, says=SECRET))
         (other / "eval" / f"step-000009-{SECRET}.json").write_text(json.dumps(EVAL))
-        (other / "learnt" / f"{SECRET}.jsonl").touch()
+        (other / "token_stats" / f"{SECRET}.jsonl").touch()
     path.symlink_to(other / path.name)
 
 
@@ -173,9 +173,9 @@ SPOILED = {
     },
     "others": {
         **{f"log-{kind}": ("log.txt", *IRREGULAR[kind]) for kind in ("link", "zeros", "pipe", "folder")},
-        **{f"learnt-{kind}": ("learnt/step-000001.jsonl", *IRREGULAR[kind]) for kind in ("link", "zeros", "pipe")},
-        "learnt-linked": ("learnt", secret_folder, "expected a folder, got a link"),
-        "learnt-sparse": ("learnt/step-000001.jsonl", sparse, None),
+        **{f"token-stats-{kind}": ("token_stats/step-000001.jsonl", *IRREGULAR[kind]) for kind in ("link", "zeros", "pipe")},
+        "token-stats-linked": ("token_stats", secret_folder, "expected a folder, got a link"),
+        "token-stats-sparse": ("token_stats/step-000001.jsonl", sparse, None),
         **{f"eval-{kind}": ("eval/step-000002-final.json", *how) for kind, how in IRREGULAR.items()},
         "eval-linked": ("eval", secret_folder, "expected a folder, got a link"),
         "eval-sparse": ("eval/step-000002-final.json", sparse, "at most 16 MB"),

@@ -1,6 +1,6 @@
 """Runs commands of the command line one after the other, within limits: `python -m tests.hostile.limited BYTES '[["report", "RUN"]]'`.
 
-Prints the peak of the memory last. What a run optimises takes a process with torch, and is left out.
+Prints the peak of the memory last. What a run optimizes takes a process with torch, and is left out.
 """
 
 import json

@@ -21,7 +21,7 @@ def step(tmp_path):
     step.mkdir(parents=True)
     (step / "config.json").write_text("{}")
     (step / "optimizer.safetensors").write_text("private")
-    checkpoint.seal(step, {"step": 1})
+    checkpoint.write_manifest(step, {"step": 1})
     return step
 
 

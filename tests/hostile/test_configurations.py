@@ -153,8 +153,8 @@ def test_a_configuration_makes_no_environment(monkeypatch):
     """Not even one of ours, whose options or packages may be missing: that is found out where it is needed."""
     monkeypatch.setattr("palestra.envs.make_env", None)
     config = build({"env": {"name": "sciworld", "options": {"no_such": 1}}})
-    assert [place.label for place in config.playgrounds] == ["sciworld"]
-    assert Config.model_validate({"env": {"name": "http://127.0.0.1:9/textcraft"}}).playgrounds[0].label == "textcraft"
+    assert [place.label for place in config.env_specs] == ["sciworld"]
+    assert Config.model_validate({"env": {"name": "http://127.0.0.1:9/textcraft"}}).env_specs[0].label == "textcraft"
 
 
 @pytest.mark.parametrize(

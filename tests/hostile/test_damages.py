@@ -215,8 +215,8 @@ def test_damaged_metrics_are_said_and_kept(folders, commands, tmp_path, file, da
     (said,) = [line for line in out.splitlines() if "metrics.jsonl " in line]
     assert said.startswith(f"{folder / file} ")
     assert "5 rows were recorded up to this checkpoint" in said  # the first evaluation and four steps
-    (_, episodes, learnt), (_, whole, whole_learnt) = assert_as_if_nothing_had_happened(folder, folders / "ahead")
-    assert (episodes, learnt) == (whole, whole_learnt)
+    (_, episodes, learned), (_, whole, whole_learned) = assert_as_if_nothing_had_happened(folder, folders / "ahead")
+    assert (episodes, learned) == (whole, whole_learned)
     rows = Run(folder, None).metrics()
     assert [row["step"] for row in rows[-3:]] == [5, 6, 6]
     assert os.path.lexists(folder / "metrics.jsonl.damaged-1") == (damage is not miss)
@@ -276,7 +276,7 @@ def test_episodes_that_it_does_not_learn_from_any_more_are_left_alone(folders, c
 def seal_anew(folder, **changes):
     state, _ = checkpoint.read_description(folder)
     (folder / checkpoint.STATE).unlink()
-    checkpoint.seal(folder, state | changes)
+    checkpoint.write_manifest(folder, state | changes)
 
 
 @pytest.mark.parametrize(

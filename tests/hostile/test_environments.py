@@ -14,16 +14,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, uniform
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
-from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.rollout import Arena, Episode, Place, play_all
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
 from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
 
@@ -137,16 +137,16 @@ def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=
     """Episodes of an agent that says what it likes, of which every so many play a bad task; and how often workers broke."""
     renderer = Renderer(byte_tokenizer())
     pool = Workers(NAME, {}, WorkerSettings(workers=workers, per_worker=per_worker, deadline_s=3.0))
-    persona = Persona(renderer, Plain(), context_tokens=100_000)
-    place = Place(persona, CountedPool(pool, 60.0) if is_counted else pool)
-    arena = Arena(
-        {"hostile": place}, Scripted(uniform(persona.format), renderer), Sampling(max_tokens=100), concurrency=32, retries=retries
+    prompt = PromptConfig(renderer, Plain(), context_tokens=100_000)
+    place = EnvBinding(prompt, BarrierPool(pool, 60.0) if is_counted else pool)
+    context = RolloutContext(
+        {"hostile": place}, Scripted(uniform(prompt.format), renderer), Sampling(max_tokens=100), concurrency=32, retries=retries
     )
     tasks = [Task("hostile", "train", bad if number % every == every // 2 else str(number)) for number in range(count)]
 
     async def scenario():
         try:
-            found, faulted = await play_all(arena, [Episode(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
+            found, faulted = await play_all(context, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
             return found, faulted, pool.stats().restarts
         finally:
             await pool.close()

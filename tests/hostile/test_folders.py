@@ -195,7 +195,7 @@ def test_nothing_else_suffers(looked_at, group):
     assert found.done.peak_kb * 1000 < MEMORY
     # the sound run is whole, wherever it is looked at
     run = by_name(found.answers, "zz-sound")
-    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_learnt"]) == (3, 1, [], True)
+    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_learned"]) == (3, 1, [], True)
     assert by_name(found.answers, "zz-sound", "episodes.json")["rows"]["id"] == ["a", "b", "c"]
     site = found.top / "site" / "api"
     listed = json.loads((site / "runs.json").read_bytes())["runs"]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from palestra.learner.checkpoint import export
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from tests.hostile import models as m
 
@@ -57,7 +57,7 @@ def sound(tmp_path_factory):
     """A model that nothing is wrong with."""
     folder = tmp_path_factory.mktemp("sound") / "model"
     tokenizer = byte_tokenizer()
-    model = new_model(
+    model = tiny_model(
         vocabulary=len(tokenizer),
         width=16,
         layers=2,
@@ -143,8 +143,8 @@ CONFIGS = {
     "activation-unknown": (m.config(hidden_act="os.system"), "cannot be loaded"),
     "rope-nonsense": (m.config(rope_parameters=[1, 2], rope_scaling=[1]), "cannot be loaded"),
     "dtype-unknown": (m.config(dtype="float99"), "cannot be loaded"),
-    "quantised-elsewhere": (m.config(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded"),
-    "quantised-text": (m.config(quantization_config="evil"), "cannot be loaded"),
+    "quantized-elsewhere": (m.config(quantization_config={"quant_method": "gptq", "bits": 4}), "cannot be loaded"),
+    "quantized-text": (m.config(quantization_config="evil"), "cannot be loaded"),
     "own-code-unknown-type": (m.both(m.own_code, m.config(model_type="evil")), "cannot be loaded"),
     "kernels-from-elsewhere": (m.config(attn_implementation="someone/evil-kernels"), "code from elsewhere is never run"),
     "kernels-by-another-name": (m.config(_attn_implementation="someone/evil:x"), "code from elsewhere is never run"),
@@ -240,7 +240,7 @@ GGUF = {
     "gguf-truncated": (m.gguf(cut_by=5000), "after the file"),
     "gguf-cut-in-header": (m.gguf(m.gguf_bytes()[:900]), "it is truncated"),
     "gguf-kind-of-tensor": (m.gguf(kind=999), "of an unknown kind: 999"),
-    "gguf-quantised-badly": (m.gguf(kind=12), "a multiple of 256"),
+    "gguf-quantized-badly": (m.gguf(kind=12), "a multiple of 256"),
     "gguf-offset": (m.gguf(shift=1 << 50), "after the file"),
     "gguf-tensor-twice": (m.gguf(tensors=[*m.gguf_tensors(), ("output_norm.weight", (32,))]), "is there twice"),
     "gguf-tensor-of-nothing": (m.gguf(tensors=[*m.gguf_tensors()[1:], ("token_embd.weight", (0, 5))]), "expected positive numbers"),

@@ -124,13 +124,13 @@ def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypat
 
     run = trained(tmp_path / "run", ENDLESS, **{"steps": 2, "save.keep": 3})
     left = [1]
-    assemble = baselines.assemble
+    setup = baselines.setup
 
     def assemble_late(config):
         if left:
             left.clear()
             checkpoint.remove(run.checkpoint(2))
-        return assemble(config)
+        return setup(config)
 
     monkeypatch.setattr(baselines, "assemble", assemble_late)
     main(["eval", str(run.folder), "--limit", "2", "--json", "--keep", str(tmp_path / "kept")])
@@ -260,7 +260,7 @@ def test_a_folder_that_is_gone(tmp_path, point, how):
 
 
 def test_groups_that_are_played_beside_the_learner_are_not_written_elsewhere(tmp_path):
-    stale = {"rollout.staleness": 2, "engine.deterministic": False, "algo.recompute_old": True, "algo.correction.cap": 2.0}
+    stale = {"rollout.max_staleness": 2, "engine.deterministic": False, "algo.recompute_logprobs": True, "algo.correction.cap": 2.0}
     run = Run.create(tmp_path / "run", build(ENDLESS, {"steps": 50, **stale}))
     other = trained(tmp_path / "other", steps=1).folder
     before = listing(other)
@@ -287,7 +287,7 @@ def test_a_lock_by_itself(tmp_path, caplog):
         other.take()
     (tmp_path / NAME).write_text("[" * 100_000)
     with pytest.raises(FolderInUse, match="by another process"):
-        other.take(patience_s=0.3)
+        other.take(timeout_s=0.3)
     one.release()
     other.take()
     other.release()
@@ -303,7 +303,7 @@ def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
         os._exit(0)
     try:
         lock.release()
-        FolderLock(tmp_path, NAME).take(patience_s=20)  # the child needs a moment to come to it
+        FolderLock(tmp_path, NAME).take(timeout_s=20)  # the child needs a moment to come to it
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -437,7 +437,7 @@ def test_weights_of_another_model_are_refused_in_one_short_line(tmp_path):
         state, _ = checkpoint.read_description(folder)
         del state["config"]
         (folder / checkpoint.STATE).unlink()
-        checkpoint.seal(folder, state)
+        checkpoint.write_manifest(folder, state)
     edit(run.folder, "width = 32\n", "width = 64\n")
     with pytest.raises(checkpoint.BadCheckpoint) as refused:
         run_training(Run.open(run.folder, {"steps": 2}), Display())

@@ -313,7 +313,7 @@ SECRETS = {
     "PALESTRA_ENV_TOKEN": "leak-15", "GITHUB_PAT": "leak-16", "APIKEY": "leak-17",
 }  # fmt: skip
 HARMLESS = {
-    "PATH": "/bin", "HOME": "/root", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "2", "HTTP_PROXY": "http://proxy:3128",
+    "PATH": "/bin", "HOME": "/root", "TOKENIZERS_PARALLELIZM": "false", "OMP_NUM_THREADS": "2", "HTTP_PROXY": "http://proxy:3128",
     "KEYBOARD": "us", "MONKEY": "x", "AUTHOR": "anna", "HF_HOME": "/cache", "PALESTRA_ENV_HOSTS": "one:8100", "XAUTHORITY": "x",
 }  # fmt: skip
 

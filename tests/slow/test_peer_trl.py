@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from palestra.agents.renderer import CHATML
 from palestra.envs.textcraft.env import TextCraft
 from palestra.learner.checkpoint import export
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("trl") is None, reason="needs trl")]
@@ -35,7 +35,7 @@ def model_folder(tmp_path):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>", additional_special_tokens=["<|im_start|>"])
     tokenizer.chat_template = CHATML
     shape = {"width": 64, "layers": 2, "heads": 2, "context": 4096}
-    model = new_model(**shape, vocabulary=len(tokenizer), stop_id=tokenizer.eos_token_id, seed=0, device=torch.device("cpu"))
+    model = tiny_model(**shape, vocabulary=len(tokenizer), stop_id=tokenizer.eos_token_id, seed=0, device=torch.device("cpu"))
     export(tmp_path / "model", model, tokenizer)
     return tmp_path / "model"
 

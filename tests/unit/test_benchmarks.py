@@ -14,11 +14,11 @@ from palestra.agents.scripted import Scripted
 from palestra.config.config import build
 from palestra.core.types import Sampling
 from palestra.learner.checkpoint import newest
-from palestra.rollout.rollout import Arena, Episode, play_all, shared_persona
+from palestra.rollout.rollout import EpisodeSpec, RolloutContext, play_all, shared_prompt
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from palestra.training.setup import make_places
+from palestra.training.setup import bind_envs
 from tests.e2e.test_training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]
@@ -141,11 +141,11 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
     lockstep = Rollout(config, renderer, generate)
     returned = lockstep([task.id for task in tasks], None)
 
-    places = make_places(config, {"textcraft": lockstep.envs[0]}, byte_level)
-    sampling = Sampling(max_tokens=200, stop_ids=shared_persona(places).renderer.stop_ids)
-    arena = Arena(places, Scripted(script, renderer), sampling)
-    episodes = [Episode(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)]
-    played, _ = asyncio.run(play_all(arena, episodes))
+    bindings = bind_envs(config, {"textcraft": lockstep.envs[0]}, byte_level)
+    sampling = Sampling(max_tokens=200, stop_ids=shared_prompt(bindings).renderer.stop_ids)
+    context = RolloutContext(bindings, Scripted(script, renderer), sampling)
+    episodes = [EpisodeSpec(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)]
+    played, _ = asyncio.run(play_all(context, episodes))
 
     for number, (trajectory, play) in enumerate(zip(played, lockstep.plays, strict=True)):
         (stream,) = trajectory.segments

@@ -10,7 +10,7 @@ from palestra.learner import checkpoint
 def write(folder, step=3):
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights")
-    checkpoint.seal(folder, {"step": step, "success": {"echo": [0.5]}})
+    checkpoint.write_manifest(folder, {"step": step, "success": {"echo": [0.5]}})
     return folder
 
 
@@ -55,7 +55,7 @@ def test_one_that_was_about_to_be_replaced_has_its_name_again(tmp_path):
     write(tmp_path / ".step-000003.draft")
     checkpoint.tidy(tmp_path)
     assert names(tmp_path) == ["step-000003"]
-    assert checkpoint.newest_sound(tmp_path)[1]["step"] == 3
+    assert checkpoint.latest_valid(tmp_path)[1]["step"] == 3
 
 
 def test_one_that_was_replaced_goes(tmp_path):
@@ -65,15 +65,15 @@ def test_one_that_was_replaced_goes(tmp_path):
     write(tmp_path / ".step-000004.draft")
     checkpoint.tidy(tmp_path)
     assert names(tmp_path) == ["step-000003"]
-    assert checkpoint.newest_sound(tmp_path)[1]["step"] == 3
+    assert checkpoint.latest_valid(tmp_path)[1]["step"] == 3
 
 
 def test_a_folder_that_is_not_there_is_tidy(tmp_path):
     checkpoint.tidy(tmp_path / "checkpoints")
-    assert checkpoint.newest_sound(tmp_path / "checkpoints") is None
+    assert checkpoint.latest_valid(tmp_path / "checkpoints") is None
 
 
 def test_the_newest_is_that_of_the_highest_step(tmp_path):
     for step in (999_999, 1_000_000):
         write(tmp_path / f"step-{step:06d}", step=step)
-    assert checkpoint.newest_sound(tmp_path)[1]["step"] == 1_000_000
+    assert checkpoint.latest_valid(tmp_path)[1]["step"] == 1_000_000

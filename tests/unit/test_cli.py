@@ -14,10 +14,10 @@ from rich.console import Console
 from palestra.cli import main
 from palestra.config.config import load
 from palestra.learner.checkpoint import export
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.runs.trajectories import read_trajectories
-from palestra.training.display import Counting
+from palestra.training.display import ProgressDisplay
 from palestra.view.answers import Answers
 
 QUICKSTART = str(Path(__file__).parents[2] / "recipes" / "quickstart.toml")
@@ -83,7 +83,7 @@ def test_dry_run_prints_the_resolved_run(capsys):
 
 
 def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path):
-    model = new_model(vocabulary=99, width=16, layers=1, heads=2, context=8192, stop_id=1, seed=0, device=torch.device("cpu"))
+    model = tiny_model(vocabulary=99, width=16, layers=1, heads=2, context=8192, stop_id=1, seed=0, device=torch.device("cpu"))
     export(tmp_path, model, byte_tokenizer())
     out = run(capsys, "train", QUICKSTART, "--model", str(tmp_path), "--dry-run")
     assert f'[model]\nkind = "pretrained"\npath = "{tmp_path}"' in out
@@ -114,10 +114,19 @@ def test_explain_prints_the_objective_with_its_numbers(capsys):
 
 
 def test_explain_says_what_overlaps(capsys):
-    out = run(capsys, "explain", QUICKSTART, "--rollout.ahead", "1", "--rollout.carry", "5")
-    assert "played while this one is learnt from" in out
+    out = run(capsys, "explain", QUICKSTART, "--rollout.prefetch", "1", "--rollout.partial", "5")
+    assert "played while this one is learned from" in out
     assert "up to 5 groups still in play" in out
-    stale = ["--rollout.staleness", "2", "--algo.recompute_old", "true", "--algo.correction.cap", "2", "--engine.deterministic", "false"]
+    stale = [
+        "--rollout.max_staleness",
+        "2",
+        "--algo.recompute_logprobs",
+        "true",
+        "--algo.correction.cap",
+        "2",
+        "--engine.deterministic",
+        "false",
+    ]
     assert "by weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
     assert "play" not in run(capsys, "explain", QUICKSTART)
 
@@ -162,7 +171,7 @@ def test_episodes_of_an_evaluation_can_be_kept_and_looked_at(capsys, tmp_path):
 def test_an_evaluation_is_counted_in_a_terminal():
     terminal, pipe = (Console(file=io.StringIO(), force_terminal=shown, width=80, no_color=True) for shown in (True, False))
     for console in (terminal, pipe):
-        with closing(Counting(console)) as display:
+        with closing(ProgressDisplay(console)) as display:
             display.begin_eval("expert", 2)
             display.episode_done(None)
             display._progress.refresh()
@@ -175,7 +184,7 @@ def test_eval_of_a_baseline_where_a_recipe_plays(capsys, tmp_path):
     out = tmp_path / "expert.json"
     run(capsys, "eval", QUICKSTART, "--agent", "expert", "--limit", "5", "--out", str(out))
     (env,) = json.loads(out.read_text())["envs"].values()
-    assert list(env) == [str(load(Path(QUICKSTART), {}).playgrounds[0].horizon.full)]  # the recipe's horizon, not the environment's
+    assert list(env) == [str(load(Path(QUICKSTART), {}).env_specs[0].horizon.full)]  # the recipe's horizon, not the environment's
     assert env[next(iter(env))]["all"] | {"tasks": 5, "success": 1.0} == env[next(iter(env))]["all"]
 
 

@@ -10,7 +10,7 @@ from palestra.cli import main
 from palestra.config import config as configs
 from palestra.config.config import Config, build, dump, load
 from palestra.config.model import PretrainedModel
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").rglob("*.toml"))
@@ -69,7 +69,7 @@ def test_nothing_changes_once_the_run_has_begun():
         config.algo.scale = False
 
 
-STALE = ["--rollout.staleness", "2", "--algo.recompute_old", "true", "--algo.correction.cap", "2"]
+STALE = ["--rollout.max_staleness", "2", "--algo.recompute_logprobs", "true", "--algo.correction.cap", "2"]
 BAD = [
     (["--algo.clip_lo", "0.1"], ["algo.clip_lo", "0.1", "clip_low"]),
     (["--algo.name", "gpro"], ["algo.name", "gpro", "grpo"]),
@@ -85,24 +85,24 @@ BAD = [
     (["--steps", "-3"], ["steps", "-3", "greater than 0"]),
     (["--stesp", "3"], ["stesp", "3", "steps"]),
     (["--eval.split", "tset"], ["eval.split", "tset", "test"]),
-    (["--rollout.ahead", "2"], ["rollout.ahead", "2", "less than or equal to 1"]),
-    (["--rollout.carry", "2", "--rollout.redraws", "1"], ["redraws (1) and carry (2)", "not both"]),
-    (["--rollout.ahead", "1", "--algo.name", "rft"], ["rollout.ahead", "1", "rft", "no importance ratios"]),
-    (["--rollout.carry", "3", "--algo.recompute_old", "true"], ["rollout.carry", "3", "recompute_old", "algo.correction"]),
-    (["--rollout.ahead", "1", "--algo.name", "evol"], ["rollout.ahead", "1", "no effect", "evol does not play every step"]),
-    (["--rollout.staleness", "2", "--algo.name", "rft"], ["rollout.staleness = 2", "rft", "no importance ratios"]),
-    (["--rollout.staleness", "2"], ["rollout.staleness = 2", "algo.recompute_old = true and algo.correction.cap = 2"]),
-    ([*STALE], ["rollout.staleness = 2", "engine.deterministic = false"]),
-    ([*STALE, "--rollout.carry", "1"], ["carry (1) and staleness (2)", "not both"]),
-    ([*STALE, "--rollout.redraws", "3"], ["redraws (3) and staleness (2)", "not both"]),
-    (["--rollout.staleness", "1", "--algo.name", "sft"], ["rollout.staleness = 1", "no effect", "sft plays no episodes"]),
+    (["--rollout.prefetch", "2"], ["rollout.prefetch", "2", "less than or equal to 1"]),
+    (["--rollout.partial", "2", "--rollout.resample_rounds", "1"], ["redraws (1) and carry (2)", "not both"]),
+    (["--rollout.prefetch", "1", "--algo.name", "rft"], ["rollout.prefetch", "1", "rft", "no importance ratios"]),
+    (["--rollout.partial", "3", "--algo.recompute_logprobs", "true"], ["rollout.partial", "3", "recompute_old", "algo.correction"]),
+    (["--rollout.prefetch", "1", "--algo.name", "evol"], ["rollout.prefetch", "1", "no effect", "evol does not play every step"]),
+    (["--rollout.max_staleness", "2", "--algo.name", "rft"], ["rollout.max_staleness = 2", "rft", "no importance ratios"]),
+    (["--rollout.max_staleness", "2"], ["rollout.max_staleness = 2", "algo.recompute_logprobs = true and algo.correction.cap = 2"]),
+    ([*STALE], ["rollout.max_staleness = 2", "engine.deterministic = false"]),
+    ([*STALE, "--rollout.partial", "1"], ["carry (1) and staleness (2)", "not both"]),
+    ([*STALE, "--rollout.resample_rounds", "3"], ["redraws (3) and staleness (2)", "not both"]),
+    (["--rollout.max_staleness", "1", "--algo.name", "sft"], ["rollout.max_staleness = 1", "no effect", "sft plays no episodes"]),
     (["--rollout.group", "1"], ["rollout.group", "1", "at least 2"]),
     (["--warm_start.epsiodes", "5"], ["warm_start.epsiodes", "5", "episodes"]),
     (
-        ["--env.isolation", "process", "--rollout.carry", "1"],
-        ["rollout.carry = 1", "env.isolation = 'process'", "engine.deterministic = false"],
+        ["--env.isolation", "process", "--rollout.partial", "1"],
+        ["rollout.partial = 1", "env.isolation = 'process'", "engine.deterministic = false"],
     ),
-    (["--optim.parts", "3", "--launch.workers", "2"], ["optim.parts = 3", "2 workers add up in 2 parts"]),
+    (["--optim.accumulation_parts", "3", "--launch.workers", "2"], ["optim.accumulation_parts = 3", "2 workers add up in 2 parts"]),
     (["--env.memory_mb", "500"], ["env.memory_mb", "500", "no effect", "process"]),
     (["--env.max_processes", "9"], ["env.max_processes", "9", "no effect", "process"]),
     (["--env.sandbox", "bwrap"], ["env.sandbox", "bwrap", "no effect", "process"]),
@@ -148,7 +148,7 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
 @pytest.mark.parametrize(
     ("algo", "reason"),
     [
-        ({"constant": 5}, "constant goes with normalise"),
+        ({"constant": 5}, "constant goes with normalize"),
         ({"kl_estimator": "k1"}, "do nothing while kl = 0"),
         ({"correction": {"cap": 3.0}}, "correction needs recompute_old"),
         ({"name": "cispo", "dual_clip": 3.0}, "dual_clip and ratio = 'sequence' go with objective = 'clip'"),
@@ -162,11 +162,11 @@ def test_settings_that_an_algorithm_does_not_use_are_errors(algo, reason):
 
 @pytest.mark.parametrize("name", ["ppo", "reinforce_pp"])
 def test_redraws_are_refused_where_every_group_has_a_signal(name):
-    with pytest.raises(ConfigError, match=re.escape(f"rollout.redraws = 2: has no effect under {name}")):
-        build({"algo": {"name": name}, "rollout": {"redraws": 2}})
-    build({"algo": {"name": "reinforce_pp", "baseline": True}, "rollout": {"redraws": 2}})
-    build({"algo": {"name": "remax"}, "rollout": {"redraws": 2}})
-    build({"algo": {"name": "rft"}, "rollout": {"redraws": 2}})  # a group in which nothing was good enough is replaced
+    with pytest.raises(ConfigError, match=re.escape(f"rollout.resample_rounds = 2: has no effect under {name}")):
+        build({"algo": {"name": name}, "rollout": {"resample_rounds": 2}})
+    build({"algo": {"name": "reinforce_pp", "baseline": True}, "rollout": {"resample_rounds": 2}})
+    build({"algo": {"name": "remax"}, "rollout": {"resample_rounds": 2}})
+    build({"algo": {"name": "rft"}, "rollout": {"resample_rounds": 2}})  # a group in which nothing was good enough is replaced
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "gigpo"])
@@ -191,7 +191,7 @@ def test_the_default_learning_rate_fits_the_model():
     assert build({}, {"model": "somewhere"}).optim.lr == 1e-6
     assert build({"optim": {"lr": 3e-3}}).optim.lr == 3e-3
     assert build({}, {"optim.lr": 3e-3}).optim.lr == 3e-3
-    assert Config(optim=Optim(warmup=3)).optim == Optim(lr=2e-4, warmup=3)
+    assert Config(optim=OptimizerConfig(warmup=3)).optim == OptimizerConfig(lr=2e-4, warmup=3)
     assert Config(model=PretrainedModel(path="x")).optim.lr == 1e-6
 
 
@@ -216,7 +216,7 @@ def test_what_another_algorithm_drops_from_the_recipe_is_said(caplog):
 @pytest.mark.parametrize("correction", [{"level": "geometric", "mask_below": 3.0}, {"mask_below": 2.0}])
 def test_a_correction_must_leave_something(correction):
     with pytest.raises(ConfigError, match=re.escape("must be below cap (2)")):
-        build({"algo": {"recompute_old": True, "correction": correction}})
+        build({"algo": {"recompute_logprobs": True, "correction": correction}})
 
 
 @pytest.mark.parametrize("overlap", [{"ahead": 1}, {"carry": 2}])

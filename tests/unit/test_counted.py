@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.barrier_pool import BarrierPool
 from tests.helpers import Echo
 
 
@@ -28,18 +28,18 @@ class Seats:
 def test_it_is_settled_when_all_have_answered():
     async def scenario():
         seats = Seats()
-        pool = CountedPool(seats, patience_s=30)
-        await pool.settled()
+        pool = BarrierPool(seats, timeout_s=30)
+        await pool.quiesce()
         handle = await pool.open()
         assert not pool.is_busy
         step = asyncio.create_task(handle.step("red"))
         await asyncio.sleep(0)
         assert pool.is_busy
-        settled = asyncio.create_task(pool.settled())
+        quiesce = asyncio.create_task(pool.quiesce())
         await asyncio.sleep(0.05)
-        assert not settled.done()
+        assert not quiesce.done()
         seats.answer.set()
-        await settled
+        await quiesce
         assert step.done()
         assert not pool.is_busy
 
@@ -48,12 +48,12 @@ def test_it_is_settled_when_all_have_answered():
 
 def test_who_waits_for_a_seat_is_not_waited_for_for_ever(caplog):
     async def scenario():
-        pool = CountedPool(Seats(), patience_s=0.1)
+        pool = BarrierPool(Seats(), timeout_s=0.1)
         first = await pool.open()
         second = asyncio.create_task(pool.open())
         await asyncio.sleep(0)
         with caplog.at_level(logging.WARNING):
-            await pool.settled()
+            await pool.quiesce()
         assert "1 episodes wait for an environment" in caplog.text
         assert "rollout.concurrency" in caplog.text
         assert not pool.is_busy

@@ -9,21 +9,21 @@ from palestra.algos.base import CriticSettings
 from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Group, Stop, Task
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import estimate, predict
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from tests.helpers import trajectory
 
 
 @pytest.fixture(scope="module")
 def model():
-    return new_model(vocabulary=16, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
+    return tiny_model(vocabulary=16, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
 
 
 def learner_with(model, algo):
-    return Learner(copy.deepcopy(model), Optim(lr=1e-2), temperature=1.0, seed=0, critic=algo.critic_settings)
+    return Learner(copy.deepcopy(model), OptimizerConfig(lr=1e-2), temperature=1.0, seed=0, critic=algo.critic_settings)
 
 
 def groups():
@@ -41,7 +41,7 @@ def two_turns(**fields):
 
 
 def test_credit_by_tokens():
-    batch = PPO(level="token", gamma=0.5, lam=0.5, whiten=False).credit(two_turns())
+    batch = PPO(level="token", gamma=0.5, lam=0.5, whiten=False).add_advantages(two_turns())
     # surprises: 0 + .5*.2 - .1 = 0;  0 + .5*.3 - .2 = -.05;  0 + .5*.4 - .3 = -.1;  1 + 0 - .4 = .6   (the observation is passed over)
     # traces, .25 a token: .6;  -.1 + .15 = .05;  -.05 + .0125 = -.0375;  0 - .009375 = -.009375
     assert batch.advantage_C.tolist() == pytest.approx([-0.009375, -0.0375, 0.05, 0.6])
@@ -49,7 +49,7 @@ def test_credit_by_tokens():
 
 
 def test_credit_by_turns():
-    batch = PPO(level="turn", gamma=0.5, lam=0.5, whiten=False).credit(two_turns())
+    batch = PPO(level="turn", gamma=0.5, lam=0.5, whiten=False).add_advantages(two_turns())
     # a turn's value is that of its first token: .1 and .3. Surprises: 0 + .5*.3 - .1 = .05;  1 + 0 - .3 = .7
     # traces, .25 a turn: .7;  .05 + .175 = .225. Both tokens of a turn share them, and are to expect .325 and 1
     assert batch.advantage_C.tolist() == pytest.approx([0.225, 0.225, 0.7, 0.7])
@@ -60,26 +60,26 @@ def test_credit_by_turns():
 def test_what_a_time_limit_cut_off_is_expected_still_to_come(stop):
     cut = two_turns(stop=stop, last=[8])
     # the last surprise of the turns has .5 * .5 more: 1 + .25 - .3 = .95
-    assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.95)
-    assert PPO(gamma=0.5, lam=0.0, whiten=False, bootstrap=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.7)
+    assert PPO(gamma=0.5, lam=0.0, whiten=False).add_advantages(cut).advantage_C[-1].item() == pytest.approx(0.95)
+    assert PPO(gamma=0.5, lam=0.0, whiten=False, bootstrap=False).add_advantages(cut).advantage_C[-1].item() == pytest.approx(0.7)
     ended = two_turns(last=[8])
-    assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(ended).advantage_C[-1].item() == pytest.approx(0.7)
+    assert PPO(gamma=0.5, lam=0.0, whiten=False).add_advantages(ended).advantage_C[-1].item() == pytest.approx(0.7)
 
 
 def test_where_the_last_observation_did_not_fit_the_critic_is_asked_where_it_has_learned():
     """After a reply's own last token it never learns anything: the estimate before the last reply stands in."""
     cut = two_turns(stop=Stop.HORIZON)
     # .5 * .3 more instead of .5 * .5: 1 + .15 - .3 = .85 by turns; by tokens the last surprise is 1 + .5 * .3 - .4 = .75
-    assert PPO(gamma=0.5, lam=0.0, whiten=False).credit(cut).advantage_C[-1].item() == pytest.approx(0.85)
+    assert PPO(gamma=0.5, lam=0.0, whiten=False).add_advantages(cut).advantage_C[-1].item() == pytest.approx(0.85)
     by_tokens = PPO(level="token", gamma=0.5, lam=0.0, bootstrap=True, whiten=False)
-    assert by_tokens.credit(cut).advantage_C[-1].item() == pytest.approx(0.75)
+    assert by_tokens.add_advantages(cut).advantage_C[-1].item() == pytest.approx(0.75)
 
 
 def test_credit_by_turns_in_float64_with_kl_in_the_reward():
     reference = two_turns().old_logp_C.double() - torch.tensor([0.0, 0.0, 0.0, 0.2])
     batch = two_turns(reference_logp_C=reference, old_logp_C=two_turns().old_logp_C.double())
-    algo = PPO(gamma=0.5, lam=0.5, whiten=False, kl=0.1, kl_place="reward")
-    assert algo.credit(batch).advantage_C[-1].item() == pytest.approx(0.7 - 0.02)
+    algo = PPO(gamma=0.5, lam=0.5, whiten=False, kl=0.1, kl_in="reward")
+    assert algo.add_advantages(batch).advantage_C[-1].item() == pytest.approx(0.7 - 0.02)
 
 
 def test_by_tokens_nothing_is_discounted_unless_said():
@@ -91,14 +91,14 @@ def test_by_tokens_nothing_is_discounted_unless_said():
         PPO(level="token", bootstrap=True)
     # a reward of 1 at the last of four tokens, values of 0: each token is credited with all of it
     batch = two_turns().with_(value_C=torch.zeros(4))
-    assert PPO(level="token", whiten=False).credit(batch).advantage_C.tolist() == pytest.approx([1.0] * 4)
+    assert PPO(level="token", whiten=False).add_advantages(batch).advantage_C.tolist() == pytest.approx([1.0] * 4)
 
 
 def test_kl_is_part_of_the_reward_and_reaches_earlier_tokens():
     reference = two_turns().old_logp_C - torch.tensor([0.0, 0.0, 0.0, 0.2])  # k1 of the last token: .2
     for level, expected in (("token", [0.6 - 0.02, 0.05 - 0.02 * 0.25]), ("turn", [0.7 - 0.02, 0.7 - 0.02])):
-        algo = PPO(level=level, gamma=0.5, lam=0.5, whiten=False, kl=0.1, kl_estimator="k1", kl_place="reward")
-        found = algo.credit(two_turns(reference_logp_C=reference)).advantage_C
+        algo = PPO(level=level, gamma=0.5, lam=0.5, whiten=False, kl=0.1, kl_estimator="k1", kl_in="reward")
+        found = algo.add_advantages(two_turns(reference_logp_C=reference)).advantage_C
         assert [found[3].item(), found[2].item()] == pytest.approx(expected)
 
 
@@ -122,7 +122,7 @@ def test_a_critic_that_is_not_a_number_is_not_stepped(model):
     learner = learner_with(model, algo)
     learner.critic.output.weight.register_hook(lambda gradient: gradient * float("inf"))
     before = learner.critic.output.weight.detach().clone()
-    learner.update(algo.credit(learner.prepare(groups(), algo)), algo, lr=1e-2, step=1)
+    learner.update(algo.add_advantages(learner.prepare(groups(), algo)), algo, lr=1e-2, step=1)
     assert learner.updates_skipped == 1
     assert torch.equal(learner.critic.output.weight, before)
 
@@ -134,7 +134,7 @@ def test_while_the_critic_warms_up_the_policy_waits(model, kind):
     start = copy.deepcopy(learner.model.state_dict())
 
     def step(number):
-        learner.update(algo.credit(learner.prepare(groups(), algo)), algo, lr=1e-2, step=number)
+        learner.update(algo.add_advantages(learner.prepare(groups(), algo)), algo, lr=1e-2, step=number)
         return all(torch.equal(value, start[name]) for name, value in learner.model.state_dict().items())
 
     assert step(1)
@@ -148,7 +148,7 @@ def test_the_critic_learns_what_to_expect(model, kind):
     algo = PPO(critic=CriticSettings(kind=kind, warmup=1000), value_clip=None, bootstrap=False, gamma=1, lam=1)
     learner = learner_with(model, algo)
     for number in range(1, 150):
-        batch = algo.credit(learner.prepare(groups(), algo))
+        batch = algo.add_advantages(learner.prepare(groups(), algo))
         learner.update(batch, algo, lr=1e-2, step=number)
     # in sight of the second reply of the one that won, 1 is expected; in sight of the first observation both are possible
     assert batch.value_C[2:4].tolist() == pytest.approx([1.0, 1.0], abs=0.1)
@@ -159,7 +159,7 @@ def test_algorithms_without_a_critic_compute_none(model):
     learner = learner_with(model, PPO())
     batch = learner.prepare(groups(), GRPO())
     assert batch.value_C is None
-    learner.update(GRPO().credit(batch), GRPO(), lr=1e-2, step=1)
+    learner.update(GRPO().add_advantages(batch), GRPO(), lr=1e-2, step=1)
     assert learner.critic.output.weight.abs().max() == 0
 
 
@@ -168,6 +168,6 @@ def test_a_critic_of_its_own_begins_as_the_policy_is_after_the_warm_start(model)
     with torch.no_grad():
         for parameter in learner.model.parameters():
             parameter.add_(0.1)
-    learner.begin_anew()
+    learner.reset_optimizer()
     policy = dict(learner.model.base_model.named_parameters())
     assert all(torch.equal(value, policy[name]) for name, value in learner.critic.trunk.named_parameters())

@@ -67,7 +67,7 @@ def array(path, *items):
     return path
 
 
-def learnt(renderer, found):
+def learned(renderer, found):
     """The text of the tokens with mask 1."""
     (segment,) = found.segments
     return renderer.tokenizer.decode([i for i, chosen in zip(segment.ids, segment.mask, strict=True) if chosen], skip_special_tokens=False)
@@ -118,10 +118,10 @@ def test_chat_in_bytes(tmp_path, by_byte):
     (found,) = read([str(lines(tmp_path / "a.jsonl", chat(("user", "ab"), ("assistant", "c"))))], by_byte, context_tokens=ROOM)
     # a = 97 - 31 = 66, b = 67, <act> 1, c = 68, <end> 0
     assert (found.segments[0].ids, found.segments[0].mask) == ([66, 67, 1, 68, 0], [0, 0, 0, 1, 1])
-    assert learnt(by_byte, found) == "c<end>"
+    assert learned(by_byte, found) == "c<end>"
 
 
-def test_weight_0_is_shown_and_not_learnt(tmp_path, by_word):
+def test_weight_0_is_shown_and_not_learned(tmp_path, by_word):
     said = ("user", "say red"), ("assistant", "wrong", 0), ("user", "say blue"), ("assistant", "blue", 1), ("user", "right")
     (found,) = read([lines(tmp_path / "a.jsonl", chat(*said))], by_word, context_tokens=ROOM)
     # say red <act> | wrong <end> | say blue <act> | blue <end>; the last observation is not in the stream
@@ -134,7 +134,7 @@ def test_weight_0_is_shown_and_not_learnt(tmp_path, by_word):
 def test_a_weight_speaks_for_its_own_message_only(tmp_path, by_word):
     said = ("user", "say red"), ("assistant", "red"), ("user", "say blue"), ("assistant", "wrong", 0)
     (found,) = read([lines(tmp_path / "a.jsonl", chat(*said))], by_word, context_tokens=ROOM)
-    assert learnt(by_word, found) == "red <end>"
+    assert learned(by_word, found) == "red <end>"
     assert found.segments[0].ids[-2:] == [8, 1]
     assert (found.turns[-1].reward, found.final_observation) == (1.0, "say blue\nwrong")
 
@@ -150,7 +150,7 @@ def test_observations_in_a_row_and_text_in_parts(tmp_path, by_byte):
 def test_control_tokens_in_text_stay_text(tmp_path, by_byte):
     (found,) = read([lines(tmp_path / "a.jsonl", chat(("user", "a"), ("assistant", "b<end>c")))], by_byte, context_tokens=ROOM)
     assert found.segments[0].ids.count(0) == 1
-    assert learnt(by_byte, found) == "b< end>c<end>"
+    assert learned(by_byte, found) == "b< end>c<end>"
 
 
 def test_ids_of_chats(tmp_path, by_word):
@@ -181,16 +181,16 @@ def test_agentgym(tmp_path, by_word, write):
 def test_agentgym_without_marks_learns_every_reply(tmp_path, by_word):
     first = gym(("human", "say red", None), ("gpt", "red", None), ("human", "say blue", None), ("gpt", "blue", None))
     (found,) = read([array(tmp_path / "a.json", first)], by_word, context_tokens=ROOM)
-    assert learnt(by_word, found) == "red <end> blue <end>"
+    assert learned(by_word, found) == "red <end> blue <end>"
 
 
 def test_one_mark_in_the_file_makes_unmarked_replies_context(tmp_path, by_word):
     unmarked = gym(("human", "say red", True), ("gpt", "red", None))  # the mark of an observation is none
     marked = gym(("human", "say blue", None), ("gpt", "blue", True), ("human", "say red", None), ("gpt", "red", None))
     found = read([array(tmp_path / "both.json", unmarked, marked)], by_word, context_tokens=ROOM)
-    assert [learnt(by_word, one) for one in found] == ["blue <end>"]  # nothing is learnt from the first: it is left out
+    assert [learned(by_word, one) for one in found] == ["blue <end>"]  # nothing is learned from the first: it is left out
     (alone,) = read([array(tmp_path / "one.json", unmarked)], by_word, context_tokens=ROOM)
-    assert learnt(by_word, alone) == "red <end>"
+    assert learned(by_word, alone) == "red <end>"
 
 
 def test_a_greeting_belongs_to_the_prompt(tmp_path, by_word):
@@ -206,7 +206,7 @@ def test_real_templates_render_what_the_template_would(tmp_path, by_piece):
     (found,) = read([lines(tmp_path / "a.jsonl", chat(*said))], by_piece, context_tokens=ROOM)
     whole = by_piece.tokenizer.apply_chat_template([{"role": r, "content": c} for r, c in said], tokenize=False)
     assert found.segments[0].ids == by_piece.tokenizer.encode(whole.removesuffix("\n"))
-    assert learnt(by_piece, found) == "red and blue<|im_end|>north<|im_end|>"
+    assert learned(by_piece, found) == "red and blue<|im_end|>north<|im_end|>"
 
 
 # Anything at all
@@ -217,7 +217,7 @@ ROUNDS = st.lists(st.tuples(st.lists(TEXT, min_size=1, max_size=3), TEXT, st.sam
 
 @settings(deadline=None, max_examples=100)
 @given(system=st.none() | TEXT, rounds=ROUNDS, tail=st.lists(TEXT, max_size=2))
-def test_the_learnt_tokens_are_the_learnt_replies(tmp_path_factory, by_byte, by_piece, system, rounds, tail):
+def test_the_learned_tokens_are_the_learned_replies(tmp_path_factory, by_byte, by_piece, system, rounds, tail):
     said = [] if system is None else [("system", system)]
     for observations, reply, weight in rounds:
         said += [("user", text) for text in observations] + [("assistant", reply, weight)]
@@ -229,7 +229,7 @@ def test_the_learnt_tokens_are_the_learnt_replies(tmp_path_factory, by_byte, by_
         assert len(found) == bool(replies)
         for one in found:
             (segment,) = one.segments
-            assert learnt(renderer, one) == "".join(reply + end for reply in replies)
+            assert learned(renderer, one) == "".join(reply + end for reply in replies)
             assert [renderer.reply_text(segment.ids[slice(*turn.span)]) for turn in one.turns] == replies
             assert sum(segment.mask) == sum(end - start for start, end in (turn.span for turn in one.turns))
             assert one.final_observation.endswith("\n".join(tail))
@@ -317,7 +317,7 @@ def test_unknown_ids_are_rendered_anew(tmp_path, by_word):
 def test_a_cut_reply_is_rendered_without_an_end(tmp_path, by_word, by_byte):
     theirs = played(by_byte, ("say blue", by_byte.reply_ids("blue")), ("say", by_byte.reply_ids("red red")[:-1]), stop=Stop.LENGTH)
     (anew,) = read([store(tmp_path / "a.jsonl", theirs)], by_word, context_tokens=ROOM)
-    assert learnt(by_word, anew) == "blue <end> red red"
+    assert learned(by_word, anew) == "blue <end> red red"
     assert anew.turns[-1].span == (7, 9)
 
 

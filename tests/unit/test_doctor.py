@@ -16,15 +16,15 @@ from palestra.agents.renderer import CHATML, Renderer
 from palestra.algos.grpo import GRPO
 from palestra.cli import main
 from palestra.config.config import build
-from palestra.config.optimizer import Optim
-from palestra.engines.torch.engine import NativeSettings
+from palestra.config.optimizer import OptimizerConfig
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs import make_env
 from palestra.learner.checkpoint import export
 from palestra.learner.logprobs import predict
 from palestra.models.attention import PackedLayout, sdpa
-from palestra.models.tiny import new_model
-from palestra.tools.doctor.examine import examine
-from palestra.tools.doctor.finding import size
+from palestra.models.tiny import tiny_model
+from palestra.tools.doctor.checks import examine
+from palestra.tools.doctor.env_checks import check_answers, check_contract, check_disk, checkpoint_bytes
 from palestra.tools.doctor.memory import (
     Need,
     available_ram,
@@ -37,10 +37,10 @@ from palestra.tools.doctor.memory import (
     made_up,
 )
 from palestra.tools.doctor.play import Played, play_some
-from palestra.tools.doctor.surroundings import check_answers, check_contract, check_disk, checkpoint_bytes
+from palestra.tools.doctor.result import size
 from palestra.tools.doctor.tokens import check_mask, check_replies, check_template
 from palestra.tools.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
-from palestra.training.setup import assemble, make_pool
+from palestra.training.setup import make_pool, setup
 from tests.helpers import Echo
 from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
 
@@ -74,7 +74,7 @@ class Stale:
     """An engine with weights of its own that no hand-over reaches."""
 
     def __init__(self, model, *, takes_version=True):
-        self.native = NativeSettings(slots=64).build(copy.deepcopy(model), 128)
+        self.native = TorchEngineSettings(slots=64).build(copy.deepcopy(model), 128)
         self.takes_version = takes_version
 
     async def generate(self, ids, sampling, session):
@@ -96,19 +96,19 @@ class Wrong(GRPO):
 
 
 @pytest.fixture
-def parts():
-    made = assemble(build(ECHO))
+def components():
+    made = setup(build(ECHO))
     yield made
     made.close()
 
 
 @pytest.fixture
-def played(parts):
-    return play_some(parts, ["echo"])
+def played(components):
+    return play_some(components, ["echo"])
 
 
-def with_engine(parts, engine):
-    return replace(parts, engine=engine, arena=parts.arena.with_(engine=engine))
+def with_engine(components, engine):
+    return replace(components, engine=engine, context=components.context.with_(engine=engine))
 
 
 def shifted(played):
@@ -166,7 +166,7 @@ def test_a_fallback_is_no_fault_but_is_told():
     ("tokenizer", "is_usable"), [(tokenizer_with(FORGETS_THOUGHTS), False), (qwen3_like(), False), (tokenizer_with(LLAMA_LIKE), True)]
 )
 def test_the_template_of_a_run_is_reported(tmp_path, tokenizer, is_usable):
-    model = new_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
+    model = tiny_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
     export(tmp_path / "model", model, tokenizer)
     tree = ECHO | {"model": {"kind": "pretrained", "path": str(tmp_path / "model")}, "env": {"name": "guess"}}
     settings = {"agent.template": "model", "agent.context_tokens": 512}
@@ -217,78 +217,78 @@ def test_tokens_that_were_encoded_again(played):
 # weights
 
 
-def test_log_probs_of_other_weights(parts, played):
-    assert check_logprobs(parts, played).ok
+def test_log_probs_of_other_weights(components, played):
+    assert check_logprobs(components, played).ok
     with torch.no_grad():
-        parts.learner.model.lm_head.weight.mul_(1.5)
-    finding = check_logprobs(parts, played)
+        components.learner.model.lm_head.weight.mul_(1.5)
+    finding = check_logprobs(components, played)
     assert not finding.ok
     assert finding.number > 1e-3
 
 
-def test_stale_weights(parts, played):
-    before = fingerprint(parts.learner.model)
-    assert check_handover(parts, played).ok
-    finding = check_handover(with_engine(parts, Stale(parts.learner.model)), played)
+def test_stale_weights(components, played):
+    before = fingerprint(components.learner.model)
+    assert check_handover(components, played).ok
+    finding = check_handover(with_engine(components, Stale(components.learner.model)), played)
     assert not finding.ok
     assert "after the hand-over the mean KL is" in finding.detail
-    assert fingerprint(parts.learner.model) == before
+    assert fingerprint(components.learner.model) == before
 
 
-def test_a_version_that_does_not_move(parts, played):
+def test_a_version_that_does_not_move(components, played):
     class Forgetful(Stale):
         def __init__(self, model):
-            self.native, self.takes_version = NativeSettings(slots=64).build(model, 128), False
+            self.native, self.takes_version = TorchEngineSettings(slots=64).build(model, 128), False
 
-    finding = check_handover(with_engine(parts, Forgetful(parts.learner.model)), played)
+    finding = check_handover(with_engine(components, Forgetful(components.learner.model)), played)
     assert not finding.ok
     assert "versions [0]" in finding.detail
 
 
-def test_an_update_that_does_nothing(parts, played, monkeypatch):
-    monkeypatch.setattr(parts.learner, "update", lambda *_, **__: {})
-    finding = check_handover(parts, played)
+def test_an_update_that_does_nothing(components, played, monkeypatch):
+    monkeypatch.setattr(components.learner, "update", lambda *_, **__: {})
+    finding = check_handover(components, played)
     assert not finding.ok
     assert "before and after an update" in finding.detail
 
 
-def test_segments_that_see_each_other(parts, played, monkeypatch):
-    assert check_packing(parts, played).ok
+def test_segments_that_see_each_other(components, played, monkeypatch):
+    assert check_packing(components, played).ok
 
     class Leaky(PackedLayout):
         def attend(self, query, key, value, *, scale, layer):
             return sdpa(query, key, value, scale=scale, is_causal=True)
 
     monkeypatch.setattr("palestra.learner.logprobs.PackedLayout", Leaky)
-    finding = check_packing(parts, played)
+    finding = check_packing(components, played)
     assert not finding.ok
     assert finding.number > 1e-3
 
 
-def test_a_reward_that_does_not_rise(parts):
-    assert check_toy(parts).ok
-    assert not check_toy(parts, algo=Wrong()).ok
-    assert not check_toy(with_engine(parts, Stale(parts.learner.model)), steps=8).ok
+def test_a_reward_that_does_not_rise(components):
+    assert check_toy(components).ok
+    assert not check_toy(components, algo=Wrong()).ok
+    assert not check_toy(with_engine(components, Stale(components.learner.model)), steps=8).ok
 
 
-def test_the_toy_is_bounded_in_time(parts):
+def test_the_toy_is_bounded_in_time(components):
     began = time.monotonic()
-    finding = check_toy(parts, algo=Wrong(), steps=10_000, budget_s=0.5)
+    finding = check_toy(components, algo=Wrong(), steps=10_000, budget_s=0.5)
     assert not finding.ok
     assert time.monotonic() - began < 10
 
 
-def test_checks_leave_the_weights_as_they_were(parts, played):
-    before = fingerprint(parts.learner.model)
-    check_handover(parts, played)
-    check_packing(parts, played)
-    check_toy(parts, steps=4)
-    assert fingerprint(parts.learner.model) == before
-    assert asyncio.run(_version(parts)) == 0
+def test_checks_leave_the_weights_as_they_were(components, played):
+    before = fingerprint(components.learner.model)
+    check_handover(components, played)
+    check_packing(components, played)
+    check_toy(components, steps=4)
+    assert fingerprint(components.learner.model) == before
+    assert asyncio.run(_version(components)) == 0
 
 
-async def _version(parts):
-    return parts.engine.version
+async def _version(components):
+    return components.engine.version
 
 
 # surroundings
@@ -308,14 +308,14 @@ async def _version(parts):
 def test_broken_environments(env, isolation, deadline_s, said):
     (place,) = build(
         ECHO | {"env": {"name": env, "isolation": isolation, "deadline_s": deadline_s}, "engine": {"deterministic": isolation == "inline"}}
-    ).playgrounds
+    ).env_specs
     finding = check_answers("it", make_env(place.env.name, place.env.options), make_pool(place.env), deadline_s=deadline_s, episodes=4)
     assert not finding.ok
     assert said in finding.detail
 
 
 def test_a_broken_promise():
-    (place,) = build({"env": {"name": "tests.contract.test_envs:ExpertLies"}}).playgrounds
+    (place,) = build({"env": {"name": "tests.contract.test_envs:ExpertLies"}}).env_specs
     finding = check_contract(place)
     assert not finding.ok
     assert "the expert solves what it claims" in finding.detail
@@ -328,34 +328,34 @@ def test_a_run_whose_environment_hangs_is_examined_in_a_few_seconds(tmp_path):
     assert time.monotonic() - began < 30
 
 
-def test_a_full_disk(parts, tmp_path, monkeypatch):
+def test_a_full_disk(components, tmp_path, monkeypatch):
     # float32 weights and two moments of each: 12 bytes a parameter, three checkpoints, and a reference of 4 bytes a parameter
-    parameters = sum(p.numel() for p in parts.learner.model.parameters())
-    assert checkpoint_bytes(parts.learner) == 12 * parameters
-    finding = check_disk(parts.learner, tmp_path / "not" / "yet", checkpoints=3, keeps_reference=True)
+    parameters = sum(p.numel() for p in components.learner.model.parameters())
+    assert checkpoint_bytes(components.learner) == 12 * parameters
+    finding = check_disk(components.learner, tmp_path / "not" / "yet", checkpoints=3, keeps_reference=True)
     assert (finding.ok, finding.number) == (True, 40 * parameters)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 40 * parameters - 1))
-    assert not check_disk(parts.learner, tmp_path, checkpoints=3, keeps_reference=True).ok
-    assert check_disk(parts.learner, tmp_path, checkpoints=3, keeps_reference=False).ok
+    assert not check_disk(components.learner, tmp_path, checkpoints=3, keeps_reference=True).ok
+    assert check_disk(components.learner, tmp_path, checkpoints=3, keeps_reference=False).ok
 
 
 # memory
 
 
-def test_memory_that_is_too_small(parts):
-    assert check_memory(parts).ok
-    finding = check_memory(parts, available=1_000_000)
+def test_memory_that_is_too_small(components):
+    assert check_memory(components).ok
+    finding = check_memory(components, available=1_000_000)
     assert not finding.ok
     assert "976.6 KiB available" in finding.detail
 
 
-def test_what_is_estimated_is_what_is_allocated(parts):
-    need = estimate(parts.learner, parts.config, row_tokens=64, slots=16)
-    cache = parts.engine._cache
+def test_what_is_estimated_is_what_is_allocated(components):
+    need = estimate(components.learner, components.config, microbatch_tokens=64, slots=16)
+    cache = components.engine._cache
     assert need.cache == sum(tensor.nbytes for tensor in (*cache.keys, *cache.values))
-    assert need.weights == sum(p.nbytes for p in parts.learner.model.parameters())
-    longer = estimate(parts.learner, parts.config, row_tokens=1024, slots=16)
+    assert need.weights == sum(p.nbytes for p in components.learner.model.parameters())
+    longer = estimate(components.learner, components.config, microbatch_tokens=1024, slots=16)
     assert need.activations < longer.activations < 9 * need.activations  # rows are never shorter than the context of 128
     assert isinstance(longer, Need)
     assert available_ram() > 0
@@ -379,14 +379,14 @@ def test_sizes_are_proposed_and_fit_an_estimate():
     config = build(ECHO)
     finding = check_fit(config)
     assert finding.ok
-    assert "--optim.row_tokens 131072 --engine.slots 16 (estimated" in finding.detail
+    assert "--optim.microbatch_tokens 131072 --engine.slots 16 (estimated" in finding.detail
     tight = check_fit(config, available=3_000_000)
     assert tight.ok
     assert tight.number < 131072
     assert not check_fit(config, available=1000).ok
 
 
-def test_a_row_is_learnt_from_in_one_go_and_nothing_is_learnt(parts, monkeypatch):
+def test_a_row_is_learned_from_in_one_go_and_nothing_is_learned(components, monkeypatch):
     rows = []
 
     def spied(model, batch, *args, **kwargs):
@@ -394,17 +394,17 @@ def test_a_row_is_learnt_from_in_one_go_and_nothing_is_learnt(parts, monkeypatch
         return predict(model, batch, *args, **kwargs)
 
     monkeypatch.setattr("palestra.learner.learner.predict", spied)
-    before = fingerprint(parts.learner.model)
-    learn_one_row(parts.learner, 9000, 128)  # more than the run's optim.row_tokens
+    before = fingerprint(components.learner.model)
+    learn_one_row(components.learner, 9000, 128)  # more than the run's optim.microbatch_tokens
     assert rows == [9000]
-    assert fingerprint(parts.learner.model) == before
-    assert parts.learner.optim == parts.config.optim
+    assert fingerprint(components.learner.model) == before
+    assert components.learner.optim == components.config.optim
 
 
 def test_a_made_up_row_is_as_long_as_it_can_be():
     batch = made_up(1000, 300, 50)
     assert batch.lengths_S.tolist() == [300, 300, 300, 100]
-    assert len(batch.owner_C) == 996
+    assert len(batch.trajectory_C) == 996
     assert size(3 * 2**30) == "3.0 GiB"
 
 
@@ -438,5 +438,5 @@ def test_played_without_a_record_is_no_proof():
 
 def test_activation_checkpointing_counts_what_enters_layers_and_one_layer_in_full(model):
     # two layers of width 64 and inner width 168, in 4 bytes: each keeps 26 x 64 + 4 x 168 = 2336 numbers of a token
-    assert bytes_per_token(model, Optim()) == 2 * 2336 * 4
-    assert bytes_per_token(model, Optim(activation_checkpointing=True)) == (2 * 64 + 2336) * 4
+    assert bytes_per_token(model, OptimizerConfig()) == 2 * 2336 * 4
+    assert bytes_per_token(model, OptimizerConfig(activation_checkpointing=True)) == (2 * 64 + 2336) * 4

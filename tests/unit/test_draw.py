@@ -10,12 +10,12 @@ from palestra.algos.grpo import GRPO
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Stop, Task
-from palestra.rollout.rollout import Collected
+from palestra.rollout.rollout import RolloutBatch
 from palestra.runs.state import State
 from palestra.training.data_sources import played as learned_from
 from palestra.training.data_sources import with_outcome
-from palestra.training.setup import assemble
-from palestra.training.task_sampler import TaskDraw, with_dead
+from palestra.training.setup import setup
+from palestra.training.task_sampler import TaskSampler, with_skippable
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 
@@ -28,23 +28,23 @@ def draws():
     made = []
 
     def of(**overrides):
-        parts = assemble(build(ECHO, overrides))
-        made.append(parts)
-        return TaskDraw(parts, seed=3)
+        components = setup(build(ECHO, overrides))
+        made.append(components)
+        return TaskSampler(components, seed=3)
 
     yield of
-    for parts in made:
-        parts.close()
+    for components in made:
+        components.close()
 
 
 def test_nothing_is_passed_over_unless_asked_for(draws):
-    draw = draws().after(State(tasks_dead={"echo": DEAD}))
+    draw = draws().after(State(tasks_skippable={"echo": DEAD}))
     assert Counter(draw.next().id for _ in range(120)) == {f"train-{number}": 2 for number in range(60)}
     assert (draw.drawn, draw.skipped) == ({"echo": 120}, {})
 
 
 def test_dead_tasks_come_as_often_as_asked_for_and_the_others_no_less(draws):
-    draw = draws(**{"rollout.skip_dead": 0.75}).after(State(tasks_dead={"echo": DEAD}))
+    draw = draws(**{"rollout.skip_solved": 0.75}).after(State(tasks_skippable={"echo": DEAD}))
     drawn = Counter(draw.next().id for _ in range(3000))
     epochs = draw.drawn["echo"] / 60
     assert draw.drawn["echo"] - draw.skipped["echo"] == 3000
@@ -53,8 +53,8 @@ def test_dead_tasks_come_as_often_as_asked_for_and_the_others_no_less(draws):
 
 
 def test_what_comes_next_depends_on_the_state_alone(draws):
-    tasks = draws(**{"rollout.skip_dead": 0.5})
-    state = State(tasks_dead={"echo": DEAD})
+    tasks = draws(**{"rollout.skip_solved": 0.5})
+    state = State(tasks_skippable={"echo": DEAD})
     whole = tasks.after(state)
     together = [whole.next() for _ in range(50)]
     first = tasks.after(state)
@@ -66,8 +66,8 @@ def test_what_comes_next_depends_on_the_state_alone(draws):
 
 def test_shares_of_a_mixture_are_shares_of_what_is_played(draws):
     members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count", "weight": 2.0}]
-    tasks = draws(**{"env": None, "mixture": members, "rollout.skip_dead": 0.9})
-    draw = tasks.after(State(tasks_dead={"count": DEAD}))
+    tasks = draws(**{"env": None, "mixture": members, "rollout.skip_solved": 0.9})
+    draw = tasks.after(State(tasks_skippable={"count": DEAD}))
     played = Counter(draw.next().env for _ in range(300))
     assert played == {"echo": 100, "count": 200}
     assert draw.drawn["echo"] == 100 < 200 < draw.drawn["count"]
@@ -85,13 +85,13 @@ def test_a_task_is_dead_while_its_last_group_taught_nothing():
     won, quick, lost, half = (True, 0.5), (True, 0.9), (False, 0.0), (False, 0.3)
     algo = GRPO()
     all_won, mixed, all_lost, nearly = group("1", won, quick), group("2", won, lost), group("3", lost, lost), group("4", lost, half)
-    state = with_dead(State(), Collected([all_won, mixed], dropped=[all_lost, nearly]), algo)
-    assert state.tasks_dead == {"e": {"1": 1.0, "3": 0.0}}
-    state = with_dead(state, Collected([group("1", won, lost), group("2", won, won)]), algo)
-    assert state.tasks_dead == {"e": {"3": 0.0, "2": 1.0}}
+    state = with_skippable(State(), RolloutBatch([all_won, mixed], dropped=[all_lost, nearly]), algo)
+    assert state.tasks_skippable == {"e": {"1": 1.0, "3": 0.0}}
+    state = with_skippable(state, RolloutBatch([group("1", won, lost), group("2", won, won)]), algo)
+    assert state.tasks_skippable == {"e": {"3": 0.0, "2": 1.0}}
     broken = group("2", (None, 0.0), (None, 0.0), stop=Stop.ENV_FAULT)  # says nothing
-    assert with_dead(state, Collected([broken]), algo) == state
-    assert with_dead(State(), Collected([broken]), algo).tasks_dead == {}
+    assert with_skippable(state, RolloutBatch([broken]), algo) == state
+    assert with_skippable(State(), RolloutBatch([broken]), algo).tasks_skippable == {}
 
 
 @pytest.mark.parametrize("skip", [0.5, 0.9])
@@ -101,8 +101,8 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
 
     At skip_dead = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48 are known to be solved.
     """
-    tasks = draws(**{"rollout.skip_dead": skip})
-    config = build(ECHO, {"rollout.skip_dead": skip})
+    tasks = draws(**{"rollout.skip_solved": skip})
+    config = build(ECHO, {"rollout.skip_solved": skip})
     state, rows, plain = State(), [], []
     for step in range(600):
         draw = tasks.after(state)
@@ -113,9 +113,9 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
             rewards = [1.0, 1.0] if is_solved else [0.0, 0.5]
             episodes = [trajectory(("see", [1]), ("say", [2]), reward=reward) for reward in rewards]
             groups.append(Group(task, [replace(t, task=task, success=is_solved) for t in episodes]))
-        collected = Collected(groups)
-        state = with_outcome(draw.counted(state), collected, config, draw)
-        rows.append(learned_from(config, collected, state).figures["success"])
+        rollouts = RolloutBatch(groups)
+        state = with_outcome(draw.counted(state), rollouts, config, draw)
+        rows.append(learned_from(config, rollouts, state).figures["success"])
         plain.append(sum(t.success for group in groups for t in group.trajectories) / 32)
     assert list(state.success["echo"]) == rows  # what the schedule looks at is what the guard looks at
     assert mean(plain[20:200]) == pytest.approx((1 - skip) * 48 / ((1 - skip) * 48 + 12), abs=0.02)
@@ -126,18 +126,18 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
 def test_environments_keep_their_shares_of_success(draws):
     """Ten draws of one environment, all solved, nine of them skipped; one draw of the other, which failed: half of what was played."""
     members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count"}]
-    settings = {"env": None, "mixture": members, "rollout.skip_dead": 0.9, "algo.scale": False}
-    draw, config = draws(**settings).after(State(tasks_dead={"echo": DEAD})), build(ECHO, settings)
+    settings = {"env": None, "mixture": members, "rollout.skip_solved": 0.9, "algo.scale": False}
+    draw, config = draws(**settings).after(State(tasks_skippable={"echo": DEAD})), build(ECHO, settings)
     draw.expected["echo"] = [1.0] * 9
     groups = []
     for env, number, success in (("echo", 1, True), ("count", 1, False)):
         task = Task(env, "train", f"train-{number}")
         groups.append(Group(task, [replace(trajectory(("see", [1]), ("say", [2])), task=task, success=success)]))
-    collected = Collected(groups)
-    figures = learned_from(config, collected, with_outcome(State(), collected, config, draw)).figures
+    rollouts = RolloutBatch(groups)
+    figures = learned_from(config, rollouts, with_outcome(State(), rollouts, config, draw)).figures
     assert (figures["success"], figures["env/echo/success"], figures["env/count/success"]) == (0.5, 1.0, 0.0)
 
 
 def test_asynchronous_runs_draw_all_tasks_alike():
     with pytest.raises(ConfigError, match=r"skip_dead \(0.5\) and staleness \(2\)"):
-        build(ECHO, {"rollout.staleness": 2, "rollout.skip_dead": 0.5, "engine.deterministic": False})
+        build(ECHO, {"rollout.max_staleness": 2, "rollout.skip_solved": 0.5, "engine.deterministic": False})

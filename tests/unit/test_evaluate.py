@@ -5,7 +5,7 @@ import pytest
 from palestra.config.config import build
 from palestra.core.intervals import Z, clustered, t_interval, unbounded, wilson
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.rollout.evaluation import score, summarise
+from palestra.rollout.evaluation import score, summarize
 from palestra.training.evaluation import playing
 from palestra.training.setup import make_envs
 from tests.e2e.test_training import ECHO
@@ -19,7 +19,7 @@ def episode(task, success, turns=1, stop=Stop.DONE, category="c"):
 
 
 def test_wilson():
-    # 8 of 10: centre (.8 + 1.9207/10) / (1 + 3.8415/10) = .71674, half 1.96/1.38415 * sqrt(.016 + .009604) = .22657
+    # 8 of 10: center (.8 + 1.9207/10) / (1 + 3.8415/10) = .71674, half 1.96/1.38415 * sqrt(.016 + .009604) = .22657
     assert wilson(8, 10) == pytest.approx((0.49016, 0.94331), abs=1e-4)
     assert wilson(0, 20) == pytest.approx((0.0, 0.16113), abs=1e-4)
     assert wilson(0, 0) == (0.0, 1.0)
@@ -110,7 +110,7 @@ def test_a_success_beyond_the_horizon_does_not_count():
 
 def test_faults_are_counted_apart_and_categories_split():
     episodes = [episode("a", True, category="x"), episode("b", False, category="y"), episode("c", None, stop=Stop.ENV_FAULT)]
-    result = summarise(episodes, k=1, horizons={"env": [3, 5, 5]})
+    result = summarize(episodes, k=1, horizons={"env": [3, 5, 5]})
     assert result["faults"] == 1
     assert result["all"].success == 0.5
     assert list(result["envs"]["env"]) == ["3", "5"]
@@ -121,5 +121,5 @@ def test_faults_are_counted_apart_and_categories_split():
 @pytest.mark.parametrize("agent", ["expert", "random", None])
 def test_everyone_plays_as_many_at_once_as_the_settings_say(agent):
     config = build(ECHO, {"rollout.concurrency": 3, "rollout.retries": 5})
-    with playing(config, agent, make_envs(config)) as (arena, _):
-        assert (arena.concurrency, arena.retries) == (3, 5)
+    with playing(config, agent, make_envs(config)) as (context, _):
+        assert (context.concurrency, context.retries) == (3, 5)

@@ -36,7 +36,7 @@ def test_a_group_without_a_token_has_no_version(tmp_path):
 
 
 def test_back_to_a_step(tmp_path):
-    """What was learnt from goes, and what weights have played that are no more."""
+    """What was learned from goes, and what weights have played that are no more."""
     queue = GroupQueue(tmp_path / "queue")
     for step, version in [(5, 3), (6, 4), (6, 5), (7, 5), (7, 6)]:
         queue.put(step, version, finished(3, version))

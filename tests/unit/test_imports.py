@@ -17,7 +17,7 @@ LAYERS = {
     "confined": 0, "chat_templates": 0, "model_files": 0, "gguf_header": 0,
     "settings": 1, "world": 1, "sites": 1, "batch": 1, "model": 1, "fused": 1, "lora": 1,
     "envs": 2, "serve": 2, "agents": 2, "engines": 2, "algos": 2, "horizon": 2, "guard": 2,
-    "rollout": 3, "retrace": 3, "learn": 3, "learnt": 3, "track": 3, "trackers": 3, "conversations": 3,
+    "rollout": 3, "retrace": 3, "learn": 3, "learned": 3, "track": 3, "trackers": 3, "conversations": 3,
     "group_queue": 3, "launch_settings": 3, "rollout_settings": 3, "run_settings": 3,
     "model_settings": 3, "env_settings": 3, "carry": 4, "metrics": 4, "evaluate": 4, "config": 4,
     "gguf_import": 5, "model_folder": 5, "resume_config": 5, "run": 5, "assemble": 5, "explain": 5, "plan": 5, "task_ids": 5,

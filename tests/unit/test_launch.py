@@ -7,7 +7,7 @@ import pytest
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.launch.env_servers import served, urls_by_label
-from palestra.launch.worker import Assignment, Failure, forget_failure, leave_failure, read_failure, work
+from palestra.launch.worker import Failure, WorkerSpec, forget_failure, leave_failure, read_failure, work
 
 PLAIN = {"launch.kind": "ray", "launch.env_servers": 2, "env.name": "tests.helpers:Echo", "env.options.rounds": 2}
 
@@ -20,7 +20,7 @@ def test_a_worker_that_does_not_see_the_run_folder_says_so(tmp_path, monkeypatch
         monkeypatch.setenv(name, str(value))
     left = []
     with pytest.raises(ConfigError, match="does not see this folder; it must be on shared storage"):
-        work(Assignment(str(tmp_path / "elsewhere")), left.append)
+        work(WorkerSpec(str(tmp_path / "elsewhere")), left.append)
     assert [failure.is_users for failure in left] == [True]
 
 

@@ -10,13 +10,13 @@ from torch._dynamo.utils import counters
 
 from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Group
-from palestra.engines.torch.engine import Native, NativeSettings
+from palestra.engines.torch.engine import TorchEngine, TorchEngineSettings
 from palestra.learner.layers import layers_of, rework_layers
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from tests.contract.test_engines import episodes
 from tests.helpers import trajectory
 from tests.unit.test_learner import learner_with, some_groups, updated
@@ -25,7 +25,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which
 
 
 def gradients(model, algo, **optim):
-    learner = learner_with(model, critic=algo.critic_settings, row_tokens=20, clip_norm=1e9, **optim)
+    learner = learner_with(model, critic=algo.critic_settings, microbatch_tokens=20, clip_norm=1e9, **optim)
     updated(learner, algo)
     return {name: p.grad for name, p in learner.trained().items()}
 
@@ -69,7 +69,7 @@ def test_the_engine_does_not_notice(model):
     plain.load_state_dict(learner.model.state_dict())
     replies = []
     for one in (learner.model, plain):
-        engine = Native(one, NativeSettings(slots=4), context_tokens=200)
+        engine = TorchEngine(one, TorchEngineSettings(slots=4), context_tokens=200)
         replies.append([t.segments for t in asyncio.run(episodes(engine, 3, turns=3))])
     assert replies[0] == replies[1]
     assert not learner.model.training
@@ -92,7 +92,7 @@ def test_a_model_without_layers_is_refused():
 
 def deep_model():
     """With more layers than a compiler tries before it gives up on compiling a function again for each."""
-    return new_model(vocabulary=97, width=16, layers=10, heads=2, context=128, stop_id=1, seed=3, device=torch.device("cpu"))
+    return tiny_model(vocabulary=97, width=16, layers=10, heads=2, context=128, stop_id=1, seed=3, device=torch.device("cpu"))
 
 
 def group_of(count, length):
@@ -105,8 +105,8 @@ def group_of(count, length):
 def test_compiled_layers_give_the_same_gradient_and_are_compiled_once(recomputed):
     torch._dynamo.reset()
     counters.clear()
-    plain = Learner(deep_model(), Optim(lr=1e-3, clip_norm=1e9), temperature=1.0, seed=0)
-    optim = Optim(lr=1e-3, clip_norm=1e9, compile=True, activation_checkpointing=recomputed)
+    plain = Learner(deep_model(), OptimizerConfig(lr=1e-3, clip_norm=1e9), temperature=1.0, seed=0)
+    optim = OptimizerConfig(lr=1e-3, clip_norm=1e9, compile=True, activation_checkpointing=recomputed)
     compiled = Learner(deep_model(), optim, temperature=1.0, seed=0)
     graphs = []
     for count, length in [(4, 3), (4, 5), (7, 4), (2, 9)]:  # the layout of a row differs each time

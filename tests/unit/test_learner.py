@@ -1,4 +1,4 @@
-"""Packing changes nothing, accumulation changes nothing, and what is not a number is not learnt."""
+"""Packing changes nothing, accumulation changes nothing, and what is not a number is not learned."""
 
 import copy
 import random
@@ -15,10 +15,10 @@ from palestra.algos.grpo import GRPO
 from palestra.algos.gspo import GSPO
 from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Group, Segment, Stop
-from palestra.learner.learner import Diverged, Learner, _gaps
-from palestra.learner.logprobs import predict, taken
+from palestra.learner.learner import Learner, NonFiniteLoss, _gaps
+from palestra.learner.logprobs import gather_rows, predict
 from palestra.learner.parallel import Parallel
 from tests.helpers import trajectory
 
@@ -35,7 +35,7 @@ def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, e
     ]
     batch = pack([trajectories])
     said = [token for turns, _ in episodes for _, reply in turns for token in reply]
-    assert batch.ids_T[batch.chosen_T].tolist() == said
+    assert batch.ids_T[batch.action_mask_T].tolist() == said
     with torch.no_grad():
         packed = predict(model, batch, 1.0)
         alone = [predict(model, pack([[one]]), 1.0) for one in trajectories]
@@ -49,7 +49,7 @@ def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, e
         assert (logp[chosen - 1, ids[chosen]] - prediction.logp_C).abs().max() < 1e-5
 
 
-def test_openings_in_common_are_computed_once_and_learnt_from_by_all(model):
+def test_openings_in_common_are_computed_once_and_learned_from_by_all(model):
     """Episodes of a task begin alike, and so may their first replies: log-probs and gradients are those of each segment alone."""
     opening = [3 + i % 7 for i in range(40)]
     episodes = [trajectory(("see", opening), ("say", [5, 6, 7 + i // 2]), ("see", [8, 9]), ("say", [4, i])) for i in range(4)]
@@ -78,7 +78,7 @@ def test_gradients_are_the_same_bit_for_bit_each_time():
 
     def gradient():
         values = torch.ones(3000, 64, requires_grad=True)
-        (taken(values, places) * weights).sum().backward()
+        (gather_rows(values, places) * weights).sum().backward()
         return values.grad
 
     threads = torch.get_num_threads()
@@ -126,26 +126,26 @@ def new_reference(model):
 
 
 def learner_with(model, critic=None, **optim):
-    return Learner(copy.deepcopy(model), Optim(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0, critic=critic)
+    return Learner(copy.deepcopy(model), OptimizerConfig(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0, critic=critic)
 
 
 def updated(learner, algo, groups=None):
-    batch = algo.credit(learner.prepare(groups or some_groups(), algo))
+    batch = algo.add_advantages(learner.prepare(groups or some_groups(), algo))
     return learner.update(batch, algo, lr=1e-3, step=1)
 
 
 @pytest.mark.parametrize(
     "algo",
     [
-        *(GRPO(), GRPO(normalise="sequence"), GRPO(normalise="constant", constant=50), GRPO(entropy=0.3, entropy_target=5.0)),
-        *(GSPO(), GRPO(kl=0.1, recompute_old=True, correction={"level": "sequence"}), PPO(), DPO(data=("x",)), SFT()),
+        *(GRPO(), GRPO(normalize="sequence"), GRPO(normalize="constant", constant=50), GRPO(entropy=0.3, entropy_target=5.0)),
+        *(GSPO(), GRPO(kl=0.1, recompute_logprobs=True, correction={"level": "sequence"}), PPO(), DPO(data=("x",)), SFT()),
     ],
     ids=lambda algo: algo.name,
 )
 def test_the_gradient_does_not_depend_on_how_tokens_are_packed(model, algo):
     gradients = []
-    for row_tokens, parts in ((7, 1), (20, 3), (10_000, 1)):
-        learner = learner_with(model, row_tokens=row_tokens, clip_norm=1e9, critic=algo.critic_settings)
+    for microbatch_tokens, parts in ((7, 1), (20, 3), (10_000, 1)):
+        learner = learner_with(model, microbatch_tokens=microbatch_tokens, clip_norm=1e9, critic=algo.critic_settings)
         learner.parallel = Parallel(parts=parts)
         learner.remember_reference(new_reference(model))
         updated(learner, algo, [in_two_segments(group, pair=algo.name == "dpo") for group in some_groups()])
@@ -166,9 +166,11 @@ def test_groups_without_a_signal_are_computed_only_for_an_entropy_below_its_targ
         ("below", {"entropy": 0.3, "entropy_target": entropy * 2}),
     ):
         algo, learner, rows = GRPO(**bonus), learner_with(model, clip_norm=1e9), []
-        learner.update(algo.credit(learner.prepare(groups, algo)), algo, lr=1e-3, step=1, watch=lambda row, _, rows=rows: rows.append(row))
+        learner.update(
+            algo.add_advantages(learner.prepare(groups, algo)), algo, lr=1e-3, step=1, watch=lambda row, _, rows=rows: rows.append(row)
+        )
         gradients[name] = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
-        seen[name] = sum(len(row.owner_C) for row in rows)
+        seen[name] = sum(len(row.trajectory_C) for row in rows)
     assert torch.equal(gradients["above"], gradients["none"])
     assert not torch.allclose(gradients["below"], gradients["none"], rtol=1e-2)
     assert seen["above"] == seen["none"] == seen["below"] - 2
@@ -190,7 +192,7 @@ def test_faults_have_no_part_in_the_batch_nor_in_the_statistics(model):
     healthy = [trajectory(("see", [3]), ("say", [5]), reward=1.0), trajectory(("see", [3]), ("say", [6]), reward=0.0)]
     faults = [trajectory(("see", [3]), ("say", [7]), reward=0.0, stop=stop) for stop in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)]
     batch = learner.prepare([Group(None, [healthy[0], *faults, healthy[1]])], GRPO())
-    assert batch.ids_T[batch.chosen_T].tolist() == [5, 6]
+    assert batch.ids_T[batch.action_mask_T].tolist() == [5, 6]
     # 1 and 0 against their own mean of .5; with the faults as failures it would be 1 against .2
     assert GRPO(scale=False).advantages(batch).tolist() == [0.5, -0.5]
 
@@ -230,10 +232,10 @@ def test_what_is_taken_back_can_count_for_less(model):
     group = Group(None, [bold, shy])
     # all that was won is lost: 0 against 0.5
     assert GRPO(scale=False).advantages(learner_with(model).prepare([group], GRPO())).tolist() == pytest.approx([-0.25, -0.25, 0.25])
-    algo = GRPO(negative_weight=0.2, scale=False)
+    algo = GRPO(negative_reward_scale=0.2, scale=False)
     # 0.5 - 0.1 against 0.5
     assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
-    assert not GRPO(negative_weight=0.0).has_signal(group)
+    assert not GRPO(negative_reward_scale=0.0).has_signal(group)
     assert "reward_u = where(r_u < 0, 0.2 * r_u, r_u)" in algo.explain()
 
 
@@ -245,13 +247,13 @@ def test_overlong_trajectories_are_trained_on_or_masked(model, overlong, trained
         trajectory(("see", [3]), ("say", [7]), stop=Stop.CONTEXT),
     ]
     batch = learner_with(model).prepare([Group(None, members)], GRPO(overlong=overlong))
-    assert batch.ids_T[batch.chosen_T].tolist() == trained
+    assert batch.ids_T[batch.action_mask_T].tolist() == trained
 
 
 def test_kl_is_measured_against_the_reference(model):
     learner = learner_with(model)
     learner.remember_reference()
-    algo = GRPO(kl=0.1, recompute_old=True)
+    algo = GRPO(kl=0.1, recompute_logprobs=True)
     first = updated(learner, algo)
     assert first["policy/kl_reference"] == pytest.approx(0.0, abs=1e-6)
     assert first["policy/kl"] == pytest.approx(0.0, abs=1e-6)  # old log-probs are the learner's own
@@ -265,7 +267,7 @@ def test_an_update_that_is_not_a_number_is_left_out_and_three_end_the_run(model)
     for _ in range(2):
         assert updated(learner, GRPO(), broken)["updates_skipped"] == 1.0
     assert all(torch.equal(before[name], value) for name, value in learner.model.state_dict().items())
-    with pytest.raises(Diverged, match="three updates in a row"):
+    with pytest.raises(NonFiniteLoss, match="three updates in a row"):
         updated(learner, GRPO(), broken)
     assert updated(learner_with(model), GRPO())["updates_skipped"] == 0.0
 
@@ -277,7 +279,7 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     expected = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     monkeypatch.setattr("palestra.learner.logprobs.FEW_LOGITS", 0)
-    monkeypatch.setattr("palestra.learner.scores.MOST_LOGITS", 5 * model.config.vocab_size)
+    monkeypatch.setattr("palestra.learner.chunked_logprob.MOST_LOGITS", 5 * model.config.vocab_size)
     chunked = predict(model, batch, 1.0)
     chunked.logp_C.sum().backward()
     assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)
@@ -291,7 +293,7 @@ def test_a_mismatch_is_measured_before_the_first_update(model):
     batch = learner.prepare(some_groups(), algo)
     with torch.no_grad():
         own_C = predict(model, batch, 1.0).logp_C
-    stats = learner.update(algo.credit(batch.with_(sampled_logp_C=own_C, old_logp_C=own_C)), algo, lr=0.01, step=1)
+    stats = learner.update(algo.add_advantages(batch.with_(sampled_logp_C=own_C, old_logp_C=own_C)), algo, lr=0.01, step=1)
     assert stats["policy/mismatch"] < 1e-4 < stats["policy/kl"]
     assert stats["policy/mismatch_kl"] < 1e-6
 
@@ -304,8 +306,8 @@ def test_weights_that_have_moved_in_the_step_are_no_mismatch(model):
     for newest in range(len(batch)):
         with torch.no_grad():
             own_C = predict(learner.model, batch, 1.0).logp_C
-        mixed = batch.with_(sampled_logp_C=own_C, old_logp_C=own_C, version_C=(batch.owner_C == newest).long())
-        stats = learner.update(algo.credit(mixed), algo, lr=0.01, step=2)
+        mixed = batch.with_(sampled_logp_C=own_C, old_logp_C=own_C, version_C=(batch.trajectory_C == newest).long())
+        stats = learner.update(algo.add_advantages(mixed), algo, lr=0.01, step=2)
         measured.append("policy/mismatch" in stats)
         assert stats.get("policy/mismatch", 0.0) < 1e-4
         assert stats["policy/drift"] < 1e-4
@@ -316,7 +318,7 @@ def test_weights_that_have_moved_in_the_step_are_no_mismatch(model):
 def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_apart():
     # gaps .1 .2 .4 .6; the first two tokens are of version 3, the newest: half of them
     # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all four tokens
-    (row,) = pack([[trajectory(("say", [1, 2, 3, 4]))]]).rows(100)
+    (row,) = pack([[trajectory(("say", [1, 2, 3, 4]))]]).microbatches(100)
     row = row.with_(sampled_logp_C=torch.zeros(4), version_C=torch.tensor([3, 3, 2, 1]))
     logp_C = -torch.tensor([0.1, 0.2, 0.4, 0.6])
     means = {name: value_C.mean().item() for name, value_C in _gaps(logp_C, row, newest=3, share=0.5).items()}
@@ -347,16 +349,14 @@ def figures_of_all_tokens(learner, batch):
 
 
 @pytest.mark.parametrize("minibatches", [1, 3])
-@pytest.mark.parametrize(
-    "algo", [GRPO(), GRPO(entropy=0.01), GRPO(kl=0.1), GRPO(kl=0.1, kl_place="reward")], ids=["", "entropy", "kl", "k1"]
-)
+@pytest.mark.parametrize("algo", [GRPO(), GRPO(entropy=0.01), GRPO(kl=0.1), GRPO(kl=0.1, kl_in="reward")], ids=["", "entropy", "kl", "k1"])
 def test_diagnostics_are_means_over_all_action_tokens(model, algo, minibatches):
     """Whatever else is set; where some are spared the forward pass, those are estimated. A learning rate of 0 keeps the weights."""
     learner = learner_with(model, minibatches=minibatches)
     learner.remember_reference(new_reference(model))
     batch = learner.prepare(many_groups(160, dead=140), algo)
     expected = figures_of_all_tokens(learner, batch)
-    found = learner.update(algo.credit(batch), algo, lr=0.0, step=1)
+    found = learner.update(algo.add_advantages(batch), algo, lr=0.0, step=1)
     is_spared = algo.kl == algo.entropy == 0
     for name, value_C in expected.items():
         if name.startswith("policy/mismatch") and minibatches > 1:
@@ -367,10 +367,10 @@ def test_diagnostics_are_means_over_all_action_tokens(model, algo, minibatches):
 
 def test_what_is_spared_is_estimated_by_one_trajectory_in_eight(model):
     algo, learner = GRPO(), learner_with(model)
-    batch = algo.credit(learner.prepare(many_groups(20, dead=20), algo))
-    assert len(batch.with_signal().owner_C) == 0
+    batch = algo.add_advantages(learner.prepare(many_groups(20, dead=20), algo))
+    assert len(batch.with_signal().trajectory_C) == 0
     sample = batch.sample_without_signal(every=8)
-    assert sample.owner_S.tolist() == [0, 8, 16, 24, 32]
+    assert sample.trajectory_S.tolist() == [0, 8, 16, 24, 32]
     found = learner.update(batch, algo, lr=0.1, step=1)
     expected = figures_of_all_tokens(learner, sample)
     assert found["policy/entropy"] == pytest.approx(expected["policy/entropy"].mean().item(), rel=1e-5)
@@ -386,7 +386,7 @@ def test_mini_batches_weigh_by_their_tokens(model):
     learner.remember_reference()
     batch = learner.prepare([Group(None, members)], algo)
     expected = figures_of_all_tokens(learner, batch)["policy/entropy"].mean().item()
-    assert learner.update(algo.credit(batch), algo, lr=0.0, step=1)["policy/entropy"] == pytest.approx(expected, rel=1e-5)
+    assert learner.update(algo.add_advantages(batch), algo, lr=0.0, step=1)["policy/entropy"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_divergence_from_the_reference_is_logged_in_the_reward_as_in_the_loss(model):
@@ -394,7 +394,7 @@ def test_the_divergence_from_the_reference_is_logged_in_the_reward_as_in_the_los
     for place in ("loss", "reward"):
         learner = learner_with(model)
         learner.remember_reference(new_reference(model))
-        figures.append(updated(learner, GRPO(kl=0.1, kl_place=place, recompute_old=True))["policy/kl_reference"])
+        figures.append(updated(learner, GRPO(kl=0.1, kl_in=place, recompute_logprobs=True))["policy/kl_reference"])
     assert figures[0] == pytest.approx(figures[1], rel=1e-5)
     assert figures[0] > 1e-6
 

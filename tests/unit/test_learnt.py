@@ -13,7 +13,7 @@ from palestra.algos.ppo import PPO
 from palestra.algos.rft import RFT
 from palestra.core.types import Group
 from palestra.learner.logprobs import predict
-from palestra.learner.token_stats import Learnt, rounded
+from palestra.learner.token_stats import TokenStats, rounded
 from tests.helpers import trajectory
 from tests.unit.test_learner import in_two_segments, learner_with, some_groups
 
@@ -27,10 +27,10 @@ def named(groups):
 
 
 def recorded(learner, algo, groups, **update):
-    batch = algo.credit(learner.prepare(groups, algo))
-    learnt = Learnt(batch, [t.id for group in groups for t in algo.learnable(group)])
-    learner.update(batch, algo, lr=1e-2, step=1, watch=learnt, **update)
-    return {episode.id: episode for episode in learnt.episodes()}, batch
+    batch = algo.add_advantages(learner.prepare(groups, algo))
+    learned = TokenStats(batch, [t.id for group in groups for t in algo.learnable(group)])
+    learner.update(batch, algo, lr=1e-2, step=1, watch=learned, **update)
+    return {episode.id: episode for episode in learned.episodes()}, batch
 
 
 def close(one, other):
@@ -38,18 +38,18 @@ def close(one, other):
     return one == pytest.approx(other, rel=6e-4, abs=1e-5)
 
 
-ALGOS = [GRPO(), GSPO(), GRPO(kl=0.1, recompute_old=True), PPO(), PPO(level="token")]
+ALGOS = [GRPO(), GSPO(), GRPO(kl=0.1, recompute_logprobs=True), PPO(), PPO(level="token")]
 
 
 @pytest.mark.parametrize("algo", ALGOS, ids=lambda algo: f"{algo.name}-{algo.unit}-{len(algo.needs)}")
 @pytest.mark.parametrize("row_tokens", [7, 10_000])
 @pytest.mark.parametrize("segments", [1, 2])
-def test_values_are_those_before_the_first_update(model, algo, row_tokens, segments):
+def test_values_are_those_before_the_first_update(model, algo, microbatch_tokens, segments):
     """With one mini-batch, whatever the packing: the model as it was, asked about each trajectory alone."""
     groups = named(some_groups())
     if segments == 2:
         groups = [in_two_segments(group, pair=False) for group in groups]
-    learner = learner_with(model, algo.critic_settings, row_tokens=row_tokens, minibatches=1, epochs=3)
+    learner = learner_with(model, algo.critic_settings, microbatch_tokens=microbatch_tokens, minibatches=1, epochs=3)
     learner.remember_reference()
     found, batch = recorded(learner, algo, groups)
     trajectories = [t for group in groups for t in group.trajectories]
@@ -59,7 +59,7 @@ def test_values_are_those_before_the_first_update(model, algo, row_tokens, segme
             alone = predict(model, pack([[one]]), 1.0)
         assert close(found[one.id].logp, alone.logp_C.tolist())
         assert close(found[one.id].entropy, alone.entropy_C.tolist())
-        assert close(found[one.id].advantage, batch.advantage_C[batch.owner_C == number].tolist())
+        assert close(found[one.id].advantage, batch.advantage_C[batch.trajectory_C == number].tolist())
         assert len(found[one.id].logp) == one.sampled_tokens
 
 
@@ -77,7 +77,7 @@ def test_openings_in_common(model):
             assert close(found[one.id].logp, predict(model, pack([[one]]), 1.0).logp_C.tolist())
 
 
-def test_a_later_mini_batch_is_seen_with_the_weights_that_learnt_from_it(model):
+def test_a_later_mini_batch_is_seen_with_the_weights_that_learned_from_it(model):
     """Each trajectory once, in the first epoch; those of the second mini-batch after the first has moved the weights."""
     groups = named(some_groups())
     found, _ = recorded(learner_with(model, minibatches=2, epochs=2), GRPO(), groups)
@@ -88,7 +88,7 @@ def test_a_later_mini_batch_is_seen_with_the_weights_that_learnt_from_it(model):
     assert sorted(stays) == [False] * 6 + [True] * 6
 
 
-def test_what_is_not_learnt_from_is_not_there(model):
+def test_what_is_not_learned_from_is_not_there(model):
     groups = named(some_groups())
     dead = Group(None, [replace(t, turns=[replace(turn, reward=0.0) for turn in t.turns]) for t in groups[1].trajectories])
     found, _ = recorded(learner_with(model), GRPO(), [groups[0], dead, groups[2]])
@@ -103,9 +103,9 @@ def test_a_segment_that_was_not_computed_is_null(model):
     advantage_C = torch.ones_like(batch.sampled_logp_C)
     advantage_C[:2] = 0.0  # the first segment of the first trajectory
     batch = batch.with_(advantage_C=advantage_C)
-    learnt = Learnt(batch, [t.id for group in groups for t in group.trajectories])
-    learner.update(batch, algo, lr=1e-3, step=1, watch=learnt)
-    first = learnt.episodes()[0]
+    learned = TokenStats(batch, [t.id for group in groups for t in group.trajectories])
+    learner.update(batch, algo, lr=1e-3, step=1, watch=learned)
+    first = learned.episodes()[0]
     assert first.advantage[:2] == [0.0, 0.0]
     assert numpy.isnan(first.logp).tolist() == [True, True, *[False] * (len(first.logp) - 2)]
     assert numpy.isnan(first.entropy).tolist() == numpy.isnan(first.logp).tolist()

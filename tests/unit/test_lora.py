@@ -10,7 +10,7 @@ from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
 from palestra.config.config import build
 from palestra.config.lora import LoraSettings
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
 from palestra.engines.fingerprint import digest
 from palestra.learner import checkpoint
@@ -19,7 +19,7 @@ from palestra.learner.logprobs import predict
 from palestra.models.folder import load_pretrained
 from palestra.models.loading import load_model
 from palestra.models.lora import adapter_of, add_adapter, plain_weights
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer, load_tokenizer
 from tests.unit.test_learner import some_groups, updated
 
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def base(tmp_path):
     """The folder of a small model with weights large enough for attention to matter."""
-    model = new_model(vocabulary=300, width=32, layers=2, heads=2, context=128, stop_id=1, seed=3, device=CPU)
+    model = tiny_model(vocabulary=300, width=32, layers=2, heads=2, context=128, stop_id=1, seed=3, device=CPU)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -43,7 +43,7 @@ def base(tmp_path):
 def adapted(base, dtype=torch.float32, *, critic=None, **settings):
     model = load_model(base, device=CPU, dtype=dtype)
     add_adapter(model, LoraSettings(**{"rank": 4, **settings}), base=str(base), seed=7)
-    return Learner(model, Optim(lr=1e-2), temperature=1.0, seed=0, critic=critic)
+    return Learner(model, OptimizerConfig(lr=1e-2), temperature=1.0, seed=0, critic=critic)
 
 
 def logits(model):
@@ -150,7 +150,7 @@ def test_targets_that_are_not_there_are_refused(base, targets, reason):
         ({"rnak": 4}, "lora.rnak = 4: there is no such setting; did you mean 'rank'"),
         ({"targets": []}, "lora.targets = .*expected 'all-linear' or names of modules"),
         ({"targets": ["all-linear", "q_proj"]}, "lora.targets = .*expected 'all-linear' or names"),
-        ({}, "lora: an adapter needs a model that has learnt something"),
+        ({}, "lora: an adapter needs a model that has learned something"),
     ],
 )
 def test_bad_settings_are_refused(table, reason):

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from palestra.core.errors import ConfigError
 from palestra.learner.checkpoint import export
 from palestra.models.folder import FILES, NOT_THESE, check_model, find_model, load_pretrained, tokenizer_folder
-from palestra.models.tiny import new_model
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from tests.unit.test_gguf import original, written  # noqa: F401  a fixture
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def small_model():
-    return new_model(vocabulary=300, width=16, layers=1, heads=2, context=64, stop_id=1, seed=0, device=CPU)
+    return tiny_model(vocabulary=300, width=16, layers=1, heads=2, context=64, stop_id=1, seed=0, device=CPU)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Which trajectories are learnt from: those that earned enough, and pairs of which one earned more."""
+"""Which trajectories are learned from: those that earned enough, and pairs of which one earned more."""
 
 from dataclasses import replace
 
@@ -93,5 +93,5 @@ def test_a_training_task_is_not_compared_with_a_held_out_one():
     assert pairs([better, held_out], min_gap=0.1, min_reward=0.5, per_task=4) == []
 
 
-def test_a_greedy_episode_that_others_were_compared_with_is_not_learnt_from():
+def test_a_greedy_episode_that_others_were_compared_with_is_not_learned_from():
     assert solved([replace(earned(1.0, [1]), is_baseline=True)], min_reward=0.5) == []

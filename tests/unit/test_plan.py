@@ -38,9 +38,9 @@ def played(steps):
     return work, mean["trained_tokens"], seconds
 
 
-def learnt(tokens, length):
+def learned(tokens, length):
     return costs.learn_seconds(
-        SMALL, H200, tokens, length, gpus=1, checkpointing=False, sharded=False, row_tokens=16384, link=1.0
+        SMALL, H200, tokens, length, gpus=1, checkpointing=False, sharded=False, microbatch_tokens=16384, link=1.0
     )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def collected(work, slots):
 def points():
     """What was measured, what the model says, and the factor within which it must be."""
     learner, search = measured("learner"), measured("search-step")
-    yield "learner, seconds", learner["seconds"], learnt(learner["tokens"], 1500), 1.1
+    yield "learner, seconds", learner["seconds"], learned(learner["tokens"], 1500), 1.1
     memory = costs.state_bytes(SMALL, shards=1) + costs.row_bytes(SMALL, learner["row_tokens"], checkpointing=False)
     yield "learner, memory", learner["peak_memory_gib"] * GIB, memory, 1.15
     for episodes, seconds in {256: 4.35e-3, 128: 3.00e-3, 32: 2.10e-3}.items():  # docs/performance.md
@@ -67,7 +67,7 @@ def points():
     for name, steps, slots in (("TextCraft", measured("peer")["Palestra"]["steps"], 256), ("search", search["steps"], 160)):
         work, tokens, seconds = played(steps)
         yield f"{name}, collecting", seconds["collect"], collected(work, slots), 1.4
-        yield f"{name}, learning", seconds["prepare"] + seconds["update"], learnt(tokens, work.episode_tokens), 1.6
+        yield f"{name}, learning", seconds["prepare"] + seconds["update"], learned(tokens, work.episode_tokens), 1.6
     cache = costs.cache_bytes(SMALL, 256, 4096, tensor_parallel=1)
     peak = max(step["peak_memory_gib"] for step in measured("peer")["Palestra"]["steps"])
     yield "TextCraft, memory", peak * GIB, memory + cache, 1.4
@@ -105,7 +105,7 @@ def test_openings_are_computed_once_for_a_group():
 
 
 def job(name, gpus, **changes):
-    made = Job(KNOWN[name], TABLE_WORK, H200, gpus, "infiniband", context_tokens=16384, row_tokens=16384, slots=256)
+    made = Job(KNOWN[name], TABLE_WORK, H200, gpus, "infiniband", context_tokens=16384, microbatch_tokens=16384, slots=256)
     return replace(made, **changes)
 
 

@@ -7,14 +7,14 @@ import torch
 
 from palestra.algos.grpo import GRPO
 from palestra.config.config import build
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Task
 from palestra.learner import checkpoint, scores
+from palestra.learner.chunked_logprob import ChunkedLogProb
 from palestra.learner.learner import Learner
-from palestra.learner.master_weights import Masters
-from palestra.learner.scores import Scores
-from palestra.models.tiny import new_model
+from palestra.learner.master_weights import MasterWeights
+from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.training.setup import check_run
 from tests.e2e.test_training import ECHO
@@ -33,7 +33,7 @@ def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
         return logp.gather(-1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
     found = []
-    for score in (plain, lambda hidden, weight: Scores.apply(hidden, weight, ids, 0.7)):
+    for score in (plain, lambda hidden, weight: ChunkedLogProb.apply(hidden, weight, ids, 0.7)):
         inputs = [x.clone().requires_grad_() for x in (hidden, weight)]
         logp, entropy = score(*inputs)
         (logp @ mix[0] + entropy @ mix[1]).backward()
@@ -52,29 +52,29 @@ def test_float64_is_for_the_cpu(monkeypatch):
 
 def test_small_steps_are_not_lost_in_rounding():
     working = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    masters = Masters({"w": working})
+    masters = MasterWeights({"w": working})
     for _ in range(100):
-        masters.exact["w"].data -= 1e-4  # in bfloat16 the neighbours of 1 are 0.004 away
-        masters.publish()
-    assert masters.exact["w"].item() == pytest.approx(0.99, abs=1e-5)
+        masters.full_precision["w"].data -= 1e-4  # in bfloat16 the neighbors of 1 are 0.004 away
+        masters.copy_to_model()
+    assert masters.full_precision["w"].item() == pytest.approx(0.99, abs=1e-5)
     assert working.item() == pytest.approx(0.99, abs=0.004)
     assert working.item() < 1
 
 
 def test_gradients_are_added_up_exactly():
     working = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    masters = Masters({"w": working})
+    masters = MasterWeights({"w": working})
     for gradient in (256.0, *[0.5] * 8):  # 256 + 0.5 is 256 in bfloat16
         working.grad = torch.tensor([gradient], dtype=torch.bfloat16)
-        masters.collect()
-    assert masters.exact["w"].grad.item() == 260
+        masters.accumulate_grads()
+    assert masters.full_precision["w"].grad.item() == 260
     assert working.grad is None
 
 
 def test_exact_weights_are_their_own_masters():
     weight = torch.nn.Parameter(torch.ones(1))
-    masters = Masters({"w": weight})
-    assert masters.exact["w"] is weight
+    masters = MasterWeights({"w": weight})
+    assert masters.full_precision["w"] is weight
 
 
 def some_groups():
@@ -83,14 +83,14 @@ def some_groups():
 
 
 def rounded_learner():
-    model = new_model(vocabulary=300, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
-    return Learner(copy.deepcopy(model).to(torch.bfloat16), Optim(lr=1e-3, row_tokens=5), temperature=1.0, seed=0)
+    model = tiny_model(vocabulary=300, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
+    return Learner(copy.deepcopy(model).to(torch.bfloat16), OptimizerConfig(lr=1e-3, microbatch_tokens=5), temperature=1.0, seed=0)
 
 
 def learn(learner, steps):
     for step in steps:
         algo = GRPO()
-        learner.update(algo.credit(learner.prepare(some_groups(), algo)), algo, lr=1e-3, step=step)
+        learner.update(algo.add_advantages(learner.prepare(some_groups(), algo)), algo, lr=1e-3, step=step)
 
 
 def test_a_rounded_model_resumes_from_its_exact_weights(tmp_path):

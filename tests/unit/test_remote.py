@@ -107,9 +107,9 @@ def test_several_servers_must_have_the_same_environment(guess):
 
 
 def test_which_group_is_complete_first_is_a_race(guess):
-    with pytest.raises(ConfigError, match=r"rollout.carry = 1: env.name = .* is apart from training.* set engine.deterministic = false"):
-        build({"env": {"name": guess.url("guess")}, "rollout": {"carry": 1}})
-    build({"env": {"name": guess.url("guess")}, "rollout": {"carry": 1}, "engine": {"deterministic": False}})
+    with pytest.raises(ConfigError, match=r"rollout.partial = 1: env.name = .* is apart from training.* set engine.deterministic = false"):
+        build({"env": {"name": guess.url("guess")}, "rollout": {"partial": 1}})
+    build({"env": {"name": guess.url("guess")}, "rollout": {"partial": 1}, "engine": {"deterministic": False}})
     build({"env": {"name": guess.url("guess")}})
 
 

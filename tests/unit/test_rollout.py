@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from palestra.agents.chat import Persona
+from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted
 from palestra.algos.batch import pack
 from palestra.core.action_formats import Plain, ReAct
 from palestra.core.types import Example, Generation, Sampling, Stop, Task
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs.serving.handles import InlinePool
-from palestra.models.tiny import new_model
-from palestra.rollout.rollout import Arena, Episode, Place, play_all
+from palestra.models.tiny import tiny_model
+from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
 from tests.helpers import Echo
 
 RED = Task("echo", "train", "train-0", "red")
 
 
-class Lines:
+class LineDisplay:
     """A script that says one line after the other and notes what it was shown."""
 
     def __init__(self, *lines):
@@ -38,13 +38,13 @@ class HasOwnLimit(Echo):
         return replace(step, truncated=self.left == self.rounds - 2, success=False)
 
 
-def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, persona=None, env=Echo, **changes):
+def play(tokenizer, *lines, format=Plain(), rounds=1, horizon=5, reply_tokens=40, prompt=None, env=Echo, **changes):
     renderer = Renderer(tokenizer)
-    persona = persona or Persona(renderer, format, **changes)
+    prompt = prompt or PromptConfig(renderer, format, **changes)
     pool = InlinePool(lambda: env(rounds=rounds), 5.0)
     sampling = Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids)
-    arena = Arena({"echo": Place(persona, pool)}, Scripted(Lines(*lines), renderer), sampling)
-    (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, horizon, 0)]))
+    context = RolloutContext({"echo": EnvBinding(prompt, pool)}, Scripted(LineDisplay(*lines), renderer), sampling)
+    (trajectory,), _ = asyncio.run(play_all(context, [EpisodeSpec("e", RED, horizon, 0)]))
     return trajectory
 
 
@@ -76,7 +76,7 @@ def test_an_environments_own_time_limit_truncates_like_the_horizon(words):
     assert trajectory.stop.is_time_limit
     (segment,) = trajectory.segments  # with the last observation, as at the horizon
     assert words.convert_ids_to_tokens(segment.ids)[-4:] == ["red", "<end>", "right", "<act>"]
-    assert pack([[trajectory]]).was_cut_N.tolist() == [True]
+    assert pack([[trajectory]]).truncated_N.tolist() == [True]
 
 
 def test_the_last_observation_needs_no_room_for_a_reply(words):
@@ -109,8 +109,8 @@ def test_what_was_written_wrongly_comes_back_as_an_observation(byte_level):
 
 
 def test_the_prompt_holds_instructions_format_and_example(byte_level):
-    persona = Persona(Renderer(byte_level), ReAct(), "Do as told.", [Example("say blue", "It says blue.", "blue")])
-    shown = [(m.role, m.content) for m in persona.opening("say red")]
+    prompt = PromptConfig(Renderer(byte_level), ReAct(), "Do as told.", [Example("say blue", "It says blue.", "blue")])
+    shown = [(m.role, m.content) for m in prompt.opening("say red")]
     assert shown == [
         ("system", f"Do as told.\n\n{ReAct.instructions}"),
         ("user", "say blue"),
@@ -131,21 +131,21 @@ def test_tokens_are_stored_as_the_engine_returned_them(words):
 
     renderer = Renderer(words)
     pool = InlinePool(Echo, 5.0)
-    arena = Arena({"echo": Place(Persona(renderer, Plain()), pool)}, Odd(), Sampling(max_tokens=8))
-    (trajectory,), _ = asyncio.run(play_all(arena, [Episode("e", RED, 1, 0)]))
+    context = RolloutContext({"echo": EnvBinding(PromptConfig(renderer, Plain()), pool)}, Odd(), Sampling(max_tokens=8))
+    (trajectory,), _ = asyncio.run(play_all(context, [EpisodeSpec("e", RED, 1, 0)]))
     segment = trajectory.segments[0]
     assert [segment.ids[-3:], segment.logprobs[-3:], segment.versions[-3:]] == [odd, [-1.5, -2.5, -0.5], [7, 7, 7]]
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
 def test_a_model_plays_many_episodes_at_once(words, concurrency):
-    model = new_model(vocabulary=len(words), width=16, layers=1, heads=2, context=64, stop_id=words.eos_token_id, seed=0, device="cpu")
+    model = tiny_model(vocabulary=len(words), width=16, layers=1, heads=2, context=64, stop_id=words.eos_token_id, seed=0, device="cpu")
     renderer = Renderer(words)
-    engine = NativeSettings(slots=3).build(model, 64)
+    engine = TorchEngineSettings(slots=3).build(model, 64)
     pool = InlinePool(Echo, 5.0)
-    places = {"echo": Place(Persona(renderer, Plain()), pool)}
-    arena = Arena(places, engine, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
-    episodes = [Episode(str(n), RED, 3, seed=n) for n in range(12)]
-    trajectories, _ = asyncio.run(play_all(arena, episodes))
+    bindings = {"echo": EnvBinding(PromptConfig(renderer, Plain()), pool)}
+    context = RolloutContext(bindings, engine, Sampling(max_tokens=4, stop_ids=renderer.stop_ids), concurrency=concurrency)
+    episodes = [EpisodeSpec(str(n), RED, 3, seed=n) for n in range(12)]
+    trajectories, _ = asyncio.run(play_all(context, episodes))
     assert [t.id for t in trajectories] == [e.id for e in episodes]
     assert len({tuple(t.segments[0].ids) for t in trajectories}) > 3  # every episode has noise of its own

@@ -35,7 +35,7 @@ def test_a_real_run(tmp_path):
         ("raw", "eval/step-000000-raw.json"),
         ("final", "eval/step-000003-final.json"),
     ]
-    assert (about["damaged"], about["has_learnt"]) == ([], (run.folder / "learnt").is_dir())
+    assert (about["damaged"], about["has_token_stats"]) == ([], (run.folder / "token_stats").is_dir())
 
 
 def test_it_is_read_anew_when_it_goes_on_and_when_it_is_rewound(tmp_path):

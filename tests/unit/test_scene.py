@@ -11,7 +11,7 @@ def test_babyai_shows_its_grid():
     env = make_env("babyai", {"levels": ["UnlockLocal"]})
     env.reset(env.tasks("train")[0])
     scene = env.scene()
-    cells = {(x, y): (kind, colour, state) for x, y, kind, colour, state in scene["cells"]}
+    cells = {(x, y): (kind, color, state) for x, y, kind, color, state in scene["cells"]}
     assert scene["kind"] == "grid"
     assert scene["mission"] == "open the door"
     assert cells[0, 0] == ("wall", "grey", "")

@@ -304,7 +304,7 @@ def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(
     assert {"open door to kitchen", "You move to the kitchen."} <= set(texts)
     assert sum(text.startswith("Your task is to find") for text in texts) == 4
     assert sum("The task is done." in text for text in texts) == 4
-    tokenizer = make_tokenizer(build({"model": {"tokenizer": "pieces", "pieces": 600}, "env": {"name": "sciworld"}}), {"sciworld": env})
+    tokenizer = make_tokenizer(build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "sciworld"}}), {"sciworld": env})
     assert len(tokenizer) == 600
     env.close()
 

@@ -12,7 +12,7 @@ from palestra.core.types import Stop, Turn
 from palestra.runs.trajectories import encode_trajectory, read_trajectories
 from palestra.view import index as indexing
 from palestra.view.index import Index, NotThere
-from tests.viewed import HOSTILE, episode, trained_copy, write_learnt, write_lines
+from tests.viewed import HOSTILE, episode, trained_copy, write_learned, write_lines
 
 
 def indexed(folder):
@@ -51,17 +51,17 @@ def test_later_rows_alone(tmp_path):
     assert index.columns(10_000)["rows"]["id"] == []
 
 
-def test_the_step_of_a_carried_episode_is_that_which_learnt_from_it(tmp_path):
+def test_the_step_of_a_carried_episode_is_that_which_learned_from_it(tmp_path):
     write_lines(tmp_path, "step-000007", episode("000006-0001", step=6))
     write_lines(tmp_path, "by-hand", episode("x", step=6))
     assert indexed(tmp_path).columns()["rows"]["step"] == [7, 6]
 
 
-def test_advantages_come_from_what_was_learnt(tmp_path):
+def test_advantages_come_from_what_was_learned(tmp_path):
     fault = episode("c", stop=Stop.ENV_FAULT, attempt=0)
     write_lines(tmp_path, "step-000001", episode("a"), episode("b"), fault, episode("c", attempt=1), episode("d", is_baseline=True))
-    learnt = [{"id": id, "advantage": [0.5, value], "logp": [], "entropy": []} for id, value in (("a", -1.0), ("c", 1.5), ("d", 1.0))]
-    write_learnt(tmp_path, "step-000001", *learnt, {"id": "b", "advantage": [None, None]}, {"id": 3}, "nonsense")
+    learned = [{"id": id, "advantage": [0.5, value], "logp": [], "entropy": []} for id, value in (("a", -1.0), ("c", 1.5), ("d", 1.0))]
+    write_learned(tmp_path, "step-000001", *learned, {"id": "b", "advantage": [None, None]}, {"id": 3}, "nonsense")
     rows = indexed(tmp_path).columns()["rows"]
     assert rows["advantage"] == pytest.approx([-0.25, float("nan"), float("nan"), 1.0, float("nan")], nan_ok=True)
     assert (rows["attempt"], rows["baseline"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 0, 1])

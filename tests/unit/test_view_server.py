@@ -22,7 +22,7 @@ from palestra.view import index as indexing
 from palestra.view import server as serving
 from tests.e2e.test_training import trained
 from tests.unit.test_view_index import DAMAGED
-from tests.viewed import HOSTILE, episode, trained_copy, viewing, write_learnt, write_lines
+from tests.viewed import HOSTILE, episode, trained_copy, viewing, write_learned, write_lines
 
 
 @pytest.fixture(autouse=True)
@@ -90,17 +90,17 @@ def test_the_objective_is_what_explain_prints(tmp_path, capsys):
         assert "steps = -1" in failed["why"]
 
 
-def test_what_was_learnt_stands_beside_the_episode(tmp_path):
+def test_what_was_learned_stands_beside_the_episode(tmp_path):
     folder = make_run(tmp_path / "run")
     write_lines(folder, "step-000002", *(episode(id) for id in "abc"), episode("d", stop=Stop.TIMEOUT))
     values = {"advantage": [0.5, -0.5], "logp": [-0.2, None], "entropy": [0.1, 0.2]}
     too_short = values | {"logp": [-0.2]}
-    write_learnt(folder, "step-000002", {"id": "a", **values}, {"id": "b", **too_short}, "nonsense", {"id": "d", **values})
+    write_learned(folder, "step-000002", {"id": "a", **values}, {"id": "b", **too_short}, "nonsense", {"id": "d", **values})
     with viewing(folder) as viewer:
-        learnt = [answer(viewer, f"/api/runs/0/episodes/step-000002/{line}.json")["learnt"] for line in range(4)]
-        assert learnt == [values, None, None, None]
+        learned = [answer(viewer, f"/api/runs/0/episodes/step-000002/{line}.json")["token_stats"] for line in range(4)]
+        assert learned == [values, None, None, None]
         assert complete(viewer)["rows"]["advantage"][3:] == [0.0, 0.0, None, None]
-        assert answer(viewer, "/api/runs/0/run.json")["has_learnt"]
+        assert answer(viewer, "/api/runs/0/run.json")["has_token_stats"]
 
 
 @pytest.mark.parametrize("line", DAMAGED.values(), ids=list(DAMAGED))

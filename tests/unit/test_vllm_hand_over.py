@@ -8,14 +8,14 @@ import torch
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.core.process_group import World
+from palestra.core.process_group import ProcessGroup
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.server import VLLMServerSettings
 from tests.vllm_contract import ask, tiny_model
 from tests.vllm_stand_in import StandIn, running
 
 
-class Room(World):
+class Room(ProcessGroup):
     """Ranks that are threads of one process."""
 
     def meet(self, barrier, board):

@@ -346,10 +346,10 @@ def echo():
 
 def test_a_run_trains_through_a_server(echo, tmp_path):
     policy, stand_in, settings = echo
-    learnt = weights(trained(tmp_path / "run", settings))
+    learned = weights(trained(tmp_path / "run", settings))
     assert stand_in.mark.endswith("/3")
-    assert all(torch.equal(learnt[name], weight) for name, weight in stand_in.model.named_parameters())
-    assert not torch.equal(learnt["model.norm.weight"], policy.model.norm.weight)
+    assert all(torch.equal(learned[name], weight) for name, weight in stand_in.model.named_parameters())
+    assert not torch.equal(learned["model.norm.weight"], policy.model.norm.weight)
 
 
 def test_a_run_whose_servers_are_gone_ends_with_one_clear_error(echo, tmp_path):

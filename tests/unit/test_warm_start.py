@@ -8,7 +8,7 @@ from palestra.training.warm_start import PASSAGE, twice_over
 from tests.helpers import trajectory
 
 
-def test_a_passage_is_repeated_and_only_what_can_be_known_is_learnt():
+def test_a_passage_is_repeated_and_only_what_can_be_known_is_learned():
     whole = trajectory(("see", list(range(100, 100 + PASSAGE + 20))), ("say", [7, 8]))
     for seed in range(5):
         lesson = twice_over(whole, torch.Generator().manual_seed(seed))
@@ -18,7 +18,7 @@ def test_a_passage_is_repeated_and_only_what_can_be_known_is_learnt():
         start = whole.segments[0].ids.index(passage[0])
         assert whole.segments[0].ids[start : start + PASSAGE] == passage
         assert segment.mask == [0] * (PASSAGE + 1) + [1] * (PASSAGE - 1)
-        assert len(pack([[lesson]]).owner_C) == PASSAGE - 1
+        assert len(pack([[lesson]]).trajectory_C) == PASSAGE - 1
 
 
 def test_a_short_episode_is_repeated_whole():

@@ -100,7 +100,7 @@ function ThemeButton() {
   const theme = useTheme();
   const other = theme === "dark" ? "light" : "dark";
   return (
-    <button type="button" class="theme" onClick={toggleTheme} aria-label={`Use ${other} colours`} title={`Use ${other} colours`}>
+    <button type="button" class="theme" onClick={toggleTheme} aria-label={`Use ${other} colors`} title={`Use ${other} colors`}>
       {theme === "dark" ? "☀" : "☾"}
     </button>
   );

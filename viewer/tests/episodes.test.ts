@@ -9,7 +9,7 @@ import {
   parseRange,
   parseSort,
   rowAt,
-  summarised,
+  summarized,
   textsIn,
 } from "../src/lib/episodes";
 import { sampleEpisodes } from "./sample";
@@ -58,17 +58,17 @@ describe("ordering episodes", () => {
 
 describe("summing up", () => {
   it("counts an unknown success neither way", () => {
-    const summary = summarised(episodes, [0, 1, 3]);
+    const summary = summarized(episodes, [0, 1, 3]);
     expect(summary.count).toBe(3);
     expect(summary.reward).toBeCloseTo(0.3);
     expect(summary.success?.mean).toBe(0.5);
     expect(summary.success?.size).toBe(2);
   });
-  it("has no mean of nothing", () => expect(summarised(episodes, [])).toEqual({ count: 0, reward: null, turns: null, success: null }));
+  it("has no mean of nothing", () => expect(summarized(episodes, [])).toEqual({ count: 0, reward: null, turns: null, success: null }));
   it("leaves damaged lines out of the means", () => {
     const broken = sampleEpisodes();
     broken.rows.damaged[1] = 1;
-    expect(summarised(broken, [0, 1]).reward).toBeCloseTo(0.9);
+    expect(summarized(broken, [0, 1]).reward).toBeCloseTo(0.9);
   });
 });
 

@@ -12,7 +12,7 @@ const episode = {
     ],
     turns: [turn("a", "b", "b", [1, 3]), turn("c", "d", "d", [4, 5]), { ...turn("e", "f", "f", [1, 2]), segment: 1 }],
   },
-  learnt: { advantage: [0.1, 0.2, 0.3, 0.4], logp: [-1, -1, null, -0.5], entropy: [1, 2, 3, 4] },
+  learned: { advantage: [0.1, 0.2, 0.3, 0.4], logp: [-1, -1, null, -0.5], entropy: [1, 2, 3, 4] },
   tokens: [
     ["see", "go", " to", "see", "stop", "end"],
     ["x", "y"],
@@ -20,7 +20,7 @@ const episode = {
   group: [],
 } as unknown as Episode;
 
-it("gives each chosen token its learnt values, over all segments", () => {
+it("gives each chosen token its learned values, over all segments", () => {
   const chosen = tokensOf(episode).filter((token) => token.isChosen);
   expect(chosen.map((token) => token.advantage)).toEqual([0.1, 0.2, 0.3, 0.4]);
   expect(chosen.map((token) => token.version)).toEqual([7, 7, 8, 8]);
@@ -36,7 +36,7 @@ it("computes the ratio of learner to sampler, where both are known", () => {
 
 it("knows which turn a token belongs to", () => expect(tokensOf(episode).map((token) => token.turn)).toEqual([0, 0, 0, 1, 1, null, 2, 2]));
 
-it("shows ids where there are no texts, and knows nothing that was not learnt", () => {
-  const [, token] = tokensOf({ ...episode, tokens: null, learnt: null });
+it("shows ids where there are no texts, and knows nothing that was not learned", () => {
+  const [, token] = tokensOf({ ...episode, tokens: null, learned: null });
   expect(token).toMatchObject({ text: "2", logprob: -1, ratio: null, entropy: null, advantage: null });
 });

@@ -18,12 +18,12 @@ from palestra.core.types import Generation, Sampling
 from palestra.engines.torch import kernels
 from palestra.engines.torch.decoder import NewPlaces, decoder_of
 from palestra.engines.torch.device_state import MOST_STOPS, NewTokens, PrefillInputs, SlotState, pinned
-from palestra.engines.torch.engine import EngineFailed, Native, Request
+from palestra.engines.torch.engine import EngineFailed, Request, TorchEngine
 from palestra.engines.torch.slots import SlotCache
 from palestra.models.attention import logits_of
 
 if TYPE_CHECKING:
-    from palestra.engines.torch.engine import NativeSettings
+    from palestra.engines.torch.engine import TorchEngineSettings
 
 log = logging.getLogger(__name__)
 
@@ -172,10 +172,10 @@ class Runner:
         kernels.draw(logits_of(self.model, self.decoder(state.ids[rows_B], at, attend)), rows_B, state)
 
 
-class Graphed(Native):
+class CudaGraphEngine(TorchEngine):
     """The native engine with its model in graphs: decoding runs ahead of Python by a chunk of tokens."""
 
-    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, settings: TorchEngineSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
         super().__init__(model, settings, context_tokens, beside_learner=beside_learner)
         self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}
@@ -201,7 +201,7 @@ class Graphed(Native):
                     break
                 if self._running:
                     slots = [self._slots[request.session].index for request in self._running]
-                    ahead.append(self.runner.decode(slots, self.settings.chunk))
+                    ahead.append(self.runner.decode(slots, self.settings.decode_chunk))
                 if len(ahead) > 1 or not self._running:
                     await self._answer(ahead.popleft())
                 await self._others()

@@ -77,7 +77,7 @@ class _Layout:
 @dataclass(frozen=True, slots=True)
 class _Layer:
     before: tuple[Tensor, float]
-    """Weight and epsilon of the normalisation before attention; all in the order in which they come."""
+    """Weight and epsilon of the normalization before attention; all in the order in which they come."""
     joined: tuple[Tensor, Tensor | None]
     """Weights and bias of query, key and value."""
     head_norms: tuple[Tensor, Tensor] | None
@@ -144,8 +144,8 @@ def side_by_side(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 def _joined(parts: list[Tensor]) -> Tensor:
     if not _are_adjacent(parts):
-        whole = torch.cat([part.detach() for part in parts])
-        for part, own in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+        full_tensor = torch.cat([part.detach() for part in parts])
+        for part, own in zip(parts, full_tensor.split([len(part) for part in parts]), strict=True):
             part.data = own
     first = parts[0].detach()
     return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride(), first.storage_offset())

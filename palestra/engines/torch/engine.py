@@ -21,20 +21,20 @@ from palestra.core.types import Generation, Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.torch.sampling import draw, noise
 from palestra.engines.torch.slots import Piece, RaggedLayout, SlotCache
-from palestra.envs.serving.barrier_pool import CountedPool
+from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.models.attention import hidden_states
-from palestra.models.weights import whole
+from palestra.models.weights import full_tensor
 
 
-class NativeSettings(Settings):
-    """`engine.name = "native"`."""
+class TorchEngineSettings(Settings):
+    """`engine.name = "torch"`."""
 
-    name: Literal["native"] = "native"
+    name: Literal["torch"] = "torch"
     slots: PositiveInt = 128
     """Episodes that can be in the cache at once; more than these wait for a slot."""
     prefill_tokens: PositiveInt = 8192
     """New tokens computed in one forward pass at the most, unless one request alone has more."""
-    wave: float = Field(default=0.25, ge=0, le=1)
+    admit_fraction: float = Field(default=0.25, ge=0, le=1)
     """The share of live requests that must wait before they are let in together: fewer and fuller forward passes."""
     deterministic: bool = True
     """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival.
@@ -44,18 +44,18 @@ class NativeSettings(Settings):
 
     graphs: bool | None = None
     """Run the model as captured CUDA graphs with kernels of ours. Where not set: on CUDA, if Triton is installed."""
-    chunk: PositiveInt = 2
+    decode_chunk: PositiveInt = 2
     """Tokens that graphs draw between two looks at which replies have ended."""
 
-    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> Native:
+    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> TorchEngine:
         """`beside_learner`: it will answer while the learner changes `model`, and so needs weights of its own."""
         if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
-            return Native(model, self, context_tokens, beside_learner=beside_learner)
+            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
         if self.graphs is False:
-            return Native(model, self, context_tokens, beside_learner=beside_learner)
-        from palestra.engines.torch.cuda_graphs import Graphed
+            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
+        from palestra.engines.torch.cuda_graphs import CudaGraphEngine
 
-        return Graphed(model, self, context_tokens, beside_learner=beside_learner)
+        return CudaGraphEngine(model, self, context_tokens, beside_learner=beside_learner)
 
 
 @dataclass(slots=True)
@@ -86,10 +86,10 @@ class Slot:
     """The number of the admission in which a reply was last asked for."""
 
 
-class Native:
+class TorchEngine:
     """Serves any number of episodes; each keeps a slot from its first turn until it is released."""
 
-    def __init__(self, model: PreTrainedModel, settings: NativeSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, settings: TorchEngineSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
         self._learners = model
         """The weights that `load` hands over."""
@@ -115,7 +115,7 @@ class Native:
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._is_loading = False
-        self.pools: list[CountedPool] = []
+        self.pools: list[BarrierPool] = []
         """Environments whose answers are waited for between two rounds."""
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
@@ -156,7 +156,7 @@ class Native:
         pairs = list(zip(self.model.parameters(), self._learners.parameters(), strict=True))
         if isinstance(pairs[0][1], DTensor):  # one at a time: together they may not fit
             for own, theirs in pairs:
-                own.copy_(whole(theirs))
+                own.copy_(full_tensor(theirs))
         else:
             torch._foreach_copy_([own for own, _ in pairs], [theirs for _, theirs in pairs])
 
@@ -205,7 +205,7 @@ class Native:
             if not waited_for:
                 return
             for pool in waited_for:
-                await pool.settled()
+                await pool.quiesce()
 
     def _let_go(self) -> None:
         """Free the slots of episodes that are over; never while the model runs."""
@@ -221,7 +221,7 @@ class Native:
     def _admit(self) -> list[Request]:
         """The waiting requests that have or get a slot; in order of arrival or by rule, up to the budget of new tokens."""
         admitted: list[Request] = []
-        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.wave * (len(self._waiting) + len(self._running))
+        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.admit_fraction * (len(self._waiting) + len(self._running))
         if self._is_loading or (self._running and not is_wave):
             return admitted
         if not self._running:
@@ -254,7 +254,7 @@ class Native:
     def _make_room(self) -> None:
         """Where nobody could be let in, episodes that ask for nothing give up their slots, those that asked longest ago first.
 
-        They may be held up until others have had their turn (`rollout.carry`), or wait for a part of themselves.
+        They may be held up until others have had their turn (`rollout.partial`), or wait for a part of themselves.
         """
         asking = {request.session for request in self._waiting}
         if self._free or not asking or asking & self._slots.keys():

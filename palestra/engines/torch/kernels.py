@@ -183,7 +183,7 @@ def _note(
 
 @triton.jit
 def _add_norm(x, residual, weight, out, eps, IS_FIRST: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """residual + x, kept as the new residual, and its normalisation."""
+    """residual + x, kept as the new residual, and its normalization."""
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = column < WIDTH
     place = row * WIDTH + column
@@ -314,7 +314,7 @@ def draw(logits_BV: Tensor, rows_B: Tensor, state: SlotState) -> None:
 
 
 def add_norm(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The normalisation of residual + x, and that sum, which takes the residual's place."""
+    """The normalization of residual + x, and that sum, which takes the residual's place."""
     out = torch.empty_like(x_TD)
     tokens, width = x_TD.shape
     sum_TD = torch.empty_like(x_TD) if residual_TD is None else residual_TD

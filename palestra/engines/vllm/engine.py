@@ -68,7 +68,9 @@ class VLLMSettings(Settings):
     def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> VLLM:
         """`beside_learner`: it will answer while the learner changes `model`. It has weights of its own anyway, and cannot sleep."""
         if self.sleep and beside_learner:
-            raise EngineFailed("engine.sleep = true: it never rests while it plays beside the learner (rollout.ahead, rollout.staleness)")
+            raise EngineFailed(
+                "engine.sleep = true: it never rests while it plays beside the learner (rollout.prefetch, rollout.max_staleness)"
+            )
         return VLLM(model, self, context_tokens)
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from transformers import PreTrainedModel
 
 from palestra.core.addresses import is_loopback
-from palestra.core.process_group import ALONE, World
+from palestra.core.process_group import SINGLE, ProcessGroup
 from palestra.core.settings import Settings
 from palestra.core.types import Generation, Sampling
 from palestra.engines.base import EngineFailed, Session
@@ -86,7 +86,9 @@ class VLLMServerSettings(Settings):
             raise ValueError("a server is given twice")
         return urls
 
-    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False, world: World = ALONE) -> VLLMServers:
+    def build(
+        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False, world: ProcessGroup = SINGLE
+    ) -> VLLMServers:
         """The servers have weights of their own. With `beside_learner`, those of the learner may be other ones by the time of a reply.
 
         Of several ranks in `world` each plays with a share of the servers; they must all `load` at the same time.
@@ -112,7 +114,7 @@ class VLLMServers:
         context_tokens: int,
         *,
         beside_learner: bool = False,
-        world: World = ALONE,
+        world: ProcessGroup = SINGLE,
     ) -> None:
         share = Share.of(settings.urls, world)
         sharers = len(share.ranks)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from palestra.core.process_group import World
+from palestra.core.process_group import ProcessGroup
 from palestra.engines.base import EngineFailed
 from palestra.engines.fingerprint import fingerprint
 from palestra.engines.vllm.client import Server, ServerTrouble
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The servers that a rank plays with: some of its own, or one with its neighbours where there are more ranks than servers."""
+    """The servers that a rank plays with: some of its own, or one with its neighbors where there are more ranks than servers."""
 
     urls: Sequence[str]
     ranks: Sequence[int]
     """All that play with them. The first one leads: it hands the weights over."""
 
     @classmethod
-    def of(cls, urls: Sequence[str], world: World) -> Share:
+    def of(cls, urls: Sequence[str], world: ProcessGroup) -> Share:
         starts = [len(urls) * rank // world.size for rank in range(world.size)]
         own = starts[world.rank]
         ranks = [rank for rank, start in enumerate(starts) if start == own]
@@ -59,7 +59,9 @@ class Outcome:
 class HandOver:
     """From the learner's weights to those of this rank's servers."""
 
-    def __init__(self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int, share: Share, world: World) -> None:
+    def __init__(
+        self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int, share: Share, world: ProcessGroup
+    ) -> None:
         self.servers = [Server(url) for url in share.urls]
         self.settings = settings
         self.context_tokens = context_tokens
@@ -109,7 +111,7 @@ class HandOver:
 
     async def _tell(self, own: Outcome) -> list[Outcome]:
         """What each rank has to say. In a thread: episodes of this rank may go on meanwhile."""
-        messages = await asyncio.to_thread(self._world.exchange, msgspec.json.encode(own))
+        messages = await asyncio.to_thread(self._world.all_gather_bytes, msgspec.json.encode(own))
         return [msgspec.json.decode(message, type=Outcome) for message in messages]
 
     def _note(self, outcome: Outcome) -> None:

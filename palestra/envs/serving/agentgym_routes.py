@@ -19,7 +19,7 @@ from palestra.core.types import Step, Task
 from palestra.envs.adapters.agentgym_dialects import GENERIC, SERVED, find_action
 from palestra.envs.serving.catalogue import Catalogue
 from palestra.envs.serving.connection_limits import Limits, body_of
-from palestra.envs.serving.request_auth import Guard
+from palestra.envs.serving.request_auth import RequestAuth
 from palestra.envs.serving.wire import (
     LONGEST_LEASE_S,
     STATUS,
@@ -57,7 +57,7 @@ class Answers(Protocol):
     """The server, as far as it is needed here."""
 
     catalogue: Catalogue
-    guard: Guard
+    guard: RequestAuth
     limits: Limits
 
     async def answer(self, call: AnyCall, caller: str) -> Any: ...

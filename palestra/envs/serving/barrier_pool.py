@@ -13,12 +13,12 @@ from palestra.envs.serving.handles import EnvHandle, EnvPool
 log = logging.getLogger(__name__)
 
 
-class CountedPool:
+class BarrierPool:
     """A pool of which it is known whether calls are under way, so that somebody can wait for all answers before going on."""
 
-    def __init__(self, pool: EnvPool, patience_s: float) -> None:
+    def __init__(self, pool: EnvPool, timeout_s: float) -> None:
         self._pool = pool
-        self._patience_s = patience_s
+        self._patience_s = timeout_s
         self._under_way = 0
         self._all_answered: asyncio.Future[None] | None = None
         self._is_given_up = False
@@ -28,7 +28,7 @@ class CountedPool:
         """Whether an answer is to be waited for."""
         return self._under_way > 0 and not self._is_given_up
 
-    async def settled(self) -> None:
+    async def quiesce(self) -> None:
         """Returns when no call is under way.
 
         Calls that do not come back before `patience_s` wait for something else than their environment, as an episode does for which its
@@ -60,16 +60,16 @@ class CountedPool:
             if not self._under_way and self._all_answered is not None and not self._all_answered.done():
                 self._all_answered.set_result(None)
 
-    async def open(self) -> CountedHandle:
+    async def open(self) -> BarrierHandle:
         with self.counting():
-            return CountedHandle(await self._pool.open(), self)
+            return BarrierHandle(await self._pool.open(), self)
 
     async def close(self) -> None:
         await self._pool.close()
 
 
-class CountedHandle:
-    def __init__(self, handle: EnvHandle, pool: CountedPool) -> None:
+class BarrierHandle:
+    def __init__(self, handle: EnvHandle, pool: BarrierPool) -> None:
         self._handle, self._pool = handle, pool
 
     @property

@@ -68,7 +68,7 @@ class Seats:
         return (UNKNOWN_SEATS if is_unknown else self.free) - self.asked
 
 
-class Seat(NamedTuple):
+class EnvSlot(NamedTuple):
     server: Seats
     session: str
 
@@ -89,7 +89,7 @@ class Servers:
             for server in self.servers:
                 await server.connection.close()
 
-    async def open(self, timeout_s: float) -> Seat:
+    async def open(self, timeout_s: float) -> EnvSlot:
         """A seat on the server with the most free ones; where all are full, the first that gets free."""
         until, delay = time.monotonic() + SEAT_WAIT_S, 0.1
         while True:
@@ -105,7 +105,7 @@ class Servers:
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
 
-    async def _ask(self, server: Seats, timeout_s: float) -> Seat:
+    async def _ask(self, server: Seats, timeout_s: float) -> EnvSlot:
         server.asked, server.asked_at = server.asked + 1, time.monotonic()
         call = Open(env=server.env, key=secrets.token_urlsafe(12))
         away_s = OTHERS_S if len(self.servers) > 1 else None
@@ -118,7 +118,7 @@ class Servers:
             server.asked -= 1
         server.free = opened.free
         server.keeper.keep(opened.session, opened.lease_s)
-        return Seat(server, opened.session)
+        return EnvSlot(server, opened.session)
 
 
 class Keeper:
@@ -187,7 +187,7 @@ class RemoteHandle:
         self.deadline_s = deadline_s
         self.seconds = 0.0
         self._servers = servers
-        self._seat: Seat | None = None
+        self._seat: EnvSlot | None = None
         self._key = 0
         self._is_closed = False
         servers.join()
@@ -268,7 +268,7 @@ class RemoteHandle:
             raise EnvFault("the session was not reset")
         return self._seat.session
 
-    def _give_up_seat(self) -> Seat:
+    def _give_up_seat(self) -> EnvSlot:
         assert self._seat is not None
         seat, self._seat = self._seat, None
         seat.server.keeper.drop(seat.session)

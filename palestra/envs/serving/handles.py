@@ -44,7 +44,7 @@ class CollateralFault(EnvFault):
     is_collateral = True
 
 
-class NoSeat(Exception):
+class PoolExhausted(Exception):
     """As many environments are in use as there may be. Somebody has to close a handle first."""
 
 

@@ -25,7 +25,7 @@ from palestra.core.credentials import hidden, without_secrets
 from palestra.envs.serving.catalogue import Catalogue, Served
 from palestra.envs.serving.connection_limits import Limits
 from palestra.envs.serving.peers import ProcessPeers, socket_path
-from palestra.envs.serving.request_auth import Guard
+from palestra.envs.serving.request_auth import RequestAuth
 from palestra.envs.serving.server import Server
 from palestra.envs.serving.sessions import Sessions
 
@@ -107,7 +107,7 @@ async def serve_one(settings: ServerSettings) -> int:
         catalogue.pools, catalogue.tasks, capacity=share, lease_s=settings.lease_s, process=settings.process,
         longest_lease_s=settings.limits.longest_lease_s, seats_per_caller=_share(settings.seats_per_token, settings),
     )  # fmt: skip
-    guard = Guard(settings.tokens, (settings.host, *settings.hosts), settings.peer_secret)
+    guard = RequestAuth(settings.tokens, (settings.host, *settings.hosts), settings.peer_secret)
     peers = None
     if settings.processes > 1:
         peers = ProcessPeers(settings.folder, settings.process, settings.processes, settings.peer_secret)

@@ -17,7 +17,7 @@ OPEN_PATHS = ("/health",)
 """Without a token: a load balancer asks here."""
 
 
-class Guard:
+class RequestAuth:
     """Checks where a request says it goes and comes from, and its token."""
 
     def __init__(self, tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = (), peer_secret: str = "") -> None:

@@ -12,7 +12,7 @@ from palestra.core.types import Step, Task
 from palestra.envs import Environment
 from palestra.envs.serving.about import About
 from palestra.envs.serving.handles import EnvFault
-from palestra.envs.serving.worker_pool import Seat, Workers, WorkerSettings
+from palestra.envs.serving.worker_pool import EnvSlot, Workers, WorkerSettings
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Sandboxed(Environment):
 
     def __init__(self, name: str, options: dict[str, Any], settings: WorkerSettings) -> None:
         self._pool = Workers(name, options, replace(settings, workers=1, per_worker=1))
-        self._seat: Seat | None = None
+        self._seat: EnvSlot | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         try:
             about: About = self._asked("about", About)

@@ -16,7 +16,7 @@ from palestra.envs.serving.catalogue import PAGE_TASKS, Catalogue
 from palestra.envs.serving.connection_limits import BoundedConnection, ConnectionLimiter, Limits, Runner, body_of
 from palestra.envs.serving.metrics import Measure
 from palestra.envs.serving.openapi import ROUTES, Route, openapi
-from palestra.envs.serving.request_auth import OPEN_PATHS, Guard
+from palestra.envs.serving.request_auth import OPEN_PATHS, RequestAuth
 from palestra.envs.serving.sessions import Sessions
 from palestra.envs.serving.stream import Stream
 from palestra.envs.serving.wire import (
@@ -58,7 +58,7 @@ class Server:
         self,
         catalogue: Catalogue,
         sessions: Sessions,
-        guard: Guard,
+        guard: RequestAuth,
         *,
         peers: Peers | None = None,
         limits: Limits | None = None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from palestra.core.types import Step, Task
-from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, EnvTimeout, NoSeat
+from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, EnvTimeout, PoolExhausted
 from palestra.envs.serving.wire import (
     LONGEST_LEASE_S,
     Act,
@@ -158,7 +158,7 @@ class Sessions:
         handle = None
         try:
             handle = await self.pools[env].open()
-        except NoSeat as full:
+        except PoolExhausted as full:
             raise WireError("busy", str(full)) from None
         except EnvFault as fault:
             raise _as_wire(fault) from None

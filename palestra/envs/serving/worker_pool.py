@@ -16,7 +16,7 @@ from palestra.core.credentials import TOKEN_VARIABLE
 from palestra.core.types import Step, Task
 from palestra.envs import envs, is_url
 from palestra.envs.serving.frames import Answer
-from palestra.envs.serving.handles import CollateralFault, EnvFault, NoSeat
+from palestra.envs.serving.handles import CollateralFault, EnvFault, PoolExhausted
 from palestra.envs.serving.reaper import Reaper
 from palestra.envs.serving.sandbox import OWN_PROCESSES, Sandbox
 from palestra.envs.serving.worker_process import WorkerProcess
@@ -141,7 +141,7 @@ class Workers:
         self._tidied = 0.0
         self._making = asyncio.Semaphore(MADE_AT_ONCE)
 
-    async def open(self) -> Seat:
+    async def open(self) -> EnvSlot:
         """A seat in the worker that has the fewest taken. Raises `NoSeat` where all are."""
         worker = self._emptiest()
         if worker is not None and worker.idle:
@@ -161,9 +161,9 @@ class Workers:
                 raise
             return seat
 
-    def _seat(self, worker: _Worker, instance: int) -> Seat:
+    def _seat(self, worker: _Worker, instance: int) -> EnvSlot:
         worker.taken += 1
-        return Seat(self, worker, instance)
+        return EnvSlot(self, worker, instance)
 
     def breaks_workers(self, task: Task) -> bool:
         """Whether it is to be played where it can harm nobody else."""
@@ -217,7 +217,7 @@ class Workers:
             return emptiest
         if not may_start:
             seats = len(shared) * self.per_worker
-            raise NoSeat(f"{self.name}: all {seats} seats are taken ({len(shared)} workers, {self.per_worker} in each)")
+            raise PoolExhausted(f"{self.name}: all {seats} seats are taken ({len(shared)} workers, {self.per_worker} in each)")
         return None
 
     def _start(self) -> _Worker:
@@ -295,7 +295,7 @@ def _per_process(name: str, options: dict[str, Any], settings: WorkerSettings) -
     return asked.per_process
 
 
-class Seat:
+class EnvSlot:
     """A handle on one environment of a worker process."""
 
     def __init__(self, workers: Workers, worker: _Worker, instance: int) -> None:

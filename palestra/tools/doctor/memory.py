@@ -13,14 +13,14 @@ from transformers import PreTrainedModel
 from palestra.algos.batch import Batch, pack
 from palestra.algos.grpo import GRPO
 from palestra.config.config import Config
-from palestra.config.optimizer import Optim
+from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.learner.chunked_logprob import MOST_LOGITS
 from palestra.learner.learner import Learner
-from palestra.learner.scores import MOST_LOGITS
-from palestra.tools.doctor.finding import Verdict, check, size
-from palestra.tools.doctor.surroundings import master_bytes, reference_bytes
-from palestra.training.setup import Parts, assemble
+from palestra.tools.doctor.env_checks import master_bytes, reference_bytes
+from palestra.tools.doctor.result import Verdict, check, size
+from palestra.training.setup import Components, setup
 
 SHARE = 0.95
 """Of all memory: the rest is for fragments and for what was not thought of."""
@@ -53,24 +53,24 @@ class Need:
         return " + ".join(f"{name} {size(count)}" for name, count in parts.items() if count)
 
 
-def estimate(learner: Learner, config: Config, *, row_tokens: int, slots: int) -> Need:
+def estimate(learner: Learner, config: Config, *, microbatch_tokens: int, slots: int) -> Need:
     """From the shapes of the model. Rows are as long as an episode may be, even where `row_tokens` is less."""
     model = learner.model
     weights = sum(p.nbytes for p in model.parameters())
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
-    tokens = max(row_tokens, config.agent.context_tokens)
-    copies = 2 if config.rollout.is_beside_learner and isinstance(config.engine, NativeSettings) else 1
+    tokens = max(microbatch_tokens, config.agent.context_tokens)
+    copies = 2 if config.rollout.is_beside_learner and isinstance(config.engine, TorchEngineSettings) else 1
     has_own_trunk = learner.critic is not None and learner.critic.trunk is not None
     return Need(
         weights=copies * weights + critic + master_bytes(learner),
         training=3 * sum(p.nbytes for p in learner.trained().values()),
         reference=reference_bytes(learner) if config.algo.keeps_reference else 0,
         activations=tokens * bytes_per_token(model, config.optim) * (2 if has_own_trunk else 1) + logit_bytes(model, tokens),
-        cache=slots * slot_bytes(model, config.agent.context_tokens) if isinstance(config.engine, NativeSettings) else 0,
+        cache=slots * slot_bytes(model, config.agent.context_tokens) if isinstance(config.engine, TorchEngineSettings) else 0,
     )
 
 
-def bytes_per_token(model: PreTrainedModel, optim: Optim) -> int:
+def bytes_per_token(model: PreTrainedModel, optim: OptimizerConfig) -> int:
     """What each layer keeps of a token for the way back: measured, 26 vectors of its width and four of the inner one.
 
     With activation checkpointing it is what enters each layer, and one layer at a time in full.
@@ -78,8 +78,8 @@ def bytes_per_token(model: PreTrainedModel, optim: Optim) -> int:
     shape = model.config.get_text_config()
     layers, width = shape.num_hidden_layers, shape.hidden_size
     inner = getattr(shape, "intermediate_size", None) or 4 * width
-    whole = 26 * width + 4 * inner
-    return int((layers * width + whole if optim.activation_checkpointing else layers * whole) * model.dtype.itemsize)
+    full_tensor = 26 * width + 4 * inner
+    return int((layers * width + full_tensor if optim.activation_checkpointing else layers * full_tensor) * model.dtype.itemsize)
 
 
 def logit_bytes(model: PreTrainedModel, tokens: int) -> int:
@@ -104,12 +104,12 @@ def available_ram() -> int:
 
 
 @check("memory fits")
-def check_memory(parts: Parts, *, available: int | None = None) -> Verdict:
+def check_memory(parts: Components, *, available: int | None = None) -> Verdict:
     """One update of the longest row. `available`: bytes, in place of what the machine has."""
     config, learner = parts.config, parts.learner
-    slots = config.engine.slots if isinstance(config.engine, NativeSettings) else 0
-    need = estimate(learner, config, row_tokens=config.optim.row_tokens, slots=slots)
-    tokens = max(config.optim.row_tokens, config.agent.context_tokens)
+    slots = config.engine.slots if isinstance(config.engine, TorchEngineSettings) else 0
+    need = estimate(learner, config, microbatch_tokens=config.optim.microbatch_tokens, slots=slots)
+    tokens = max(config.optim.microbatch_tokens, config.agent.context_tokens)
     if learner.model.device.type != "cuda":
         room = available_ram() if available is None else available
         return Verdict(need.still <= SHARE * room, need.still, f"estimated: {need}; {size(need.still)} more of {size(room)} available")
@@ -120,7 +120,7 @@ def check_memory(parts: Parts, *, available: int | None = None) -> Verdict:
 
 
 def measured_peak(learner: Learner, tokens: int, context_tokens: int) -> int:
-    """The most memory in use on the GPU, by anyone, while one row is learnt from."""
+    """The most memory in use on the GPU, by anyone, while one row is learned from."""
     device = learner.model.device
     gc.collect()
     torch.cuda.empty_cache()
@@ -144,7 +144,7 @@ def learn_one_row(learner: Learner, tokens: int, context_tokens: int) -> None:
     finally:
         learner.optim = optim
         model.zero_grad(set_to_none=True)
-        learner.begin_anew()
+        learner.reset_optimizer()
 
 
 def made_up(tokens: int, context_tokens: int, vocabulary: int) -> Batch:
@@ -159,7 +159,7 @@ def made_up(tokens: int, context_tokens: int, vocabulary: int) -> Batch:
         turn = Turn("", "", "", 0.0, (1, length))
         trajectories.append(Trajectory(str(number), Task("", "", ""), [segment], [turn], Stop.DONE, None, horizon=1, seed=0))
     batch = pack([trajectories])
-    return batch.with_(advantage_C=torch.ones(len(batch.owner_C)))
+    return batch.with_(advantage_C=torch.ones(len(batch.trajectory_C)))
 
 
 def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
@@ -182,18 +182,18 @@ def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
 @check("largest sizes that fit")
 def check_fit(config: Config, *, available: int | None = None) -> Verdict:
     """Slots for all episodes in flight as far as they fit beside one longest row, and then the longest rows beside these slots."""
-    wanted = min(config.rollout.concurrency, config.rollout.tasks * max(place.group for place in config.playgrounds))
-    is_native = isinstance(config.engine, NativeSettings)
+    wanted = min(config.rollout.concurrency, config.rollout.tasks * max(spec.group for spec in config.env_specs))
+    is_native = isinstance(config.engine, TorchEngineSettings)
     bare = config.model_copy(update={"engine": config.engine.model_copy(update={"slots": 1})}) if is_native else config
-    parts = assemble(bare)
+    parts = setup(bare)
     try:
         is_cuda = parts.learner.model.device.type == "cuda"
         room = available_ram() if available is None else available
 
-        def fits(row_tokens: int, slots: int) -> bool:
+        def fits(microbatch_tokens: int, slots: int) -> bool:
             if is_cuda:
-                return _fits_on_gpu(parts, row_tokens, slots)
-            return estimate(parts.learner, config, row_tokens=row_tokens, slots=slots).still <= SHARE * room
+                return _fits_on_gpu(parts, microbatch_tokens, slots)
+            return estimate(parts.learner, config, microbatch_tokens=microbatch_tokens, slots=slots).still <= SHARE * room
 
         shortest = config.agent.context_tokens
         slots = largest(lambda slots: fits(shortest, slots), 1, wanted) if is_native else 0
@@ -202,12 +202,12 @@ def check_fit(config: Config, *, available: int | None = None) -> Verdict:
         parts.close()
     if not rows:
         return Verdict(False, 0, f"not even one row of {shortest} tokens fits; lower agent.context_tokens or take a smaller model")
-    flags = f"--optim.row_tokens {rows}" + (f" --engine.slots {slots}" if is_native else "")
+    flags = f"--optim.microbatch_tokens {rows}" + (f" --engine.slots {slots}" if is_native else "")
     return Verdict(True, rows, flags if is_cuda else f"{flags} (estimated: it is measured only on CUDA)")
 
 
-def _fits_on_gpu(parts: Parts, row_tokens: int, slots: int) -> bool:
-    """Whether a row can be learnt from while so many slots are held."""
+def _fits_on_gpu(parts: Components, microbatch_tokens: int, slots: int) -> bool:
+    """Whether a row can be learned from while so many slots are held."""
     learner, context = parts.learner, parts.config.agent.context_tokens
     total = torch.cuda.mem_get_info(learner.model.device)[1]
     reference = reference_bytes(learner) if parts.config.algo.keeps_reference else 0
@@ -215,7 +215,7 @@ def _fits_on_gpu(parts: Parts, row_tokens: int, slots: int) -> bool:
     cache = None
     try:
         cache = torch.empty(held, dtype=torch.uint8, device=learner.model.device)
-        return measured_peak(learner, row_tokens, context) <= SHARE * total
+        return measured_peak(learner, microbatch_tokens, context) <= SHARE * total
     except torch.cuda.OutOfMemoryError:
         return False
     finally:

@@ -9,14 +9,14 @@ from itertools import cycle, islice
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Generation, Sampling, Trajectory
 from palestra.engines.base import Engine, Session
-from palestra.rollout.rollout import Episode, play_all
+from palestra.rollout.rollout import EpisodeSpec, play_all
 from palestra.runs.state import State
 from palestra.training.data_sources import horizon_of
-from palestra.training.setup import Parts, held_out
+from palestra.training.setup import Components, held_out
 
 TURNS = 6
 REPLY_TOKENS = 256
-"""A model that has not learnt yet seldom ends its replies: with fewer tokens there would be no second turn."""
+"""A model that has not learned yet seldom ends its replies: with fewer tokens there would be no second turn."""
 
 
 class Recording:
@@ -53,21 +53,21 @@ class Played:
         return [generation for trajectory in self.trajectories for generation in self.said.get(trajectory.id, [])]
 
 
-def play_some(parts: Parts, labels: Sequence[str], *, count: int = 12, version: int = 0) -> Played:
+def play_some(components: Components, labels: Sequence[str], *, count: int = 12, version: int = 0) -> Played:
     """Hand the weights over, and play training tasks of these environments as the first training step would."""
-    config = parts.config
-    parts.loop.run(parts.engine.load(version=version))
-    tasks = {label: held_out(parts.tasks(label, "train"), count) for label in labels}
-    horizons = {place.label: min(horizon_of(place, State())[0], TURNS) for place in config.playgrounds}
+    config = components.config
+    components.loop.run(components.engine.load(version=version))
+    tasks = {label: held_out(components.tasks(label, "train"), count) for label in labels}
+    horizons = {spec.label: min(horizon_of(spec, State())[0], TURNS) for spec in config.env_specs}
     episodes = [
-        Episode(f"doctor-{n:02d}", tasks[label][n % len(tasks[label])], horizons[label], derive_seed(config.seed, "doctor", n))
+        EpisodeSpec(f"doctor-{n:02d}", tasks[label][n % len(tasks[label])], horizons[label], derive_seed(config.seed, "doctor", n))
         for n, label in enumerate(islice(cycle(labels), count))
     ]
-    recording = Recording(parts.arena.engine)
-    sampling = parts.arena.sampling
+    recording = Recording(components.context.engine)
+    sampling = components.context.sampling
     longer = max(sampling.max_tokens, min(REPLY_TOKENS, config.agent.context_tokens // 4))
-    arena = parts.arena.with_(engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0)
-    trajectories, _ = parts.loop.run(play_all(arena, episodes))
+    context = components.context.with_(engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0)
+    trajectories, _ = components.loop.run(play_all(context, episodes))
     valid = [t for t in trajectories if not t.stop.is_fault and t.sampled_tokens]
     faults = [t for t in trajectories if t.stop.is_fault]
     if not valid:

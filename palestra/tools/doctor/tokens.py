@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 from palestra.agents.renderer import Renderer, TemplateChoice, TemplateError
 from palestra.algos.batch import pack
 from palestra.core.types import Message, Trajectory
-from palestra.tools.doctor.finding import Verdict, check
 from palestra.tools.doctor.play import Played
+from palestra.tools.doctor.result import Verdict, check
 
 TURNS = 20
 
@@ -31,10 +31,14 @@ def check_template(tokenizer: PreTrainedTokenizerBase, template: TemplateChoice,
         reply, observation = _text(chance, words), _text(chance, words)
         ids += renderer.reply_ids(reply) + renderer.bridge(observation, reply_ended=True)
         messages += [Message("assistant", reply), Message("user", observation)]
-        whole = renderer.prompt(messages)
-        if ids != whole:
-            same = next((n for n, (one, other) in enumerate(zip(ids, whole, strict=False)) if one != other), min(len(ids), len(whole)))
-            return Verdict(False, turn - 1, f"after turn {turn} the template renders {len(whole)} tokens, and only {same} are as before")
+        full_tensor = renderer.prompt(messages)
+        if ids != full_tensor:
+            same = next(
+                (n for n, (one, other) in enumerate(zip(ids, full_tensor, strict=False)) if one != other), min(len(ids), len(full_tensor))
+            )
+            return Verdict(
+                False, turn - 1, f"after turn {turn} the template renders {len(full_tensor)} tokens, and only {same} are as before"
+            )
     return Verdict(True, TURNS, f"{TURNS} turns, {len(ids)} tokens{note}")
 
 
@@ -71,7 +75,7 @@ def check_mask(played: Played) -> Verdict:
             return Verdict(False, None, f"episode {trajectory.id}: {problem}")
     batch = pack([played.trajectories])
     returned = [token for generation in played.replies for token in generation.ids]
-    if batch.ids_T[batch.chosen_T].tolist() != returned:
+    if batch.ids_T[batch.action_mask_T].tolist() != returned:
         return Verdict(False, None, "packed into a batch, the chosen tokens are not those that the engine returned")
     turns = max(len(trajectory.turns) for trajectory in played.trajectories)
     return Verdict(True, len(returned), f"{len(returned)} tokens of {len(played.trajectories)} episodes, up to {turns} turns long")

@@ -22,13 +22,13 @@ from palestra.envs.base import Environment
 from palestra.envs.serving.handles import InlinePool
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
-from palestra.models.weights import exact_type
-from palestra.rollout.rollout import Assignment, Place, collect, shared_persona
-from palestra.tools.doctor.finding import Verdict, check
+from palestra.models.weights import fp32_or_wider
+from palestra.rollout.rollout import EnvBinding, GroupRequest, collect, shared_prompt
 from palestra.tools.doctor.play import Played, play_some
-from palestra.training.setup import Parts
+from palestra.tools.doctor.result import Verdict, check
+from palestra.training.setup import Components
 
-RECOMPUTED = GRPO(recompute_old=True)
+RECOMPUTED = GRPO(recompute_logprobs=True)
 """Asks the learner for its own log-probs beside the engine's."""
 UPDATES = 20
 TOKENS_PER_TASK = 128
@@ -37,7 +37,7 @@ TOKENS_PER_TASK = 128
 
 def kl_limit(model: PreTrainedModel) -> float:
     """In nats a token: on a CPU in float32 only the order of additions differs."""
-    return 1e-5 if model.dtype == exact_type(model.dtype) and model.device.type == "cpu" else 1e-3
+    return 1e-5 if model.dtype == fp32_or_wider(model.dtype) and model.device.type == "cpu" else 1e-3
 
 
 class Pace:
@@ -61,9 +61,9 @@ def fingerprint(model: PreTrainedModel) -> str:
 
 
 @contextmanager
-def borrowed(parts: Parts) -> Iterator[None]:
+def borrowed(components: Components) -> Iterator[None]:
     """What happens to the weights in here is undone afterwards, in the learner and in the engine."""
-    model = parts.learner.model
+    model = components.learner.model
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     kept = {name: parameter.detach().to("cpu", copy=True) for name, parameter in learning.items()}
     try:
@@ -73,8 +73,8 @@ def borrowed(parts: Parts) -> Iterator[None]:
             for name, parameter in learning.items():
                 parameter.copy_(kept[name])
         model.zero_grad(set_to_none=True)
-        parts.learner.begin_anew()
-        parts.loop.run(parts.engine.load(version=0))
+        components.learner.reset_optimizer()
+        components.loop.run(components.engine.load(version=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +97,22 @@ def mismatch(learner: Learner, trajectories: Sequence[Trajectory]) -> Mismatch:
 
 
 @check("engine and learner agree on log-probs")
-def check_logprobs(parts: Parts, played: Played) -> Verdict:
-    limit = kl_limit(parts.learner.model)
-    found = mismatch(parts.learner, played.trajectories)
+def check_logprobs(components: Components, played: Played) -> Verdict:
+    limit = kl_limit(components.learner.model)
+    found = mismatch(components.learner, played.trajectories)
     detail = f"mean KL {found.kl:.1e} (at most {limit:.0e}), mean difference {found.absolute:.1e}, {found.tokens} tokens"
     return Verdict(found.kl <= limit, found.kl, detail)
 
 
 @check("an update reaches the engine")
-def check_handover(parts: Parts, played: Played) -> Verdict:
+def check_handover(components: Components, played: Played) -> Verdict:
     """Update until old weights could not pass for new ones, hand over, play again: the log-probs must be the new learner's."""
-    learner, labels = parts.learner, sorted({trajectory.task.env for trajectory in played.trajectories})
+    learner, labels = components.learner, sorted({trajectory.task.env for trajectory in played.trajectories})
     limit, before = kl_limit(learner.model), fingerprint(learner.model)
-    with borrowed(parts):
+    with borrowed(components):
         stale = _moved(learner, played.trajectories, least=10 * limit)
         after = fingerprint(learner.model)
-        again = play_some(parts, labels, count=max(4, len(labels)), version=1)
+        again = play_some(components, labels, count=max(4, len(labels)), version=1)
         found = mismatch(learner, again.trajectories).kl
     versions = sorted({generation.version for generation in again.replies})
     if after == before:
@@ -133,7 +133,7 @@ def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float
     """Update on made-up rewards until the log-probs have moved by `least`, and say how far they have."""
     algo, pace, moved = GRPO(), Pace(learner.model), 0.0
     batch = learner.prepare(one_group(trajectories), algo)
-    batch = algo.credit(batch.with_(reward_N=torch.arange(len(batch), device=batch.ids_T.device).float() % 2))
+    batch = algo.add_advantages(batch.with_(reward_N=torch.arange(len(batch), device=batch.ids_T.device).float() % 2))
     for update in range(UPDATES):
         learner.update(batch, algo, lr=pace.lr, step=update, minibatches=1, epochs=1)
         moved = mismatch(learner, trajectories).kl
@@ -144,16 +144,16 @@ def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float
 
 
 @check("packing does not change the gradient")
-def check_packing(parts: Parts, played: Played) -> Verdict:
+def check_packing(components: Components, played: Played) -> Verdict:
     """Of several segments in one row, and of each in a row of its own."""
-    learner = parts.learner
-    limit = 1e-4 if learner.model.dtype == exact_type(learner.model.dtype) else 5e-2
+    learner = components.learner
+    limit = 1e-4 if learner.model.dtype == fp32_or_wider(learner.model.dtype) else 5e-2
     batch = learner.prepare(one_group(played.trajectories), GRPO())
     if len(batch.lengths_S) < 2:
         return Verdict(False, None, "only one segment was played: there is nothing to pack")
-    segments = max(2, int((batch.lengths_S.cumsum(0) <= learner.optim.row_tokens).sum()))
+    segments = max(2, int((batch.lengths_S.cumsum(0) <= learner.optim.microbatch_tokens).sum()))
     row = batch.take(torch.arange(segments, device=batch.ids_T.device))
-    signs_C = torch.randint(0, 2, row.owner_C.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    signs_C = torch.randint(0, 2, row.trajectory_C.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
     row = row.with_(advantage_C=signs_C.to(row.ids_T.device))
     packed = _gradient(learner, [row])
     alone = _gradient(learner, [row.take(torch.tensor([n], device=row.ids_T.device)) for n in range(segments)])
@@ -192,26 +192,30 @@ class Toy(Environment):
 
 
 @check("a toy reward rises")
-def check_toy(parts: Parts, *, algo: Algorithm | None = None, steps: int = 30, budget_s: float = 20.0, margin: float = 0.1) -> Verdict:
+def check_toy(
+    components: Components, *, algo: Algorithm | None = None, steps: int = 30, budget_s: float = 20.0, margin: float = 0.1
+) -> Verdict:
     """A few steps of GRPO for saying tokens with an even number: about half of them to begin with, in whatever language."""
     algo = algo or GRPO()
-    learner, persona = parts.learner, shared_persona(parts.arena.places)
-    place = Place(replace(persona, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0))
-    reply_tokens = min(parts.arena.sampling.max_tokens, 16)
-    arena = parts.arena.with_(places={Toy.name: place}, sampling=replace(parts.arena.sampling, max_tokens=reply_tokens), retries=0)
-    assignments = [Assignment(task, TOKENS_PER_TASK // reply_tokens, horizon=1) for task in Toy().tasks("train")]
+    learner, prompt = components.learner, shared_prompt(components.context.bindings)
+    binding = EnvBinding(replace(prompt, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0))
+    reply_tokens = min(components.context.sampling.max_tokens, 16)
+    context = components.context.with_(
+        bindings={Toy.name: binding}, sampling=replace(components.context.sampling, max_tokens=reply_tokens), retries=0
+    )
+    requests = [GroupRequest(task, TOKENS_PER_TASK // reply_tokens, horizon=1) for task in Toy().tasks("train")]
     pace, began, rewards = Pace(learner.model), time.monotonic(), list[float]()
-    with borrowed(parts):
-        parts.loop.run(parts.engine.load(version=0))
+    with borrowed(components):
+        components.loop.run(components.engine.load(version=0))
         while not _has_risen(rewards, margin) and len(rewards) < steps and (len(rewards) < 4 or time.monotonic() - began < budget_s):
             step = len(rewards) + 1
-            played = parts.loop.run(collect(arena, assignments, seed=parts.config.seed, step=step))
+            played = components.loop.run(collect(context, requests, seed=components.config.seed, step=step))
             groups = [replace(group, trajectories=[_judged(t) for t in group.trajectories]) for group in played.groups]
             rewards.append(_mean([t.reward for group in groups for t in group.trajectories]))
-            batch = algo.credit(learner.prepare(groups, algo))
+            batch = algo.add_advantages(learner.prepare(groups, algo))
             learner.update(batch, algo, lr=pace.lr, step=step, minibatches=1, epochs=1)
             pace.heed(mismatch(learner, [t for group in groups for t in group.trajectories]).kl)
-            parts.loop.run(parts.engine.load(version=step))
+            components.loop.run(components.engine.load(version=step))
     first, last = _mean(rewards[:2]), _mean(rewards[-2:])
     told = f"from {first:.2f} to {last:.2f} in {len(rewards)} steps and {time.monotonic() - began:.1f} s; {margin:g} more is enough"
     return Verdict(_has_risen(rewards, margin), last - first, told)

@@ -76,20 +76,20 @@ def state_bytes(shape: Shape, *, shards: int, adapter_rank: int | None = None) -
     """
     whole = shape.parameters
     if adapter_rank is not None:
-        learnt = shape.adapter_parameters(adapter_rank)
-        return 2 * whole / shards + 18 * learnt + (2 * 2 * shape.layer_parameters if shards > 1 else 0)
+        learned = shape.adapter_parameters(adapter_rank)
+        return 2 * whole / shards + 18 * learned + (2 * 2 * shape.layer_parameters if shards > 1 else 0)
     if shards == 1:
         return 20 * whole
     head = shape.vocabulary * shape.width
     return 16 * whole / shards + 2 * 2 * max(2 * shape.layer_parameters, shape.layer_parameters + head)
 
 
-def row_bytes(shape: Shape, row_tokens: int, *, checkpointing: bool) -> float:
+def row_bytes(shape: Shape, microbatch_tokens: int, *, checkpointing: bool) -> float:
     """What is kept of one row of tokens for the way back, logits included."""
     kv = shape.kv_heads * shape.head_width
     layer = 2 * (9 * shape.width + 2 * kv + 3 * shape.inner)
     kept = 2 * shape.layers * shape.width + layer if checkpointing else shape.layers * layer
-    return row_tokens * kept + min(LOGIT_BYTES, 16 * row_tokens * shape.vocabulary)
+    return microbatch_tokens * kept + min(LOGIT_BYTES, 16 * microbatch_tokens * shape.vocabulary)
 
 
 # memory of an engine
@@ -109,17 +109,26 @@ def cache_bytes(shape: Shape, episodes: float, tokens: float, *, tensor_parallel
 
 
 def learn_seconds(
-    shape: Shape, gpu: Gpu, tokens: float, length: float, *, gpus: int, checkpointing: bool, sharded: bool, row_tokens: int, link: float
+    shape: Shape,
+    gpu: Gpu,
+    tokens: float,
+    length: float,
+    *,
+    gpus: int,
+    checkpointing: bool,
+    sharded: bool,
+    microbatch_tokens: int,
+    link: float,
 ) -> float:
-    """Forward, backward and the optimiser's step. Sharded weights are gathered for every row, beside the work on it."""
-    own_tokens = max(tokens / gpus, min(tokens, row_tokens))  # a row is not divided
+    """Forward, backward and the optimizer's step. Sharded weights are gathered for every row, beside the work on it."""
+    own_tokens = max(tokens / gpus, min(tokens, microbatch_tokens))  # a row is not divided
     flops = own_tokens * (6 * shape.parameters + 6 * shape.layers * shape.width * length)
     compute = flops * (RECOMPUTED if checkpointing else 1) / (gpu.flops * LEARNER_SHARE)
     if gpus == 1:
         return compute
     if not sharded:
         return compute + ALL_REDUCE * shape.parameters / (link * LINK_SHARE)
-    return max(compute, own_tokens / row_tokens * PER_ROW * shape.parameters / (link * LINK_SHARE))
+    return max(compute, own_tokens / microbatch_tokens * PER_ROW * shape.parameters / (link * LINK_SHARE))
 
 
 def decode_seconds(shape: Shape, gpu: Gpu, episodes: float, length: float, *, tensor_parallel: int, vllm: bool) -> float:

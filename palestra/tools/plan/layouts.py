@@ -29,7 +29,7 @@ class Job:
     gpus: int
     link: str
     context_tokens: int
-    row_tokens: int
+    microbatch_tokens: int
     slots: int
     """Episodes that one engine plays at once at the most."""
     reference: bool = False
@@ -99,9 +99,9 @@ def _memory(job: Job, layout: Layout) -> dict[str, float]:
     shape, sharded = job.shape, layout.sharding == "fsdp"
     shards = layout.learners if sharded else 1
     learner = {
-        "weights and optimiser": costs.state_bytes(shape, shards=shards, adapter_rank=job.adapter_rank),
+        "weights and optimizer": costs.state_bytes(shape, shards=shards, adapter_rank=job.adapter_rank),
         "reference": 2 * shape.parameters / shards if job.reference else 0.0,
-        "a row of tokens": costs.row_bytes(shape, job.row_tokens, checkpointing=layout.checkpointing),
+        "a row of tokens": costs.row_bytes(shape, job.microbatch_tokens, checkpointing=layout.checkpointing),
     }
     live = min(job.work.episodes / layout.engines, layout.slots)
     room = PAGED * job.work.episode_tokens if layout.is_apart else job.context_tokens  # vLLM gives memory as episodes grow
@@ -129,7 +129,7 @@ def _seconds(job: Job, layout: Layout) -> dict[str, float]:
             gpus=layout.learners,
             checkpointing=layout.checkpointing,
             sharded=sharded,
-            row_tokens=job.row_tokens,
+            microbatch_tokens=job.microbatch_tokens,
             link=link_between(layout.learners, job.link),
         ),
         "hand over": costs.hand_over_seconds(
@@ -207,9 +207,9 @@ def warnings(one: Plan) -> list[str]:
         found.append("weights on their way to other GPUs (engine.weights = 'nccl') were not measured, and have not been run yet")
     if layout.is_apart and layout.learners > layout.engines:
         found.append(f"{layout.learners} learners share {layout.engines} engines, which has been run on CPUs only")
-    per_learner = job.work.tokens / job.row_tokens / layout.learners
+    per_learner = job.work.tokens / job.microbatch_tokens / layout.learners
     if per_learner < 1:
-        found.append(f"a batch has {job.work.tokens / job.row_tokens:.0f} rows for {layout.learners} learners: most of them wait")
+        found.append(f"a batch has {job.work.tokens / job.microbatch_tokens:.0f} rows for {layout.learners} learners: most of them wait")
     if job.work.episodes < layout.engines:
         found.append(f"{job.work.episodes} episodes for {layout.engines} engines: most of them wait; raise rollout.tasks")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.config.config import Config
-from palestra.config.model import NewModel, PretrainedModel
+from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.errors import ConfigError
 from palestra.models.files import CONFIG, MOST_CONFIG, MOST_NUMBER, read_object, shown
 
@@ -74,7 +74,7 @@ def known_shape(name: str) -> Shape | None:
 
 def shape_of(config: Config) -> Shape:
     """Of the model that a recipe trains."""
-    if isinstance(config.model, NewModel):
+    if isinstance(config.model, TinyModel):
         new = config.model
         return Shape("a model made on the spot", new.layers, new.width, 4 * new.width, new.heads, new.heads, NEW_VOCABULARY, True)
     assert isinstance(config.model, PretrainedModel)

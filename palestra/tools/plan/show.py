@@ -8,7 +8,7 @@ from typing import Any
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
 from palestra.core.tables import Table
-from palestra.engines.torch.engine import NativeSettings
+from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.tools.plan.costs import Work
 from palestra.tools.plan.layouts import FILLED, Job, Layout, Plan, best, in_gib, least_gpus, parameters, warnings
 from palestra.tools.plan.machines import GPUS
@@ -22,16 +22,16 @@ def work_of(config: Config, *, reply: float | None = None, episode: float | None
     """One training step of a recipe, at its longest horizon."""
     if config.algo.source != "play":
         raise ConfigError(f"algo.name = {config.algo.name!r}: plans are for algorithms that play every step")
-    turns = max(place.horizon.full for place in config.playgrounds)
+    turns = max(spec.horizon.full for spec in config.env_specs)
     reply = reply or REPLY_SHARE * config.agent.reply_tokens
     episode = min(max(episode or EPISODE_SHARE * config.agent.context_tokens, turns * reply), config.agent.context_tokens)
-    group = max(place.group for place in config.playgrounds)
+    group = max(spec.group for spec in config.env_specs)
     opening = OPENING_SHARE * max(episode - turns * reply, 0.0)
     return Work(config.rollout.tasks * group, group, turns, reply, episode, opening, env_s)
 
 
 def job_of(config: Config, work: Work, *, gpu: str, gpus: int, link: str) -> Job:
-    if isinstance(config.engine, NativeSettings):
+    if isinstance(config.engine, TorchEngineSettings):
         slots = config.engine.slots
     else:
         slots = int(config.engine.model_dump().get("max_sequences", config.rollout.concurrency))
@@ -42,7 +42,7 @@ def job_of(config: Config, work: Work, *, gpu: str, gpus: int, link: str) -> Job
         gpus,
         link,
         context_tokens=config.agent.context_tokens,
-        row_tokens=max(config.optim.row_tokens, config.agent.context_tokens),
+        microbatch_tokens=max(config.optim.microbatch_tokens, config.agent.context_tokens),
         slots=slots,
         reference=config.algo.keeps_reference,
         adapter_rank=config.lora.rank if config.lora else None,
@@ -65,7 +65,7 @@ def flags(layout: Layout) -> str:
     said = [f"--launch.workers {layout.learners}"] + (["--launch.kind ray"] if layout.learners > 8 else [])
     said += ["--launch.sharding fsdp"] if layout.sharding == "fsdp" else []
     said += ["--optim.activation_checkpointing"] if layout.checkpointing else []
-    said += ["--engine.name vllm-server --rollout.staleness 1"] if layout.is_apart else [f"--engine.slots {layout.slots}"]
+    said += ["--engine.name vllm-server --rollout.max_staleness 1"] if layout.is_apart else [f"--engine.slots {layout.slots}"]
     return " ".join(said)
 
 
@@ -143,7 +143,7 @@ def table(gpu: str = "h200", link: str = "infiniband") -> Table:
 
 def _row(shape: Shape, gpu: str, gpus: int, link: str) -> list[str]:
     work = replace(TABLE_WORK, episodes=max(TABLE_WORK.episodes, 8 * gpus))
-    job = Job(shape, work, GPUS[gpu], gpus, link, context_tokens=16384, row_tokens=16384, slots=256)
+    job = Job(shape, work, GPUS[gpu], gpus, link, context_tokens=16384, microbatch_tokens=16384, slots=256)
     one, layout = best(job), best(job).layout
     if not one.fits:
         return [

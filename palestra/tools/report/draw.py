@@ -31,7 +31,7 @@ CURVES = [
     Curve("kl_reference", "KL from the model before the first step, nats a token", "policy/kl_reference"),
     Curve("mismatch", "mismatch of engine and learner, |log p - log p|", "policy/mismatch", is_log=True),
     Curve("grad_norm", "gradient norm, before clipping", "grad_norm"),
-    Curve("dead_groups", "groups without a signal", "groups/dead", is_share=True),
+    Curve("dead_groups", "groups without a signal", "groups/zero_advantage", is_share=True),
     Curve("loss", "loss", "loss"),
 ]
 """Those whose metric no run has are left out."""
@@ -76,15 +76,15 @@ def _save(figure: Any, path: Path) -> None:
 def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
     _draw_horizons(axes, groups)
     for number, group in enumerate(groups):
-        colour = f"C{number}"
+        color = f"C{number}"
         label = _label(group)
         if len(group.runs) == 1:
-            _draw_run(axes, group.runs[0], curve.metric, colour, label)
+            _draw_run(axes, group.runs[0], curve.metric, color, label)
         else:
-            _draw_runs(axes, group.runs, curve.metric, colour, label)
+            _draw_runs(axes, group.runs, curve.metric, color, label)
         if curve.metric == "success":
             length = max((row["step"] for each in groups for run in each.runs for row in run.rows), default=0)
-            _draw_evals(axes, group, colour, 0.008 * length * (number - (len(groups) - 1) / 2))
+            _draw_evals(axes, group, color, 0.008 * length * (number - (len(groups) - 1) / 2))
     _finish(axes, curve.title)
     if curve.is_share:
         axes.set_ylim(-0.02, 1.02)
@@ -123,20 +123,20 @@ def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:
     return [row["step"] for row in rows], [row[metric] for row in rows]
 
 
-def _draw_run(axes: Any, run: Record, metric: str, colour: str, label: str) -> None:
+def _draw_run(axes: Any, run: Record, metric: str, color: str, label: str) -> None:
     """Each step faintly, and smoothed."""
     steps, values = _series(run, metric)
-    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-    axes.plot(steps, smoothed(values), color=colour, label=label)
+    axes.plot(steps, values, color=color, alpha=0.3, linewidth=1)
+    axes.plot(steps, smoothed(values), color=color, label=label)
 
 
-def _draw_runs(axes: Any, runs: list[Record], metric: str, colour: str, label: str) -> None:
+def _draw_runs(axes: Any, runs: list[Record], metric: str, color: str, label: str) -> None:
     """The mean of the smoothed curves, with its t-interval where at least two runs have the step."""
     estimates = _means(runs, metric)
-    axes.plot(list(estimates), [estimate.mean for estimate in estimates.values()], color=colour, label=label)
+    axes.plot(list(estimates), [estimate.mean for estimate in estimates.values()], color=color, label=label)
     sure = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
     low, high = [estimate.low for estimate in sure.values()], [estimate.high for estimate in sure.values()]
-    axes.fill_between(list(sure), low, high, color=colour, alpha=0.15, linewidth=0)
+    axes.fill_between(list(sure), low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
@@ -149,7 +149,7 @@ def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
     return {step: over_runs(values) for step, values in sorted(at.items())}
 
 
-def _draw_evals(axes: Any, group: RunGroup, colour: str, aside: float) -> None:
+def _draw_evals(axes: Any, group: RunGroup, color: str, aside: float) -> None:
     """Dots, drawn so many steps aside that those of other groups do not cover them."""
     places = list(_eval_points(group))
     if not places:
@@ -159,7 +159,7 @@ def _draw_evals(axes: Any, group: RunGroup, colour: str, aside: float) -> None:
         [max(mean - low, 0) for mean, low in zip(means, lows, strict=True)],
         [max(high - mean, 0) for mean, high in zip(means, highs, strict=True)],
     ]
-    axes.errorbar([step + aside for step in steps], means, yerr=errors, fmt="o", color=colour, markeredgecolor="white", capsize=3, zorder=3)
+    axes.errorbar([step + aside for step in steps], means, yerr=errors, fmt="o", color=color, markeredgecolor="white", capsize=3, zorder=3)
 
 
 def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:

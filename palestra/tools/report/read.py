@@ -79,7 +79,7 @@ class _Scores(msgspec.Struct):
 
 
 class _Eval(msgspec.Struct):
-    """The result of an evaluation, as `evaluate.summarise` makes it."""
+    """The result of an evaluation, as `evaluate.summarize` makes it."""
 
     phase: str
     step: Count

@@ -72,7 +72,7 @@ export interface Run {
   evals: Evaluation[];
   log: string;
   damaged: Damage[];
-  has_learnt: boolean;
+  has_token_stats: boolean;
 }
 
 export interface EpisodePage {
@@ -160,7 +160,7 @@ export interface Trajectory {
 }
 
 /** Parallel to the chosen tokens of all segments in order; null where nothing was computed. */
-export interface Learnt {
+export interface TokenStats {
   advantage: (number | null)[];
   logp: (number | null)[];
   entropy: (number | null)[];
@@ -168,7 +168,7 @@ export interface Learnt {
 
 export interface Episode {
   trajectory: Trajectory;
-  learnt: Learnt | null;
+  token_stats: TokenStats | null;
   /** Per segment; null where the run folder has no tokenizer. */
   tokens: string[][] | null;
   /** File and line of the other episodes of its task. */

@@ -1,18 +1,18 @@
-/** Colour scales for the numbers of tokens. Tints over the page's own background, so that text stays readable in both themes. */
+/** Color scales for the numbers of tokens. Tints over the page's own background, so that text stays readable in both themes. */
 
 export type Measure = "mask" | "logprob" | "ratio" | "entropy" | "advantage";
 
-export const MEASURES: { name: Measure; label: string; needsLearnt: boolean }[] = [
-  { name: "mask", label: "chosen by the model", needsLearnt: false },
-  { name: "logprob", label: "log-probability when sampled", needsLearnt: false },
-  { name: "ratio", label: "ratio learner to sampler", needsLearnt: true },
-  { name: "entropy", label: "entropy", needsLearnt: true },
-  { name: "advantage", label: "advantage", needsLearnt: true },
+export const MEASURES: { name: Measure; label: string; needsLearned: boolean }[] = [
+  { name: "mask", label: "chosen by the model", needsLearned: false },
+  { name: "logprob", label: "log-probability when sampled", needsLearned: false },
+  { name: "ratio", label: "ratio learner to sampler", needsLearned: true },
+  { name: "entropy", label: "entropy", needsLearned: true },
+  { name: "advantage", label: "advantage", needsLearned: true },
 ];
 
 type Rgb = readonly [number, number, number];
 
-/** Okabe and Ito's palette, which colour-blind people can tell apart. */
+/** Okabe and Ito's palette, which color-blind people can tell apart. */
 const BLUE: Rgb = [0, 114, 178];
 const VERMILION: Rgb = [213, 94, 0];
 const PURPLE: Rgb = [204, 121, 167];
@@ -21,7 +21,7 @@ const STRONGEST = 0.55;
 export interface Scale {
   /** Values at the ends of the legend, and the neutral one where the scale has two sides. */
   ticks: number[];
-  colourOf: (value: number) => string;
+  colorOf: (value: number) => string;
 }
 
 /** The share of `values` at or below the result is `share`. 0 for no values. */
@@ -36,22 +36,22 @@ export function scaleOf(measure: Measure, values: number[]): Scale {
   const reach = (floor: number, size: (value: number) => number = Math.abs) => Math.max(quantile(values.map(size), 0.98), floor);
   switch (measure) {
     case "mask":
-      return { ticks: [0, 1], colourOf: (value) => (value > 0 ? tint(BLUE, 0.6) : "transparent") };
+      return { ticks: [0, 1], colorOf: (value) => (value > 0 ? tint(BLUE, 0.6) : "transparent") };
     case "logprob": {
       const end = reach(0.5);
-      return { ticks: [-end, 0], colourOf: (value) => tint(VERMILION, -value / end) };
+      return { ticks: [-end, 0], colorOf: (value) => tint(VERMILION, -value / end) };
     }
     case "entropy": {
       const end = reach(0.1);
-      return { ticks: [0, end], colourOf: (value) => tint(PURPLE, value / end) };
+      return { ticks: [0, end], colorOf: (value) => tint(PURPLE, value / end) };
     }
     case "ratio": {
       const end = reach(Math.log(1.05), (value) => Math.abs(Math.log(Math.max(value, 1e-12))));
-      return { ticks: [Math.exp(-end), 1, Math.exp(end)], colourOf: (value) => twoSided(Math.log(Math.max(value, 1e-12)) / end) };
+      return { ticks: [Math.exp(-end), 1, Math.exp(end)], colorOf: (value) => twoSided(Math.log(Math.max(value, 1e-12)) / end) };
     }
     case "advantage": {
       const end = reach(1e-3);
-      return { ticks: [-end, 0, end], colourOf: (value) => twoSided(value / end) };
+      return { ticks: [-end, 0, end], colorOf: (value) => twoSided(value / end) };
     }
   }
 }

@@ -4,10 +4,10 @@ import type { Evaluation, Run, RunSummary, Score } from "../data/types";
 import { type Panel, type Point, type Series, curvesOf, finalEvaluation, fullHorizon } from "./curves";
 import { type Estimate, overSeeds } from "./statistics";
 
-/** What one colour stands for: a run, or the seeds of a group. */
+/** What one color stands for: a run, or the seeds of a group. */
 export interface Contender {
   label: string;
-  colour: number;
+  color: number;
   runs: Run[];
 }
 
@@ -20,14 +20,14 @@ export function contendersOf(summaries: RunSummary[], runs: Run[], joinsSeeds: b
     const key = joinsSeeds ? label : `${label}\0${summary.id}`;
     byLabel.set(key, [...(byLabel.get(key) ?? []), runs[index]!]);
   });
-  return [...byLabel].map(([key, members], colour) => ({ label: labelled(key.split("\0")[0]!, members.length), colour, runs: members }));
+  return [...byLabel].map(([key, members], color) => ({ label: labeled(key.split("\0")[0]!, members.length), color, runs: members }));
 }
 
-function labelled(label: string, seeds: number): string {
+function labeled(label: string, seeds: number): string {
   return seeds > 1 ? `${label}, ${seeds} seeds` : label;
 }
 
-/** Panels whose first series every contender draws in its own colour. */
+/** Panels whose first series every contender draws in its own color. */
 export function comparedPanels(contenders: Contender[]): { steps: number[]; panels: Panel[] } {
   const curves = contenders.map(({ runs }) => runs.map(curvesOf));
   const steps = [...new Set(curves.flat().flatMap((own) => own.steps))].sort((a, b) => a - b);
@@ -55,7 +55,7 @@ export function comparedPanels(contenders: Contender[]): { steps: number[]; pane
 }
 
 function joinedSeries(
-  { label, colour, runs }: Contender,
+  { label, color, runs }: Contender,
   steps: number[],
   members: { steps: number[]; panel: Panel | undefined }[],
 ): Series {
@@ -64,13 +64,13 @@ function joinedSeries(
   );
   const estimates = steps.map((step) => overSeeds(lookups.flatMap((lookup) => lookup.get(step) ?? [])));
   const values = estimates.map((estimate) => estimate?.mean ?? null);
-  if (runs.length === 1) return { label, colour, values };
-  return { label, colour, values, low: estimates.map((e) => e?.low ?? null), high: estimates.map((e) => e?.high ?? null) };
+  if (runs.length === 1) return { label, color, values };
+  return { label, color, values, low: estimates.map((e) => e?.low ?? null), high: estimates.map((e) => e?.high ?? null) };
 }
 
 /** A run's own points keep their intervals; those of several seeds are averaged. Shares, which come with intervals, stay within 0 and 1. */
-function joinedPoints({ colour, runs }: Contender, points: Point[]): Point[] {
-  if (runs.length === 1) return points.map((point) => ({ ...point, colour, file: null }));
+function joinedPoints({ color, runs }: Contender, points: Point[]): Point[] {
+  if (runs.length === 1) return points.map((point) => ({ ...point, color, file: null }));
   const together = new Map<string, Point[]>();
   for (const point of points)
     together.set(`${point.step} ${point.label}`, [...(together.get(`${point.step} ${point.label}`) ?? []), point]);
@@ -78,7 +78,7 @@ function joinedPoints({ colour, runs }: Contender, points: Point[]): Point[] {
     const { mean, low, high } = overSeeds(own.map((point) => point.value))!;
     const hasInterval = own[0]!.low !== null;
     const ends = hasInterval ? { low: Math.max(low, 0), high: Math.min(high, 1) } : { low, high };
-    return { step: own[0]!.step, value: mean, ...ends, label: own[0]!.label, colour, file: null };
+    return { step: own[0]!.step, value: mean, ...ends, label: own[0]!.label, color, file: null };
   });
 }
 

@@ -10,7 +10,7 @@ export type Unit = "number" | "share" | "seconds";
 export interface Series {
   label: string;
   /** An index into the palette. */
-  colour: number;
+  color: number;
   values: Values;
   /** A band around the values, where there is one. */
   low?: Values;
@@ -25,7 +25,7 @@ export interface Point {
   low: number | null;
   high: number | null;
   label: string;
-  colour: number;
+  color: number;
   file: string | null;
 }
 
@@ -94,7 +94,7 @@ const RECIPES: Recipe[] = [
   { title: "Mismatch of engine and learner", keys: [["policy/mismatch", "mismatch"]] },
   { title: "Clipped share", keys: [["policy/clipped", "clipped"]], unit: "share" },
   { title: "Gradient norm", keys: [["grad_norm", "norm"]] },
-  { title: "Dead groups", keys: [["groups/dead", "dead"]], unit: "share" },
+  { title: "Dead groups", keys: [["groups/zero_advantage", "dead"]], unit: "share" },
   { title: "Invalid actions", keys: [["invalid_actions", "invalid"]], unit: "share" },
   { title: "Loss", keys: [["loss", "loss"]] },
 ];
@@ -151,32 +151,32 @@ export function valuesAt(rows: Row[], key: string): Values {
 }
 
 function plain(key: string, title: string, rows: Row[]): Panel {
-  return { key, title, unit: "number", series: [{ label: title, colour: 0, values: valuesAt(rows, key) }], points: [], isStacked: false };
+  return { key, title, unit: "number", series: [{ label: title, color: 0, values: valuesAt(rows, key) }], points: [], isStacked: false };
 }
 
 function fromRecipe({ title, keys, unit = "number", score, dashed }: Recipe, rows: Row[], names: string[], evals: Evaluation[]): Panel[] {
   const present = keys.filter(([key]) => names.includes(key));
-  const series = present.map(([key, label], colour) => ({ label, colour, values: valuesAt(rows, key), isDashed: key === dashed }));
-  const points = score === undefined ? [] : evals.map((evaluation) => pointOf(evaluation, score(evaluation.all), EVALUATION_COLOUR, ""));
+  const series = present.map(([key, label], color) => ({ label, color, values: valuesAt(rows, key), isDashed: key === dashed }));
+  const points = score === undefined ? [] : evals.map((evaluation) => pointOf(evaluation, score(evaluation.all), EVALUATION_COLOR, ""));
   return series.length + points.length === 0 ? [] : [{ key: keys[0]![0], title, unit, series, points, isStacked: false }];
 }
 
-/** Evaluations are drawn in this colour of the palette where nothing else tells them apart. */
-export const EVALUATION_COLOUR = 1;
+/** Evaluations are drawn in this color of the palette where nothing else tells them apart. */
+export const EVALUATION_COLOR = 1;
 
-function pointOf(evaluation: Evaluation, [value, low, high]: [number, number | null, number | null], colour: number, of: string): Point {
+function pointOf(evaluation: Evaluation, [value, low, high]: [number, number | null, number | null], color: number, of: string): Point {
   const label = of === "" ? evaluation.phase : `${of}, ${evaluation.phase}`;
-  return { step: evaluation.step, value, low, high, label, colour, file: episodesFile(evaluation) };
+  return { step: evaluation.step, value, low, high, label, color, file: episodesFile(evaluation) };
 }
 
 function byEnvironment(rows: Row[], names: string[], evals: Evaluation[]): Panel[] {
   const envs = names.flatMap((name) => /^env\/(.+)\/success$/.exec(name)?.[1] ?? []).sort();
   if (envs.length === 0) return [];
-  const series = envs.map((env, colour) => ({ label: env, colour, values: valuesAt(rows, `env/${env}/success`) }));
-  const points = envs.flatMap((env, colour) =>
+  const series = envs.map((env, color) => ({ label: env, color, values: valuesAt(rows, `env/${env}/success`) }));
+  const points = envs.flatMap((env, color) =>
     evals.flatMap((evaluation) => {
       const score = fullHorizon(evaluation, env)?.all;
-      return score === undefined ? [] : [pointOf(evaluation, [score.success, ...score.success_interval], colour, env)];
+      return score === undefined ? [] : [pointOf(evaluation, [score.success, ...score.success_interval], color, env)];
     }),
   );
   return [{ key: "success by environment", title: "Success by environment", unit: "share", series, points, isStacked: false }];
@@ -201,7 +201,7 @@ function stopReasons(rows: Row[], names: string[]): Panel[] {
   if (stops.length === 0) return [];
   const series = stops.map((stop) => ({
     label: stop,
-    colour: Math.max(STOPS.indexOf(stop), 0),
+    color: Math.max(STOPS.indexOf(stop), 0),
     values: rows.map((row) => (keys.some((key) => key in row) ? Number(row[`stop/${stop}`] ?? 0) : null)),
   }));
   return [{ key: "stop", title: "Why episodes ended", unit: "share", series, points: [], isStacked: true }];
@@ -210,7 +210,7 @@ function stopReasons(rows: Row[], names: string[]): Panel[] {
 function timings(rows: Row[], names: string[]): Panel[] {
   const keys = names.filter((name) => name.startsWith("time/"));
   if (keys.length === 0) return [];
-  const series = keys.map((key, colour) => ({ label: key.slice(5), colour, values: valuesAt(rows, key) }));
+  const series = keys.map((key, color) => ({ label: key.slice(5), color, values: valuesAt(rows, key) }));
   return [{ key: "time", title: "Seconds per step", unit: "seconds", series, points: [], isStacked: false }];
 }
 
@@ -236,22 +236,22 @@ export function categoryPanel(steps: number[], episodes: Episodes, evals: Evalua
     .map(([name]) => name)
     .sort();
   if (categories.length < 2) return null;
-  const series = categories.map((label, colour) => ({
+  const series = categories.map((label, color) => ({
     label,
-    colour,
+    color,
     values: steps.map((step) => {
       const cell = cells.get(`${step}\0${label}`);
       return cell === undefined ? null : cell[0] / cell[1];
     }),
   }));
-  const points = categories.flatMap((category, colour) => evals.flatMap((evaluation) => categoryPoint(evaluation, category, colour)));
+  const points = categories.flatMap((category, color) => evals.flatMap((evaluation) => categoryPoint(evaluation, category, color)));
   return { key: "success by category", title: "Success by category", unit: "share", series, points, isStacked: false };
 }
 
-function categoryPoint(evaluation: Evaluation, category: string, colour: number): Point[] {
+function categoryPoint(evaluation: Evaluation, category: string, color: number): Point[] {
   return Object.keys(evaluation.envs).flatMap((env) => {
     const score = fullHorizon(evaluation, env)?.categories[category];
-    return score === undefined ? [] : [pointOf(evaluation, [score.success, null, null], colour, category)];
+    return score === undefined ? [] : [pointOf(evaluation, [score.success, null, null], color, category)];
   });
 }
 

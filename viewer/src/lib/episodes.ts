@@ -171,7 +171,7 @@ export interface Summary {
 }
 
 /** Over what is shown; damaged lines have nothing to count, and an unknown success is no failure. */
-export function summarised(episodes: Episodes, numbers: number[]): Summary {
+export function summarized(episodes: Episodes, numbers: number[]): Summary {
   const { rows } = episodes;
   let whole = 0,
     reward = 0,

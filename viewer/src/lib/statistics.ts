@@ -23,11 +23,11 @@ export function mean(values: number[]): number {
 export function overSeeds(values: number[]): Estimate | null {
   const size = values.length;
   if (size === 0) return null;
-  const centre = mean(values);
-  if (size === 1) return { mean: centre, low: centre, high: centre, size };
-  const variance = values.reduce((sum, value) => sum + (value - centre) ** 2, 0) / (size - 1);
+  const center = mean(values);
+  if (size === 1) return { mean: center, low: center, high: center, size };
+  const variance = values.reduce((sum, value) => sum + (value - center) ** 2, 0) / (size - 1);
   const half = (STUDENT[size - 2] ?? Z) * Math.sqrt(variance / size);
-  return { mean: centre, low: centre - half, high: centre + half, size };
+  return { mean: center, low: center - half, high: center + half, size };
 }
 
 /** Wilson's score interval of a proportion: sound for small n and near 0 and 1. */
@@ -35,9 +35,9 @@ export function wilson(successes: number, size: number): Estimate | null {
   if (size === 0) return null;
   const p = successes / size;
   const spread = 1 + (Z * Z) / size;
-  const centre = (p + (Z * Z) / (2 * size)) / spread;
+  const center = (p + (Z * Z) / (2 * size)) / spread;
   const half = (Z / spread) * Math.sqrt((p * (1 - p)) / size + (Z * Z) / (4 * size * size));
-  return { mean: p, low: Math.max(0, centre - half), high: Math.min(1, centre + half), size };
+  return { mean: p, low: Math.max(0, center - half), high: Math.min(1, center + half), size };
 }
 
 export type Values = (number | null)[];

@@ -1,7 +1,7 @@
 /** The tokens of an episode, each with all that is known of it. */
 
 import type { Episode } from "../data/types";
-import type { Measure } from "./colours";
+import type { Measure } from "./colors";
 
 export interface ShownToken {
   /** Among all tokens of the episode. */
@@ -14,15 +14,15 @@ export interface ShownToken {
   turn: number | null;
   version: number | null;
   logprob: number | null;
-  /** The learner's log-probability when it first learnt from the token. */
+  /** The learner's log-probability when it first learned from the token. */
   learnerLogprob: number | null;
   ratio: number | null;
   entropy: number | null;
   advantage: number | null;
 }
 
-/** Learnt values are parallel to the chosen tokens of all segments in order. */
-export function tokensOf({ trajectory, learnt, tokens }: Episode): ShownToken[] {
+/** TokenStats values are parallel to the chosen tokens of all segments in order. */
+export function tokensOf({ trajectory, token_stats, tokens }: Episode): ShownToken[] {
   const shown: ShownToken[] = [];
   let chosenBefore = 0;
   trajectory.segments.forEach((segment, number) => {
@@ -32,7 +32,7 @@ export function tokensOf({ trajectory, learnt, tokens }: Episode): ShownToken[] 
       while (next < turns.length && position >= turns[next]!.end) next += 1;
       const isChosen = segment.mask[position] === 1;
       const logprob = isChosen ? (segment.logprobs[position] ?? null) : null;
-      const learnerLogprob = isChosen ? (learnt?.logp[chosenBefore] ?? null) : null;
+      const learnerLogprob = isChosen ? (token_stats?.logp[chosenBefore] ?? null) : null;
       shown.push({
         index: shown.length,
         segment: number,
@@ -44,8 +44,8 @@ export function tokensOf({ trajectory, learnt, tokens }: Episode): ShownToken[] 
         logprob,
         learnerLogprob,
         ratio: logprob === null || learnerLogprob === null ? null : Math.exp(learnerLogprob - logprob),
-        entropy: isChosen ? (learnt?.entropy[chosenBefore] ?? null) : null,
-        advantage: isChosen ? (learnt?.advantage[chosenBefore] ?? null) : null,
+        entropy: isChosen ? (token_stats?.entropy[chosenBefore] ?? null) : null,
+        advantage: isChosen ? (token_stats?.advantage[chosenBefore] ?? null) : null,
       });
       chosenBefore += Number(isChosen);
     });

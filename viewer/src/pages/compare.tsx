@@ -111,9 +111,9 @@ function Compared({ summaries, runs, joinsSeeds, query, change }: ChosenProps & 
           <SmoothingSlider value={smoothing} onChange={setSmoothing} />
         </div>
         <ul class="contenders">
-          {contenders.map(({ label, colour }) => (
-            <li key={colour}>
-              <span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}
+          {contenders.map(({ label, color }) => (
+            <li key={color}>
+              <span class={`swatch color-${color % 8}`} aria-hidden="true" /> {label}
             </li>
           ))}
         </ul>
@@ -145,9 +145,9 @@ function ComparedTable({ contenders }: { contenders: Contender[] }) {
             <thead>
               <tr>
                 <th scope="col">Category</th>
-                {contenders.map(({ label, colour }) => (
-                  <th key={colour} scope="col">
-                    <span class={`swatch colour-${colour % 8}`} aria-hidden="true" /> {label}
+                {contenders.map(({ label, color }) => (
+                  <th key={color} scope="col">
+                    <span class={`swatch color-${color % 8}`} aria-hidden="true" /> {label}
                   </th>
                 ))}
               </tr>
@@ -162,7 +162,7 @@ function ComparedTable({ contenders }: { contenders: Contender[] }) {
                         <span class="muted">not evaluated</span>
                       ) : (
                         <span class="estimate">
-                          <strong>{share(cell.mean)}</strong> <IntervalBar {...cell} colour={index} />
+                          <strong>{share(cell.mean)}</strong> <IntervalBar {...cell} color={index} />
                         </span>
                       )}
                     </td>

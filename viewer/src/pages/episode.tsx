@@ -5,7 +5,7 @@ import { asPath } from "../data/api";
 import { useEpisodes, useJson } from "../data/hooks";
 import { useMatches } from "../data/matches";
 import type { DamagedEpisode, Episode, Scenes } from "../data/types";
-import { MEASURES, type Measure } from "../lib/colours";
+import { MEASURES, type Measure } from "../lib/colors";
 import { listQuery, rowAt } from "../lib/episodes";
 import { linkTo } from "../lib/route";
 import { tokensOf } from "../lib/tokens";
@@ -58,8 +58,8 @@ function Damaged({ episode, file, line }: { episode: DamagedEpisode; file: strin
   );
 }
 
-/** The neighbours in the list that the hash describes. */
-function useNeighbours({ run, file, line, query }: Props): { before: string | null; after: string | null; place: string } {
+/** The neighbors in the list that the hash describes. */
+function useNeighbors({ run, file, line, query }: Props): { before: string | null; after: string | null; place: string } {
   const { live } = useRuns();
   const episodes = useEpisodes(run);
   const { numbers } = useMatches(episodes, query, live);
@@ -89,7 +89,7 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
   const { run, file, line, query } = props;
   const { trajectory } = episode;
   const [showsHelp, setShowsHelp] = useState(false);
-  const neighbours = useNeighbours(props);
+  const neighbors = useNeighbors(props);
   const last = trajectory.turns.length;
   const at = Math.min(Math.max(Number(query.get("at") ?? "1") - 1, 0), last);
   const measure = MEASURES.find(({ name }) => name === query.get("tokens"))?.name ?? null;
@@ -103,7 +103,7 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
     adjust(linkTo({ page: "episode", run, file, line }, next));
   };
   const goTo = (turn: number) => change({ at: String(Math.max(0, Math.min(last, turn)) + 1) });
-  const toggleTokens = () => change({ tokens: measure === null ? (episode.learnt ? "advantage" : "logprob") : "" });
+  const toggleTokens = () => change({ tokens: measure === null ? (episode.token_stats ? "advantage" : "logprob") : "" });
   const toggleScene = () => change({ scene: showsScene ? "off" : "" });
   useKeys({
     ArrowLeft: () => goTo(at - 1),
@@ -112,8 +112,8 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
     j: () => goTo(at + 1),
     Home: () => goTo(0),
     End: () => goTo(last),
-    "[": () => neighbours.before && go(neighbours.before),
-    "]": () => neighbours.after && go(neighbours.after),
+    "[": () => neighbors.before && go(neighbors.before),
+    "]": () => neighbors.after && go(neighbors.after),
     t: toggleTokens,
     s: toggleScene,
     "?": () => setShowsHelp((shown) => !shown),
@@ -128,7 +128,7 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
       <EpisodeHead
         {...props}
         episode={episode}
-        neighbours={neighbours}
+        neighbors={neighbors}
         scenes={scenes.state === "ready" ? scenes.value.scenes : null}
         measure={measure}
       />
@@ -147,7 +147,7 @@ function Shown({ episode, ...props }: Props & { episode: Episode }) {
               tokens={tokens}
               turn={at}
               measure={measure}
-              hasLearnt={episode.learnt !== null}
+              hasTokenStats={episode.token_stats !== null}
               onMeasure={(name: Measure) => change({ tokens: name })}
             />
           )}

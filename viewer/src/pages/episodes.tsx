@@ -3,7 +3,7 @@
 import { useEpisodes } from "../data/hooks";
 import { useMatches } from "../data/matches";
 import type { Episodes } from "../data/episode-store";
-import { listQuery, parseSort, summarised } from "../lib/episodes";
+import { listQuery, parseSort, summarized } from "../lib/episodes";
 import { count, interval, number, plural, share } from "../lib/format";
 import { linkTo } from "../lib/route";
 import { useRuns } from "../parts/app-context";
@@ -58,7 +58,7 @@ export function EpisodesPage({ run, query }: { run: string; query: URLSearchPara
 }
 
 function SummaryLine({ episodes, numbers, isSearching }: { episodes: Episodes; numbers: number[]; isSearching: boolean }) {
-  const { reward, success, turns } = summarised(episodes, numbers);
+  const { reward, success, turns } = summarized(episodes, numbers);
   return (
     <p class="summary-line" role="status">
       <span>

@@ -119,7 +119,7 @@ function Objective({ id }: { id: string }) {
   const loaded = useJson<{ lines: string[] }>(asPath("runs", id, "objective"));
   return (
     <section aria-labelledby="objective">
-      <h2 id="objective">What is optimised</h2>
+      <h2 id="objective">What is optimized</h2>
       <WhenReady loaded={loaded} what="the objective">
         {({ lines }) => <Block label="Text of the objective" text={lines.join("\n")} />}
       </WhenReady>

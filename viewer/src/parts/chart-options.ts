@@ -6,7 +6,7 @@ import type { Panel, Point, Series } from "../lib/curves";
 import { number, seconds, shareTick } from "../lib/format";
 import { type Values, smoothed } from "../lib/statistics";
 import { hoveredStep, setHoveredStep } from "./hovered-step";
-import { themeColour } from "./theme";
+import { themeColor } from "./theme";
 
 interface Wanted {
   panel: Panel;
@@ -31,7 +31,7 @@ export function plotData(panel: Panel, steps: number[], smoothing: number): uPlo
 function drawnSeries(panel: Panel, smoothing: number): Drawn[] {
   if (panel.isStacked) return stacked(panel.series, smoothing);
   return panel.series.flatMap((series) => {
-    const stroke = () => themeColour(series.colour);
+    const stroke = () => themeColor(series.color);
     const line = {
       stroke,
       width: 1.75,
@@ -49,7 +49,7 @@ function drawnSeries(panel: Panel, smoothing: number): Drawn[] {
         : [];
     const isSmoothed = smoothing > 0 && !series.isDashed;
     const raw = showsRaw(panel, series, smoothing)
-      ? [{ values: series.values, options: { ...line, stroke: () => themeColour(series.colour, 0.28), width: 1, points: { show: false } } }]
+      ? [{ values: series.values, options: { ...line, stroke: () => themeColor(series.color, 0.28), width: 1, points: { show: false } } }]
       : [];
     return [...band, ...raw, { values: isSmoothed ? smoothed(series.values, smoothing) : series.values, options: line }];
   });
@@ -68,11 +68,11 @@ function stacked(series: Series[], smoothing: number): Drawn[] {
     sums.push(smoothed(values, smoothing).map((value, index) => (value === null ? null : value + (below?.[index] ?? 0))));
   }
   return series
-    .map(({ colour }, index): Drawn => {
-      const fill = () => themeColour(colour, 0.85);
+    .map(({ color }, index): Drawn => {
+      const fill = () => themeColor(color, 0.85);
       return {
         values: sums[index]!,
-        options: { stroke: () => themeColour("surface"), width: 0.5, fill, points: { show: false }, spanGaps: true },
+        options: { stroke: () => themeColor("surface"), width: 0.5, fill, points: { show: false }, spanGaps: true },
       };
     })
     .reverse();
@@ -84,14 +84,14 @@ function bandsOf(panel: Panel, smoothing: number): uPlot.Band[] {
     const first = next;
     const hasBand = series.low !== undefined && series.high !== undefined;
     next += (hasBand ? 2 : 0) + (showsRaw(panel, series, smoothing) ? 1 : 0) + 1;
-    return hasBand ? [{ series: [first, first + 1] as [number, number], fill: themeColour(series.colour, 0.18) }] : [];
+    return hasBand ? [{ series: [first, first + 1] as [number, number], fill: themeColor(series.color, 0.18) }] : [];
   });
 }
 
 export function optionsOf({ panel, steps, stages, smoothing, width, height, onPick }: Wanted): uPlot.Options {
   const format = panel.unit === "share" ? shareTick : panel.unit === "seconds" ? seconds : (value: number) => number(value);
-  const ink = () => themeColour("muted");
-  const grid = { stroke: () => themeColour("grid"), width: 1 };
+  const ink = () => themeColor("muted");
+  const grid = { stroke: () => themeColor("grid"), width: 1 };
   const axis = { stroke: ink, grid, ticks: { show: false }, font: "11px system-ui, sans-serif", gap: 4 };
   return {
     width,
@@ -170,11 +170,11 @@ function drawStages(plot: uPlot, stages: Stage[]): void {
   stages.forEach(({ first_step, last_step, horizon }, number) => {
     const left = Math.max(plot.valToPos(first_step - 0.5, "x", true), bbox.left);
     const right = Math.min(plot.valToPos(last_step + 0.5, "x", true), bbox.left + bbox.width);
-    ctx.fillStyle = themeColour(number % 2 === 0 ? "band" : "band-other");
+    ctx.fillStyle = themeColor(number % 2 === 0 ? "band" : "band-other");
     ctx.fillRect(left, top, right - left, bbox.height + bbox.top - top);
     const label = `${horizon} turns`;
     if (ctx.measureText(label).width + 6 > right - left) return;
-    ctx.fillStyle = themeColour("band-ink");
+    ctx.fillStyle = themeColor("band-ink");
     ctx.fillText(label, (left + right) / 2, top + (LABEL_ROOM / 2) * devicePixelRatio);
   });
   ctx.restore();
@@ -186,9 +186,9 @@ function drawPoints(plot: uPlot, points: Point[]): void {
   const inside = (y: number) => Math.max(bbox.top, Math.min(bbox.top + bbox.height, y));
   ctx.save();
   ctx.lineWidth = 1.5 * scale;
-  for (const { step, value, low, high, colour } of points) {
+  for (const { step, value, low, high, color } of points) {
     const x = plot.valToPos(step, "x", true);
-    ctx.strokeStyle = ctx.fillStyle = themeColour(colour);
+    ctx.strokeStyle = ctx.fillStyle = themeColor(color);
     if (low !== null && high !== null) {
       const [top, bottom] = [inside(plot.valToPos(high, "y", true)), inside(plot.valToPos(low, "y", true))];
       ctx.beginPath();
@@ -203,7 +203,7 @@ function drawPoints(plot: uPlot, points: Point[]): void {
     ctx.beginPath();
     ctx.arc(x, plot.valToPos(value, "y", true), 3.5 * scale, 0, 2 * Math.PI);
     ctx.fill();
-    ctx.strokeStyle = themeColour("surface");
+    ctx.strokeStyle = themeColor("surface");
     ctx.stroke();
   }
   ctx.restore();

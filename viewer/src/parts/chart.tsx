@@ -106,9 +106,9 @@ function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
     <figcaption>
       <h3>{panel.title}</h3>
       <ul class="readings">
-        {readings(panel, steps, hovered).map(({ label, text, colour, isPoint }, index) => (
+        {readings(panel, steps, hovered).map(({ label, text, color, isPoint }, index) => (
           <li key={index}>
-            <span class={`swatch colour-${colour % 8}${isPoint ? " is-point" : ""}`} aria-hidden="true" />
+            <span class={`swatch color-${color % 8}${isPoint ? " is-point" : ""}`} aria-hidden="true" />
             {(panel.series.length > 1 || isPoint) && <span class="reading-label">{label}</span>}
             <span class="reading-value">{text}</span>
           </li>
@@ -121,7 +121,7 @@ function Heading({ panel, steps }: { panel: Panel; steps: number[] }) {
 interface Reading {
   label: string;
   text: string;
-  colour: number;
+  color: number;
   isPoint: boolean;
 }
 
@@ -131,22 +131,22 @@ const MOST_POINTS = 3;
 /** The values at the step under the pointer, else the last ones; evaluations likewise. */
 function readings(panel: Panel, steps: number[], hovered: number | null): Reading[] {
   const at = hovered === null ? -1 : steps.indexOf(hovered);
-  const lines = panel.series.map(({ label, colour, values }) => {
+  const lines = panel.series.map(({ label, color, values }) => {
     const value = at >= 0 ? values[at] : values.findLast((own) => own !== null);
-    return { label, colour, text: formatted(value ?? null, panel.unit), isPoint: false };
+    return { label, color, text: formatted(value ?? null, panel.unit), isPoint: false };
   });
   const step = hovered ?? Math.max(...panel.points.map((point) => point.step));
   const points = panel.points.filter((point) => point.step === step);
   if (points.length > MOST_POINTS) return lines;
   return [
     ...lines,
-    ...points.map((point) => ({ label: point.label, colour: point.colour, text: pointText(point, panel.unit), isPoint: true })),
+    ...points.map((point) => ({ label: point.label, color: point.color, text: pointText(point, panel.unit), isPoint: true })),
   ];
 }
 
 function pointText({ value, low, high }: Point, unit: Panel["unit"]): string {
-  const centre = formatted(value, unit);
-  return low === null || high === null ? centre : `${centre} (${formatted(low, unit)} to ${formatted(high, unit)})`;
+  const center = formatted(value, unit);
+  return low === null || high === null ? center : `${center} (${formatted(low, unit)} to ${formatted(high, unit)})`;
 }
 
 export function formatted(value: number | null, unit: Panel["unit"]): string {

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { Episode, Scene, Trajectory } from "../data/types";
-import type { Measure } from "../lib/colours";
+import type { Measure } from "../lib/colors";
 import { listQuery } from "../lib/episodes";
 import { number, seconds } from "../lib/format";
 import { linkTo } from "../lib/route";
@@ -16,12 +16,12 @@ interface Props {
   line: number;
   query: URLSearchParams;
   episode: Episode;
-  neighbours: { before: string | null; after: string | null; place: string };
+  neighbors: { before: string | null; after: string | null; place: string };
   scenes: (Scene | null)[] | null;
   measure: Measure | null;
 }
 
-export function EpisodeHead({ run, file, query, episode, neighbours, scenes, measure }: Props) {
+export function EpisodeHead({ run, file, query, episode, neighbors, scenes, measure }: Props) {
   const { trajectory } = episode;
   return (
     <div class="episode-head">
@@ -34,9 +34,9 @@ export function EpisodeHead({ run, file, query, episode, neighbours, scenes, mea
           <a class="button" href={linkTo({ page: "episodes", run }, listQuery(query))}>
             List
           </a>
-          <Neighbour href={neighbours.before} label="Previous episode ([)" text="‹" />
-          <span class="muted">{neighbours.place}</span>
-          <Neighbour href={neighbours.after} label="Next episode (])" text="›" />
+          <Neighbor href={neighbors.before} label="Previous episode ([)" text="‹" />
+          <span class="muted">{neighbors.place}</span>
+          <Neighbor href={neighbors.after} label="Next episode (])" text="›" />
         </nav>
         <div class="buttons">
           {episode.group.length > 0 && (
@@ -50,12 +50,12 @@ export function EpisodeHead({ run, file, query, episode, neighbours, scenes, mea
           </button>
         </div>
       </div>
-      <EpisodeFacts trajectory={trajectory} learnt={episode.learnt} />
+      <EpisodeFacts trajectory={trajectory} token_stats={episode.token_stats} />
     </div>
   );
 }
 
-function Neighbour({ href, label, text }: { href: string | null; label: string; text: string }) {
+function Neighbor({ href, label, text }: { href: string | null; label: string; text: string }) {
   if (href === null)
     return (
       <span class="button is-off" aria-hidden="true">
@@ -69,11 +69,11 @@ function Neighbour({ href, label, text }: { href: string | null; label: string; 
   );
 }
 
-export function EpisodeFacts({ trajectory, learnt }: { trajectory: Trajectory; learnt: Episode["learnt"] }) {
+export function EpisodeFacts({ trajectory, token_stats }: { trajectory: Trajectory; token_stats: Episode["token_stats"] }) {
   const { task, segments, timings } = trajectory;
   const versions = [...new Set(segments.flatMap((segment) => segment.versions))].filter((version) => version >= 0).sort((a, b) => a - b);
   const sampled = segments.reduce((sum, segment) => sum + segment.mask.reduce((own, chosen) => own + chosen, 0), 0);
-  const advantages = learnt?.advantage.filter((value) => value !== null) ?? [];
+  const advantages = token_stats?.advantage.filter((value) => value !== null) ?? [];
   const facts: [string, string][] = [
     ["Task", task.id],
     ["Environment", `${task.env}, ${task.split}`],

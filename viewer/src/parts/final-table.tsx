@@ -84,7 +84,7 @@ function ScoreRow({ name, score, hasPasses }: { name: string; score: Score; hasP
       <th scope="row">{name}</th>
       <td class="is-number">{share(score.success)}</td>
       <td>
-        <IntervalBar mean={score.success} low={score.success_interval[0]} high={score.success_interval[1]} colour={0} />
+        <IntervalBar mean={score.success} low={score.success_interval[0]} high={score.success_interval[1]} color={0} />
       </td>
       {hasPasses && <td class="is-number">{share(score.pass_at_k)}</td>}
       <td

@@ -1,4 +1,4 @@
-/** How an episode went, in a word and a mark; never by colour alone. */
+/** How an episode went, in a word and a mark; never by color alone. */
 
 export function Outcome({ success }: { success: boolean | null }) {
   if (success === null) return <span class="outcome is-unknown">unknown</span>;

@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { PlayReply } from "../data/types";
-import { scaleOf } from "../lib/colours";
+import { scaleOf } from "../lib/colors";
 import { number } from "../lib/format";
 import type { Session } from "./play-session";
 import type { Game } from "./use-play";
@@ -75,7 +75,7 @@ function AgentReply({ reply }: { reply: PlayReply }) {
         {reply.tokens.map((text, index) => {
           const logprob = reply.logprobs[index] ?? 0;
           return (
-            <span key={index} class="token is-chosen" title={`log-prob ${number(logprob)}`} style={{ background: scale.colourOf(logprob) }}>
+            <span key={index} class="token is-chosen" title={`log-prob ${number(logprob)}`} style={{ background: scale.colorOf(logprob) }}>
               {shownText(text)}
             </span>
           );

@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import type { Episode, Scene } from "../data/types";
-import { type Measure, MEASURES, scaleOf } from "../lib/colours";
+import { type Measure, MEASURES, scaleOf } from "../lib/colors";
 import { number } from "../lib/format";
 import { type ShownToken, tokensOf, valuesOf } from "../lib/tokens";
 import { Ending } from "./conversation";
@@ -22,7 +22,7 @@ export function saveEpisode(episode: Episode, scenes: (Scene | null)[] | null, m
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** Texts pass through text nodes of a document of their own, so that serialising escapes them. */
+/** Texts pass through text nodes of a document of their own, so that serializing escapes them. */
 function asFile(episode: Episode, scenes: (Scene | null)[] | null, measure: Measure | null): string {
   const page = document.implementation.createHTMLDocument(`Episode ${episode.trajectory.id}`);
   page.documentElement.lang = "en";
@@ -50,7 +50,7 @@ function ownStyle(): string {
 }
 
 function SavedEpisode({ episode, scenes, measure }: { episode: Episode; scenes: (Scene | null)[] | null; measure: Measure }) {
-  const { trajectory, learnt } = episode;
+  const { trajectory, token_stats } = episode;
   const tokens = tokensOf(episode);
   const scene = (at: number) => scenes?.[at] ?? null;
   return (
@@ -59,7 +59,7 @@ function SavedEpisode({ episode, scenes, measure }: { episode: Episode; scenes: 
         <h1>{trajectory.id}</h1>
         <Outcome success={trajectory.success} /> <Stop stop={trajectory.stop} />
       </div>
-      <EpisodeFacts trajectory={trajectory} learnt={learnt} />
+      <EpisodeFacts trajectory={trajectory} token_stats={token_stats} />
       <ol class="conversation">
         {trajectory.turns.map((turn, index) => (
           <li key={index} class="turn">
@@ -96,7 +96,7 @@ function SavedTokens({ tokens, measure }: { tokens: ShownToken[]; measure: Measu
   const scale = scaleOf(measure, valuesOf(tokens, measure));
   return (
     <section class="token-view">
-      <h2>Tokens, coloured by {MEASURES.find(({ name }) => name === measure)!.label}</h2>
+      <h2>Tokens, colored by {MEASURES.find(({ name }) => name === measure)!.label}</h2>
       <div class="token-controls">
         <Legend measure={measure} scale={scale} />
       </div>

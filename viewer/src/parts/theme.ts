@@ -1,4 +1,4 @@
-/** Light or dark: as the system says, unless the reader chose. Canvases take their colours from the style sheet. */
+/** Light or dark: as the system says, unless the reader chose. Canvases take their colors from the style sheet. */
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -8,7 +8,7 @@ type Choice = Theme | null;
 const system = matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<(theme: Theme) => void>();
 let choice = stored();
-const canvasColours = new Map<string, string>();
+const canvasColors = new Map<string, string>();
 
 function stored(): Choice {
   const kept = localStorage.getItem("palestra-theme");
@@ -20,7 +20,7 @@ function currentTheme(): Theme {
 }
 
 function apply(): void {
-  canvasColours.clear();
+  canvasColors.clear();
   document.documentElement.dataset["theme"] = currentTheme();
   for (const listener of listeners) listener(currentTheme());
 }
@@ -47,20 +47,20 @@ export function useTheme(): Theme {
 
 const PALETTE_SIZE = 8;
 
-/** A colour of the style sheet as canvases need it: a number is an index into the palette. */
-export function themeColour(name: number | string, opacity = 1): string {
+/** A color of the style sheet as canvases need it: a number is an index into the palette. */
+export function themeColor(name: number | string, opacity = 1): string {
   const variable = typeof name === "number" ? `--series-${name % PALETTE_SIZE}` : `--${name}`;
   const key = `${variable} ${opacity}`;
-  let colour = canvasColours.get(key);
-  if (colour === undefined) {
+  let color = canvasColors.get(key);
+  if (color === undefined) {
     const value = getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
-    colour =
+    color =
       opacity === 1
         ? value
         : `${value}${Math.round(opacity * 255)
             .toString(16)
             .padStart(2, "0")}`;
-    canvasColours.set(key, colour);
+    canvasColors.set(key, color);
   }
-  return colour;
+  return color;
 }

@@ -1,7 +1,7 @@
-/** Each token of an episode, coloured by what is known of it; the numbers of one on hover and on keyboard focus. */
+/** Each token of an episode, colored by what is known of it; the numbers of one on hover and on keyboard focus. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { MEASURES, type Measure, type Scale, scaleOf } from "../lib/colours";
+import { MEASURES, type Measure, type Scale, scaleOf } from "../lib/colors";
 import { count, number } from "../lib/format";
 import { type ShownToken, valueOf, valuesOf } from "../lib/tokens";
 
@@ -10,14 +10,14 @@ interface Props {
   /** The current one, which is scrolled to. */
   turn: number;
   measure: Measure;
-  hasLearnt: boolean;
+  hasTokenStats: boolean;
   onMeasure: (measure: Measure) => void;
 }
 
 /** Of an episode with more tokens, those of one turn are shown at a time. */
 const MOST_TOKENS = 12_000;
 
-export function TokenView({ tokens: all, turn, measure, hasLearnt, onMeasure }: Props) {
+export function TokenView({ tokens: all, turn, measure, hasTokenStats, onMeasure }: Props) {
   const [at, setAt] = useState(0);
   const box = useRef<HTMLDivElement>(null);
   const isPart = all.length > MOST_TOKENS;
@@ -43,12 +43,12 @@ export function TokenView({ tokens: all, turn, measure, hasLearnt, onMeasure }: 
   return (
     <div class="token-view">
       <div class="token-controls">
-        <MeasureChoice measure={measure} hasLearnt={hasLearnt} onMeasure={onMeasure} />
+        <MeasureChoice measure={measure} hasTokenStats={hasTokenStats} onMeasure={onMeasure} />
         <Legend measure={measure} scale={scale} />
       </div>
-      {!hasLearnt && (
+      {!hasTokenStats && (
         <p class="muted small">
-          Nothing was learnt from this episode, or its values were not kept: ratio, entropy and advantage are unknown.
+          Nothing was learned from this episode, or its values were not kept: ratio, entropy and advantage are unknown.
         </p>
       )}
       {isPart && (
@@ -89,13 +89,13 @@ function moveByKey(event: KeyboardEvent, box: HTMLElement | null, at: number, co
   tokenElement(box, Math.max(0, Math.min(count - 1, target)))?.focus();
 }
 
-function MeasureChoice({ measure, hasLearnt, onMeasure }: Pick<Props, "measure" | "hasLearnt" | "onMeasure">) {
+function MeasureChoice({ measure, hasTokenStats, onMeasure }: Pick<Props, "measure" | "hasTokenStats" | "onMeasure">) {
   return (
     <label>
-      Colour{" "}
+      Color{" "}
       <select value={measure} onChange={(event) => onMeasure(event.currentTarget.value as Measure)}>
-        {MEASURES.map(({ name, label, needsLearnt }) => (
-          <option key={name} value={name} disabled={needsLearnt && !hasLearnt}>
+        {MEASURES.map(({ name, label, needsLearned }) => (
+          <option key={name} value={name} disabled={needsLearned && !hasTokenStats}>
             {label}
           </option>
         ))}
@@ -130,7 +130,7 @@ function pointedAt(event: Event): number | null {
 
 export function backgroundOf(token: ShownToken, measure: Measure, scale: Scale): string {
   const value = valueOf(token, measure);
-  return value === null ? "transparent" : scale.colourOf(value);
+  return value === null ? "transparent" : scale.colorOf(value);
 }
 
 interface TokenProps {
@@ -165,7 +165,7 @@ export function Legend({ measure, scale }: { measure: Measure; scale: Scale }) {
   if (measure === "mask") {
     return (
       <span class="legend">
-        <span class="token is-chosen" style={{ background: scale.colourOf(1) }}>
+        <span class="token is-chosen" style={{ background: scale.colorOf(1) }}>
           chosen
         </span>
         <span class="token">shown</span>
@@ -176,7 +176,7 @@ export function Legend({ measure, scale }: { measure: Measure; scale: Scale }) {
   const high = scale.ticks.at(-1)!;
   const isRatio = measure === "ratio";
   const between = (share: number) => (isRatio ? Math.exp(Math.log(low) + share * Math.log(high / low)) : low + share * (high - low));
-  const stops = Array.from({ length: 9 }, (_, index) => scale.colourOf(between(index / 8)));
+  const stops = Array.from({ length: 9 }, (_, index) => scale.colorOf(between(index / 8)));
   return (
     <span class="legend">
       <span>≤ {number(low)}</span>

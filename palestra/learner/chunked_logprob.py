@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from palestra.models.weights import exact_type
+from palestra.models.weights import fp32_or_wider
 
 MOST_LOGITS = 1 << 28
 """Logits that are held at once: 1 GiB in float32."""
 
 
-class Scores(torch.autograd.Function):
+class ChunkedLogProb(torch.autograd.Function):
     """From hidden states and the head's weights to log-probs and entropies; backwards the logits are computed again, piece by piece."""
 
     @staticmethod
@@ -36,7 +36,7 @@ class Scores(torch.autograd.Function):
         hidden_CD, weight_VD, ids_C, total_C, entropy_C = ctx.saved_tensors
         of_logp_C, of_entropy_C = gradients
         to_hidden_CD = torch.empty_like(hidden_CD)
-        to_weight_VD = torch.zeros_like(weight_VD, dtype=exact_type(weight_VD.dtype)) if ctx.needs_input_grad[1] else None
+        to_weight_VD = torch.zeros_like(weight_VD, dtype=fp32_or_wider(weight_VD.dtype)) if ctx.needs_input_grad[1] else None
         for places in _pieces(len(ids_C), len(weight_VD), ids_C.device):
             logp_RV = _logits(hidden_CD[places], weight_VD).div_(ctx.temperature).sub_(total_C[places, None])
             p_RV = logp_RV.exp()
@@ -60,7 +60,7 @@ def _logits(hidden_RD: Tensor, weight_VD: Tensor) -> Tensor:
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
     """In float32 at least, however little precision the factors have."""
-    if left.device.type == "cuda" and exact_type(left.dtype) != left.dtype:
+    if left.device.type == "cuda" and fp32_or_wider(left.dtype) != left.dtype:
         return torch.mm(left, right, out_dtype=torch.float32)
     product = left @ right
-    return product.to(exact_type(product.dtype))
+    return product.to(fp32_or_wider(product.dtype))

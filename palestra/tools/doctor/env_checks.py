@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palestra.config.env import Playground
+from palestra.config.env import EnvSpec
 from palestra.core.types import Stop, Task
 from palestra.envs import Environment
 from palestra.envs.check import check_environment
 from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, guarded, listed, opened
 from palestra.learner.learner import Learner
 from palestra.models.lora import adapter_of
-from palestra.models.weights import exact_type
-from palestra.tools.doctor.finding import Verdict, check, size
+from palestra.models.weights import fp32_or_wider
+from palestra.tools.doctor.result import Verdict, check, size
 from palestra.training.setup import held_out
 
 TURNS = 20
@@ -92,15 +92,15 @@ def _percentiles(seconds: Sequence[float]) -> str:
 
 
 @check("environment keeps its contract")
-def check_contract(place: Playground, *, tasks: int = 2) -> Verdict:
-    if place.env.sandbox != "none":  # the check would run its code here
-        return Verdict(True, 0, f"{place.label}: not checked, as it is played in a sandbox only; palestra env check does so without one")
-    promises = check_environment(place.env.name, place.env.options, tasks=tasks)
+def check_contract(spec: EnvSpec, *, tasks: int = 2) -> Verdict:
+    if spec.env.sandbox != "none":  # the check would run its code here
+        return Verdict(True, 0, f"{spec.label}: not checked, as it is played in a sandbox only; palestra env check does so without one")
+    promises = check_environment(spec.env.name, spec.env.options, tasks=tasks)
     broken = [promise for promise in promises if not promise.ok]
     kept = len(promises) - len(broken)
     if broken:
-        return Verdict(False, kept, f"{place.label}: {kept} of {len(promises)} promises; not: {broken[0].name} ({broken[0].detail})")
-    return Verdict(True, kept, f"{place.label}: {kept} promises on {tasks} tasks; more by: palestra env check {place.env.name}")
+        return Verdict(False, kept, f"{spec.label}: {kept} of {len(promises)} promises; not: {broken[0].name} ({broken[0].detail})")
+    return Verdict(True, kept, f"{spec.label}: {kept} promises on {tasks} tasks; more by: palestra env check {spec.env.name}")
 
 
 def checkpoint_bytes(learner: Learner) -> int:
@@ -117,7 +117,7 @@ def reference_bytes(learner: Learner) -> int:
 
 def master_bytes(learner: Learner) -> int:
     """Of the exact weights behind a model that computes in less than float32; a model in float32 is its own."""
-    return 0 if learner.model.dtype == exact_type(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
+    return 0 if learner.model.dtype == fp32_or_wider(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
 
 
 @check("disk has room for checkpoints")

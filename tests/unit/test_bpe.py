@@ -1,4 +1,4 @@
-"""Tokens that are pieces of words, learnt on the spot from an environment's texts."""
+"""Tokens that are pieces of words, learned on the spot from an environment's texts."""
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +10,14 @@ from palestra.core.errors import ConfigError
 from palestra.envs import make_env
 from palestra.envs.search import env as search_env
 from palestra.envs.search.env import Search
-from palestra.models.tokenizers import byte_tokenizer, load_tokenizer, piece_tokenizer
+from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, load_tokenizer
 from palestra.training.setup import make_tokenizer
 from tests.search_world import tiny, tiny_world
 
 __all__ = ["tiny"]
 
 TEXTS = ["Question: Who founded the Dremmel Expedition?", "The Dremmel Expedition was founded by Ilse Varnholt in 1911."] * 20
-PIECES = piece_tokenizer(TEXTS, 512)
+PIECES = bpe_tokenizer(TEXTS, 512)
 
 
 @settings(deadline=None)
@@ -36,7 +36,7 @@ def test_words_that_were_read_are_few_tokens_wherever_a_blank_is_before_them():
 
 
 def test_the_same_texts_give_the_same_tokens(tmp_path):
-    again = piece_tokenizer(iter(TEXTS), 512)
+    again = bpe_tokenizer(iter(TEXTS), 512)
     assert again.get_vocab() == PIECES.get_vocab()
     again.save_pretrained(tmp_path)
     assert load_tokenizer(tmp_path).encode(TEXTS[0]) == PIECES.encode(TEXTS[0])
@@ -56,7 +56,7 @@ def test_search_learns_them_from_the_train_world_alone(monkeypatch, tiny):
     assert any(text.startswith("<information>\n[1] ") for text in texts)
     assert {text.partition(":")[0] for text in texts if ":" in text} >= {"Question", "search", "answer"}
     tokenizer = make_tokenizer(
-        build({"model": {"tokenizer": "pieces", "pieces": 600}, "env": {"name": "search"}}), {"search": Search(style="compact")}
+        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "search"}}), {"search": Search(style="compact")}
     )
     assert len(tokenizer) == 600
 
@@ -64,7 +64,7 @@ def test_search_learns_them_from_the_train_world_alone(monkeypatch, tiny):
 def test_where_there_are_no_texts_to_learn_from():
     with pytest.raises(ConfigError, match="model.tokenizer = 'pieces': textcraft has no texts"):
         make_tokenizer(build({"model": {"tokenizer": "pieces"}}), {"textcraft": make_env("textcraft", {})})
-    with pytest.raises(ConfigError, match="model.pieces = 600: has no effect with tokenizer = 'words'"):
-        build({"model": {"pieces": 600}})
-    with pytest.raises(ConfigError, match="model.pieces"):
-        build({"model": {"tokenizer": "pieces", "pieces": 100}})
+    with pytest.raises(ConfigError, match="model.vocab_size = 600: has no effect with tokenizer = 'words'"):
+        build({"model": {"vocab_size": 600}})
+    with pytest.raises(ConfigError, match="model.vocab_size"):
+        build({"model": {"tokenizer": "pieces", "vocab_size": 100}})

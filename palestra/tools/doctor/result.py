@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at, and how it is."""
 
     name: str
@@ -32,18 +32,18 @@ class Verdict(NamedTuple):
     detail: str
 
 
-def check(name: str) -> Callable[[Callable[P, Verdict]], Callable[P, Finding]]:
+def check(name: str) -> Callable[[Callable[P, Verdict]], Callable[P, CheckResult]]:
     """Makes a finding of a verdict. A check that breaks has found something too: it has failed."""
 
-    def named(examine: Callable[P, Verdict]) -> Callable[P, Finding]:
+    def named(examine: Callable[P, Verdict]) -> Callable[P, CheckResult]:
         @wraps(examine)
-        def find(*args: P.args, **kwargs: P.kwargs) -> Finding:
+        def find(*args: P.args, **kwargs: P.kwargs) -> CheckResult:
             began = time.monotonic()
             try:
                 ok, number, detail = examine(*args, **kwargs)
             except Exception as error:  # noqa: BLE001  an exception is a finding here
                 ok, number, detail = False, None, in_one_line(error)
-            return Finding(name, ok, number, detail, time.monotonic() - began)
+            return CheckResult(name, ok, number, detail, time.monotonic() - began)
 
         return find
 
@@ -54,7 +54,7 @@ def check(name: str) -> Callable[[Callable[P, Verdict]], Callable[P, Finding]]:
 class Attempt(Generic[T]):
     """Something that other checks need: there it is, or not, and the finding says why."""
 
-    finding: Finding
+    result: CheckResult
     made: T | None
 
 
@@ -67,8 +67,8 @@ def attempt(name: str, make: Callable[[], T], describe: Callable[[T], tuple[floa
         made.append(make())
         return Verdict(True, *describe(made[0]))
 
-    finding = tried()
-    return Attempt(finding, made[0] if finding.ok else None)
+    result = tried()
+    return Attempt(result, made[0] if result.ok else None)
 
 
 def in_one_line(error: Exception) -> str:
