@@ -1,9 +1,11 @@
-"""Asynchronous training where some tasks are slow: groups learned a second, next to the synchronous mode's.
+"""Asynchronous training where some tasks are slow: groups learned a second, next to the synchronous
+mode's.
 
     python benchmarks/asynchronous.py [--seconds 0.1] [--staleness 1 2 4] [--steps 10] [--json FILE]
 
-The environments sleep in worker processes, ten times as long for one task in eight; model, tasks, concurrency and workers are the same in
-all rows. The first steps (the queue fills) and the last ones (nothing new is begun) are not counted. Prints one table.
+The environments sleep in worker processes, ten times as long for one task in eight; model, tasks,
+concurrency and workers are the same in all rows. The first steps (the queue fills) and the last
+ones (nothing new is begun) are not counted. Prints one table.
 """
 
 from __future__ import annotations
@@ -42,10 +44,23 @@ def recipe(seconds: float, staleness: int, steps: int) -> Config:
             "device": "cpu",
             "threads": 1,
             "model": {"width": 32, "layers": 2, "heads": 2},
-            "env": {"name": "uneven:Uneven", "options": {"seconds": seconds}, "isolation": "process"},
-            "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 48},  # words by chance, until the end of a reply is drawn
+            "env": {
+                "name": "uneven:Uneven",
+                "options": {"seconds": seconds},
+                "isolation": "process",
+            },
+            "agent": {
+                "format": "plain",
+                "context_tokens": 256,
+                "reply_tokens": 48,
+            },  # words by chance, until the end of a reply is drawn
             "engine": {"slots": TASKS * GROUP, "deterministic": False},
-            "rollout": {"tasks": TASKS, "group": GROUP, "concurrency": TASKS * GROUP, "max_staleness": staleness},
+            "rollout": {
+                "tasks": TASKS,
+                "group": GROUP,
+                "concurrency": TASKS * GROUP,
+                "max_staleness": staleness,
+            },
             "algo": {"recompute_old": True, "correction": {"cap": 2.0}},
             "optim": {"lr": 1e-3},
             "horizon": {"kind": "fixed", "turns": TURNS},
@@ -70,8 +85,12 @@ async def start_processes(components: Components) -> None:
     """All that will be needed, so that none starts while it is measured."""
     (place,) = components.context.bindings.values()
     async with AsyncExitStack() as stack:
-        handles = await asyncio.next_batch(*(stack.enter_async_context(opened(place.pool)) for _ in range(TASKS * GROUP)))
-        await asyncio.next_batch(*(handle.reset(place.own(components.tasks("uneven", "train")[1])) for handle in handles))
+        handles = await asyncio.next_batch(
+            *(stack.enter_async_context(opened(place.pool)) for _ in range(TASKS * GROUP))
+        )
+        await asyncio.next_batch(
+            *(handle.reset(place.own(components.tasks("uneven", "train")[1])) for handle in handles)
+        )
 
 
 def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
@@ -86,7 +105,11 @@ def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
             state = begin(run, components, clock)
             with closing(make_data_source(run, components, state)) as source:
                 train(run, components, source, state, clock)
-        played = [t for step in range(1, config.steps + 1) for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))]
+        played = [
+            t
+            for step in range(1, config.steps + 1)
+            for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))
+        ]
     rows = [clock.rows[step] for step in range(first + 1, last + 1)]
     elapsed = clock.ended[last] - clock.ended[first]
     times = Counter(t.task.id for t in played).values()
@@ -104,21 +127,53 @@ def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=0.1, help="of an answer; ten times that for one task in eight")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=0.1,
+        help="of an answer; ten times that for one task in eight",
+    )
     parser.add_argument("--staleness", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--steps", type=int, default=10, help="that are counted")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    head = ("staleness", "s/step", "groups/s", "tokens/s", "times", "waited", "age", "oldest", "share off")
+    head = (
+        "staleness",
+        "s/step",
+        "groups/s",
+        "tokens/s",
+        "times",
+        "waited",
+        "age",
+        "oldest",
+        "share off",
+    )
     print("".join(f"{name:>11}" for name in head))
     results: list[dict[str, Any]] = []
     for staleness in (0, *arguments.staleness):
         result = measured(arguments.seconds, staleness, arguments.steps)
-        results.append(result | {"times": result["groups_per_s"] / (results[0] if results else result)["groups_per_s"]})
+        results.append(
+            result
+            | {
+                "times": result["groups_per_s"]
+                / (results[0] if results else result)["groups_per_s"]
+            }
+        )
         r = results[-1]
         row = (
-            *(f"{staleness}", f"{r['seconds_per_step']:.2f}", f"{r['groups_per_s']:.1f}", f"{r['tokens_per_s']:.0f}", f"{r['times']:.2f}"),
-            *(f"{r['waited']:.0%}", f"{r['age_mean']:.2f}", f"{r['age_max']:.0f}", f"{r['share_off_by']:.1%}"),
+            *(
+                f"{staleness}",
+                f"{r['seconds_per_step']:.2f}",
+                f"{r['groups_per_s']:.1f}",
+                f"{r['tokens_per_s']:.0f}",
+                f"{r['times']:.2f}",
+            ),
+            *(
+                f"{r['waited']:.0%}",
+                f"{r['age_mean']:.2f}",
+                f"{r['age_max']:.0f}",
+                f"{r['share_off_by']:.1%}",
+            ),
         )
         print("".join(f"{value:>11}" for value in row), flush=True)
     if arguments.json:

@@ -1,4 +1,5 @@
-"""BrowserGym's side of `benchmarks/web.py`: run by a Python that has browsergym-miniwob, in a process for each episode at a time.
+"""BrowserGym's side of `benchmarks/web.py`: run by a Python that has browsergym-miniwob, in a
+process for each episode at a time.
 
     python browsergym_side.py TASK SEED SECONDS
 
@@ -19,7 +20,11 @@ import gymnasium
 def clicks(observation: dict) -> list[str]:
     """What a script would do: tick what the goal names, then submit."""
     nodes = observation["axtree_object"]["nodes"]
-    named = {(node["role"]["value"], node["name"]["value"]): node["browsergym_id"] for node in nodes if "browsergym_id" in node}
+    named = {
+        (node["role"]["value"], node["name"]["value"]): node["browsergym_id"]
+        for node in nodes
+        if "browsergym_id" in node
+    }
     wanted = re.sub(r"^Select | and click Submit\.$", "", observation["goal"]).split(", ")
     boxes = [named[("checkbox", name)] for name in wanted if ("checkbox", name) in named]
     return [f"click('{box}')" for box in [*boxes, named[("button", "Submit")]]]
@@ -44,7 +49,15 @@ def main() -> None:
         episodes += 1
         solved += reward > 0
     print(
-        json.dumps({"steps": steps, "episodes": episodes, "solved": solved, "seconds": time.perf_counter() - began, "resetting": resetting})
+        json.dumps(
+            {
+                "steps": steps,
+                "episodes": episodes,
+                "solved": solved,
+                "seconds": time.perf_counter() - began,
+                "resetting": resetting,
+            }
+        )
     )
     env.close()
 

@@ -1,7 +1,9 @@
-"""Multi-turn generation: the native engine against a `model.generate` loop, on the same episodes, in one run.
+"""Multi-turn generation: the native engine against a `model.generate` loop, on the same episodes,
+in one run.
 
-Prints one table. Both sides play the same made-up episodes (a prompt, then observations of a fixed length) with the same
-model and reply lengths. The loop does what most multi-turn code does: all episodes of a turn in one padded batch, from nothing.
+Prints one table. Both sides play the same made-up episodes (a prompt, then observations of a fixed
+length) with the same model and reply lengths. The loop does what most multi-turn code does: all
+episodes of a turn in one padded batch, from nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ NEVER = (-1,)
 def observations(arguments: argparse.Namespace) -> list[list[list[int]]]:
     chance = random.Random(0)
     sizes = [arguments.prompt, *[arguments.observation] * (arguments.turns - 1)]
-    return [[[chance.randrange(2, 500) for _ in range(size)] for size in sizes] for _ in range(arguments.episodes)]
+    return [
+        [[chance.randrange(2, 500) for _ in range(size)] for size in sizes]
+        for _ in range(arguments.episodes)
+    ]
 
 
 async def native_episode(engine, number, shown, reply):
@@ -34,7 +39,9 @@ async def native_episode(engine, number, shown, reply):
     ids: list[int] = []
     for turn, observation in enumerate(shown):
         ids += observation
-        generation = await engine.generate(ids, Sampling(max_tokens=reply, stop_ids=NEVER, seed=1000 * number + turn), session)
+        generation = await engine.generate(
+            ids, Sampling(max_tokens=reply, stop_ids=NEVER, seed=1000 * number + turn), session
+        )
         ids += generation.ids
     engine.release(session)
     return ids
@@ -42,7 +49,9 @@ async def native_episode(engine, number, shown, reply):
 
 def with_native(engine, shown, reply):
     async def play():
-        return await asyncio.gather(*(native_episode(engine, number, one, reply) for number, one in enumerate(shown)))
+        return await asyncio.gather(
+            *(native_episode(engine, number, one, reply) for number, one in enumerate(shown))
+        )
 
     return asyncio.run(play())
 
@@ -55,9 +64,17 @@ def with_generate(model, shown, reply):
             history += one[turn]
         longest = max(map(len, histories))
         ids = torch.tensor([[0] * (longest - len(history)) + history for history in histories])
-        mask = torch.tensor([[0] * (longest - len(history)) + [1] * len(history) for history in histories])
+        mask = torch.tensor(
+            [[0] * (longest - len(history)) + [1] * len(history) for history in histories]
+        )
         out = model.generate(
-            ids, attention_mask=mask, do_sample=True, max_new_tokens=reply, min_new_tokens=reply, pad_token_id=0, eos_token_id=None
+            ids,
+            attention_mask=mask,
+            do_sample=True,
+            max_new_tokens=reply,
+            min_new_tokens=reply,
+            pad_token_id=0,
+            eos_token_id=None,
         )
         for history, row in zip(histories, out[:, longest:].tolist(), strict=True):
             history += row
@@ -91,7 +108,9 @@ def main() -> None:
 
     def model():
         shape = {"width": arguments.width, "layers": arguments.layers, "heads": arguments.heads}
-        return tiny_model(**shape, vocabulary=512, context=context, stop_id=1, seed=0, device=torch.device("cpu"))
+        return tiny_model(
+            **shape, vocabulary=512, context=context, stop_id=1, seed=0, device=torch.device("cpu")
+        )
 
     ours, theirs = model(), model()
     theirs.set_attn_implementation("sdpa")
@@ -100,7 +119,10 @@ def main() -> None:
     sampled = arguments.episodes * arguments.turns * arguments.reply
     native_s = timed(lambda: with_native(engine, shown, arguments.reply), arguments.repeats)
     generate_s = timed(lambda: with_generate(theirs, shown, arguments.reply), arguments.repeats)
-    print(f"{arguments.episodes} episodes x {arguments.turns} turns, {sum(p.numel() for p in ours.parameters()):,} parameters")
+    print(
+        f"{arguments.episodes} episodes x {arguments.turns} turns, "
+        f"{sum(p.numel() for p in ours.parameters()):,} parameters"
+    )
     print(f"{'':<24}{'seconds':>10}{'sampled tok/s':>16}")
     print(f"{'model.generate loop':<24}{generate_s:>10.2f}{sampled / generate_s:>16,.0f}")
     print(f"{'native engine':<24}{native_s:>10.2f}{sampled / native_s:>16,.0f}")

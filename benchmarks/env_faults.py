@@ -1,15 +1,17 @@
-"""What it costs when tasks, environments, workers, servers and lines break: five trials with the real pool, server and client.
+"""What it costs when tasks, environments, workers, servers and lines break: five trials with the
+real pool, server and client.
 
     python benchmarks/env_faults.py [--small] [--json FILE]
 
-killed workers   TextCraft episodes in a pool whose workers are killed again and again; how soon a reset is answered after each time
-hanging          environments that sleep, compute in C for ever, or ignore signals, beside TextCraft on the same server
-killed server    a rollout over a server that is killed and comes back 5 s later
-bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs beside sound ones in the same workers: how many of the others are lost
-bad line         5% of connections reset and 5% of answers replaced by 503, over the stream and over HTTP
+killed workers   TextCraft episodes in a pool whose workers are killed again and again; how soon a
+reset is answered after each time hanging          environments that sleep, compute in C for ever,
+or ignore signals, beside TextCraft on the same server killed server    a rollout over a server that
+is killed and comes back 5 s later bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs
+beside sound ones in the same workers: how many of the others are lost bad line         5% of
+connections reset and 5% of answers replaced by 503, over the stream and over HTTP
 
-Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or an episode is lost to another's bad task.
-`--small` takes seconds and measures nothing.
+Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or an
+episode is lost to another's bad task. `--small` takes seconds and measures nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the environments that misbehave are those of the tests
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # the environments that misbehave are those of the tests
 
 from palestra.agents.chat import PromptConfig
 from palestra.agents.renderer import Renderer
@@ -56,17 +60,34 @@ BUSY = "another program computes"
 OBEDIENT_TASK = Task("obedient", "train", "0")
 TASKS = envs["textcraft"]().tasks("train")
 REPLY_S = 0.02
-"""What a model would take to reply: environments are asked at this pace, and not as fast as they can answer."""
+"""What a model would take to reply: environments are asked at this pace, and not as fast as they
+can answer.
+"""
 
 
 @contextmanager
 def served(*names: str, port: int = 0, deadline_s: float = 60.0):
     """`palestra env serve`, once it listens: its process and its port."""
-    command = [sys.executable, "-m", "palestra.cli", "env", "serve", *names, "--port", str(port), "--deadline", str(deadline_s)]
+    command = [
+        sys.executable,
+        "-m",
+        "palestra.cli",
+        "env",
+        "serve",
+        *names,
+        "--port",
+        str(port),
+        "--deadline",
+        str(deadline_s),
+    ]
     with tempfile.NamedTemporaryFile() as log:
         server = subprocess.Popen(command, stderr=log, cwd=ROOT)
         try:
-            while not (found := re.search(r'"listening".*http://[^"]+:(\d+)', said := Path(log.name).read_text())):
+            while not (
+                found := re.search(
+                    r'"listening".*http://[^"]+:(\d+)', said := Path(log.name).read_text()
+                )
+            ):
                 if server.poll() is not None:
                     sys.exit(f"the server did not start: {said}")
                 time.sleep(0.05)
@@ -86,11 +107,19 @@ def context(pool, concurrency: int) -> RolloutContext:
         await asyncio.sleep(REPLY_S)
         return await script(session, sampling)
 
-    return RolloutContext({"textcraft": EnvBinding(prompt, pool)}, Scripted(paced, renderer), Sampling(max_tokens=1000), concurrency)
+    return RolloutContext(
+        {"textcraft": EnvBinding(prompt, pool)},
+        Scripted(paced, renderer),
+        Sampling(max_tokens=1000),
+        concurrency,
+    )
 
 
 def episodes(count: int) -> list[EpisodeSpec]:
-    return [EpisodeSpec(str(number), TASKS[number % len(TASKS)], horizon=30, seed=number) for number in range(count)]
+    return [
+        EpisodeSpec(str(number), TASKS[number % len(TASKS)], horizon=30, seed=number)
+        for number in range(count)
+    ]
 
 
 def counted(played, faulted) -> dict:
@@ -129,7 +158,12 @@ async def killed_workers(count: int, hits: int) -> dict:
         delays.append(await until_answered(pool))
     played, faulted = await playing
     await pool.close()
-    return {**counted(played, faulted), "kills": kills, "back_s_median": statistics.median(delays), "back_s_max": max(delays)}
+    return {
+        **counted(played, faulted),
+        "kills": kills,
+        "back_s_median": statistics.median(delays),
+        "back_s_max": max(delays),
+    }
 
 
 async def until_answered(pool: Workers) -> float:
@@ -150,24 +184,40 @@ BAD = {"raise": "raises", "exit": "os._exit", "hang": "hangs"}
 
 
 async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> dict:
-    """Each bad task is another one. Whether it is retried does not concern the others, so it is not."""
+    """Each bad task is another one.
+
+    Whether it is retried does not concern the others, so it is not.
+    """
     count = others + -(-others // (every - 1))
-    ids = [f"{BAD[kind]}/{number}" if number % every == every - 1 else str(number) for number in range(count)]
+    ids = [
+        f"{BAD[kind]}/{number}" if number % every == every - 1 else str(number)
+        for number in range(count)
+    ]
     pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
     renderer = Renderer(byte_tokenizer())
     prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
     engine = Scripted(expert(prompt.format), renderer)
-    place = RolloutContext({"hostile": EnvBinding(prompt, pool)}, engine, Sampling(max_tokens=1000), concurrency=64, retries=0)
+    place = RolloutContext(
+        {"hostile": EnvBinding(prompt, pool)},
+        engine,
+        Sampling(max_tokens=1000),
+        concurrency=64,
+        retries=0,
+    )
     began = time.monotonic()
     tasks = [Task("hostile", "train", id) for id in ids]
-    played, faulted = await play_all(place, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
+    played, faulted = await play_all(
+        place, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)]
+    )
     seconds = time.monotonic() - began
     restarts = pool.stats().restarts
     await pool.close()
     sound = [t for t in played if t.task.id.isdecimal()]
     return {
-        "kind": kind, "every": every, "others": len(sound), "lost": sum(t.stop.is_fault for t in sound),
-        "bad": len(played) - len(sound), "begun_anew": len(faulted), "restarts": restarts, "seconds": seconds,
+        "kind": kind, "every": every, "others": len(sound),
+        "lost": sum(t.stop.is_fault for t in sound),
+        "bad": len(played) - len(sound), "begun_anew": len(faulted), "restarts": restarts,
+        "seconds": seconds,
     }  # fmt: skip
 
 
@@ -175,16 +225,25 @@ async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> di
 
 
 async def hanging(rounds: int, seconds: float, deadline_s: float) -> dict:
-    """TextCraft alone and beside something that hangs, in turns. What a busy core alone does to it is measured in the same way."""
+    """TextCraft alone and beside something that hangs, in turns.
+
+    What a busy core alone does to it is measured in the same way.
+    """
     with served("textcraft", OBEDIENT, deadline_s=deadline_s) as (_, port):
         others = RemotePool([f"http://127.0.0.1:{port}/textcraft"], 60.0)
         pool = RemotePool([f"http://127.0.0.1:{port}/obedient"], 60.0)
         late = {name: [] for name in HANGS}
-        alone, beside, ratios = [], {name: [] for name in (*HANGS, BUSY)}, {name: [] for name in (*HANGS, BUSY)}
+        alone, beside, ratios = (
+            [],
+            {name: [] for name in (*HANGS, BUSY)},
+            {name: [] for name in (*HANGS, BUSY)},
+        )
         await latencies(others, 1.0)  # workers start
         for _, name in itertools.product(range(rounds), beside):
             calm = await latencies(others, seconds)
-            trouble = asyncio.create_task(hung(pool, HANGS[name], deadline_s) if name in HANGS else busy(deadline_s))
+            trouble = asyncio.create_task(
+                hung(pool, HANGS[name], deadline_s) if name in HANGS else busy(deadline_s)
+            )
             loud = await latencies(others, seconds)
             overdue_s = await trouble
             if name in late:
@@ -200,7 +259,9 @@ async def hanging(rounds: int, seconds: float, deadline_s: float) -> dict:
         "p99_ms_alone": 1000 * p99(alone),
         "p99_ms_beside": {name: 1000 * p99(found) for name, found in beside.items()},
         "p99_ratio": {name: statistics.median(found) for name, found in ratios.items()},
-        "p99_ratio_of_hanging": statistics.median(itertools.chain.from_iterable(ratios[name] for name in HANGS)),
+        "p99_ratio_of_hanging": statistics.median(
+            itertools.chain.from_iterable(ratios[name] for name in HANGS)
+        ),
     }
 
 
@@ -258,7 +319,9 @@ async def killed_server(count: int, gone_s: float) -> dict:
     with ExitStack() as running:
         server, port = running.enter_context(served("textcraft"))
         pool = RemotePool([f"http://127.0.0.1:{port}/textcraft"], 60.0)
-        playing = asyncio.create_task(play_all(context(pool, 16), episodes(count), on_done=done.append))
+        playing = asyncio.create_task(
+            play_all(context(pool, 16), episodes(count), on_done=done.append)
+        )
         while len(done) < count // 3:
             await asyncio.sleep(0.01)
         server.kill()
@@ -279,7 +342,9 @@ async def bad_line(transport: str, sessions: int, steps: int, share: float = 0.0
         url = f"http://127.0.0.1:{await proxy.start()}/obedient"
         began = time.monotonic()
         if transport == "http":
-            right = await asyncio.gather(*(asyncio.to_thread(count_over_http, url, steps) for _ in range(sessions)))
+            right = await asyncio.gather(
+                *(asyncio.to_thread(count_over_http, url, steps) for _ in range(sessions))
+            )
         else:
             pool = RemotePool([url], 60.0)
             right = await asyncio.gather(*(count_over_stream(pool, steps) for _ in range(sessions)))
@@ -287,7 +352,8 @@ async def bad_line(transport: str, sessions: int, steps: int, share: float = 0.0
         proxy.listener.close()
     wrong = sessions * steps - sum(right)
     return {
-        "transport": transport, "steps": sessions * steps, "lost_or_repeated": wrong, "resets": proxy.resets,
+        "transport": transport, "steps": sessions * steps, "lost_or_repeated": wrong,
+        "resets": proxy.resets,
         "unavailable": proxy.unavailable, "seconds": seconds,
     }  # fmt: skip
 
@@ -296,7 +362,9 @@ async def count_over_stream(pool: RemotePool, steps: int) -> int:
     """Steps that the environment counted as this side did."""
     async with opened(pool) as env:
         await env.reset(OBEDIENT_TASK)
-        return sum([(await env.step("count")).observation == str(number) for number in range(1, steps + 1)])
+        return sum(
+            [(await env.step("count")).observation == str(number) for number in range(1, steps + 1)]
+        )
 
 
 def count_over_http(url: str, steps: int) -> int:
@@ -316,43 +384,71 @@ def count_over_http(url: str, steps: int) -> int:
 async def trials(is_small: bool) -> dict:
     others, deadline_s = (30, 0.5) if is_small else (372, 1.0)
     return {
-        "bad_tasks": [await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD],
+        "bad_tasks": [
+            await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD
+        ],
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),
         "hanging": await (hanging(1, 1.0, 0.5) if is_small else hanging(10, 3.0, 1.5)),
         "killed_server": await (killed_server(60, 0.5) if is_small else killed_server(600, 5.0)),
-        "bad_line": [await bad_line(transport, sessions=8, steps=10 if is_small else 250) for transport in ("stream", "http")],
+        "bad_line": [
+            await bad_line(transport, sessions=8, steps=10 if is_small else 250)
+            for transport in ("stream", "http")
+        ],
     }
 
 
 def lines(results: dict) -> list[tuple[str, str]]:
     workers, hangs, server = results["killed_workers"], results["hanging"], results["killed_server"]
     late = ", ".join(f"{name} {seconds:.2f}" for name, seconds in hangs["late_s_max"].items())
-    changes = ", ".join(f"{name} {100 * (ratio - 1):+.0f}%" for name, ratio in hangs["p99_ratio"].items())
+    changes = ", ".join(
+        f"{name} {100 * (ratio - 1):+.0f}%" for name, ratio in hangs["p99_ratio"].items()
+    )
     change = 100 * (hangs["p99_ratio_of_hanging"] - 1)
     found = []
     for row in results["bad_tasks"]:
-        figures = f"{row['lost']} of {row['others']} other episodes lost, {row['begun_anew']} begun anew, {row['seconds']:.0f} s"
+        figures = (
+            f"{row['lost']} of {row['others']} other episodes lost, {row['begun_anew']} begun "
+            f"anew, {row['seconds']:.0f} s"
+        )
         found.append((f"{row['kind']}, 1 in {row['every']}", figures))
     found += [
         ("killed workers", f"{ends(workers)}; {workers['kills']} kills"),
-        ("", f"a reset answered after {workers['back_s_median']:.2f} s (median), {workers['back_s_max']:.2f} s (longest)"),
+        (
+            "",
+            f"a reset answered after {workers['back_s_median']:.2f} s (median), "
+            f"{workers['back_s_max']:.2f} s (longest)",
+        ),
         ("hanging", f"{hangs['timeouts']} timeouts, seconds after the deadline at most: {late}"),
-        ("", f"p99 of others {hangs['p99_ms_alone']:.1f} ms, {change:+.0f}% beside one that hangs ({changes})"),
+        (
+            "",
+            f"p99 of others {hangs['p99_ms_alone']:.1f} ms, {change:+.0f}% beside one "
+            f"that hangs ({changes})",
+        ),
         ("killed server", ends(server)),
     ]
     for row in results["bad_line"]:
         faults = f"{row['resets']} resets, {row['unavailable']} answers 503"
-        found.append((f"bad line, {row['transport']}", f"{row['steps']} steps, {row['lost_or_repeated']} lost or repeated; {faults}"))
+        found.append(
+            (
+                f"bad line, {row['transport']}",
+                f"{row['steps']} steps, {row['lost_or_repeated']} lost or repeated; {faults}",
+            )
+        )
     return found
 
 
 def ends(counts: dict) -> str:
     hit = f"{counts['hit']} hit, {counts['scored_faults']} faults with a score"
-    return f"{counts['episodes']} episodes: {counts['ok']} ok, {counts['retried']} retried, {counts['faulted']} faulted; {hit}"
+    return (
+        f"{counts['episodes']} episodes: {counts['ok']} ok, {counts['retried']} retried, "
+        f"{counts['faulted']} faulted; {hit}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -361,11 +457,20 @@ def main() -> None:
     for name, figures in lines(results):
         print(f"{name:<18}{figures}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"date": date.today().isoformat(), "cores": os.cpu_count(), **results}, indent=2))
+        arguments.json.write_text(
+            json.dumps(
+                {"date": date.today().isoformat(), "cores": os.cpu_count(), **results}, indent=2
+            )
+        )
     rollouts = [results["killed_workers"], results["killed_server"]]
-    is_sound = all(r["ok"] + r["retried"] + r["faulted"] == r["episodes"] and not r["scored_faults"] for r in rollouts)
+    is_sound = all(
+        r["ok"] + r["retried"] + r["faulted"] == r["episodes"] and not r["scored_faults"]
+        for r in rollouts
+    )
     is_sound = is_sound and not any(row["lost"] for row in results["bad_tasks"])
-    sys.exit(0 if is_sound and not any(row["lost_or_repeated"] for row in results["bad_line"]) else 1)
+    sys.exit(
+        0 if is_sound and not any(row["lost_or_repeated"] for row in results["bad_line"]) else 1
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""Many sessions on one environment server, client and server on the same machine, over the stream and over HTTP.
+"""Many sessions on one environment server, client and server on the same machine, over the stream
+and over HTTP.
 
-    python benchmarks/env_server.py [--sessions 1000] [--steps 20] [--env textcraft] [--processes 1] [--json FILE]
+    python benchmarks/env_server.py [--sessions 1000] [--steps 20] [--env textcraft] [--processes
+    1] [--json FILE]
     python benchmarks/env_server.py --against CHECKOUT [--rounds 10]
 
-Each session plays one task along its own list of actions, and compares every observation with what the environment itself
-answers to them in this process: one that differs was mixed up, one that is missing was lost. Prints one table and writes JSON.
+Each session plays one task along its own list of actions, and compares every observation with what
+the environment itself answers to them in this process: one that differs was mixed up, one that is
+missing was lost. Prints one table and writes JSON.
 
-With `--against`, the server of another checkout is measured in turns with this one's, by the same client: prints this one's steps/s
-divided by the other's, and the same of the processor time that a server takes for a step: the best of all rounds, and the median ratio.
+With `--against`, the server of another checkout is measured in turns with this one's, by the same
+client: prints this one's steps/s divided by the other's, and the same of the processor time that a
+server takes for a step: the best of all rounds, and the median ratio.
 """
 
 from __future__ import annotations
@@ -45,7 +49,10 @@ def script(env, task, steps: int, chance: random.Random):
     observations = [env.reset(task)]
     ends: set[str] = set()
     while len(actions) < steps:
-        action = chance.choice([action for action in env.actions() or [] if action not in ends] or [f"nothing {len(actions)}"])
+        action = chance.choice(
+            [action for action in env.actions() or [] if action not in ends]
+            or [f"nothing {len(actions)}"]
+        )
         step = env.step(action)
         if not step.terminated:
             actions.append(action)
@@ -83,7 +90,11 @@ class OverHttp:
 
     async def step(self, action: str):
         self.key += 1
-        return (await self._post(f"/v1/sessions/{self.session}/step", {"action": action, "key": self.key}))["observation"]
+        return (
+            await self._post(
+                f"/v1/sessions/{self.session}/step", {"action": action, "key": self.key}
+            )
+        )["observation"]
 
     async def _post(self, path: str, body):
         async with self.http.post(self.url + path, data=msgspec.json.encode(body)) as response:
@@ -114,7 +125,10 @@ async def measure(transport: str, url: str, env: str, work, steps: int) -> dict:
     ready = asyncio.Barrier(len(work) + 1)
     http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
     servers = Servers([f"{url}/{env}"])
-    handles = [OverHttp(http, url, env) if transport == "http" else RemoteHandle(servers, 60.0) for _ in work]
+    handles = [
+        OverHttp(http, url, env) if transport == "http" else RemoteHandle(servers, 60.0)
+        for _ in work
+    ]
     async with http, asyncio.TaskGroup() as playing:
         for handle, script in zip(handles, work, strict=True):
             playing.create_task(play(handle, script, ready, tally))
@@ -124,16 +138,26 @@ async def measure(transport: str, url: str, env: str, work, steps: int) -> dict:
     tally.lost = len(work) * steps - len(tally.seconds)
     cuts = statistics.quantiles(tally.seconds, n=100)
     return {
-        "transport": transport, "sessions": len(work), "steps": len(tally.seconds), "steps_per_s": len(tally.seconds) / wall_s,
-        "p50_ms": 1000 * cuts[49], "p99_ms": 1000 * cuts[98], "lost": tally.lost, "mixed_up": tally.mixed_up,
-    }  # fmt: skip
+        "transport": transport,
+        "sessions": len(work),
+        "steps": len(tally.seconds),
+        "steps_per_s": len(tally.seconds) / wall_s,
+        "p50_ms": 1000 * cuts[49],
+        "p99_ms": 1000 * cuts[98],
+        "lost": tally.lost,
+        "mixed_up": tally.mixed_up,
+    }
 
 
-def started(arguments: argparse.Namespace, checkout: Path | None = None) -> tuple[subprocess.Popen, str]:
+def started(
+    arguments: argparse.Namespace, checkout: Path | None = None
+) -> tuple[subprocess.Popen, str]:
     command = [sys.executable, "-m", "palestra.cli", "env", "serve", arguments.env, "--port", "0"]
     command += ["--capacity", str(2 * arguments.sessions), "--processes", str(arguments.processes)]
     variables = {**os.environ, **({"PYTHONPATH": str(checkout)} if checkout else {})}
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables, cwd=checkout)
+    server = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=variables, cwd=checkout
+    )
     for _ in range(arguments.processes):
         line = server.stderr.readline()
         if '"listening"' not in line:
@@ -161,21 +185,30 @@ def compare(arguments: argparse.Namespace, work) -> None:
                     if row["lost"] or row["mixed_up"]:
                         sys.exit(f"steps were lost or mixed up: {row}")
                     used = 1e6 * (cpu_s(process.pid) - before) / row["steps"]
-                    found.setdefault((transport, "steps/s"), ([], []))[which].append(row["steps_per_s"])
+                    found.setdefault((transport, "steps/s"), ([], []))[which].append(
+                        row["steps_per_s"]
+                    )
                     found.setdefault((transport, "us/step"), ([], []))[which].append(used)
     finally:
         for process, _ in servers:
             process.terminate()
             process.wait()
     for (transport, what), (ours, theirs) in found.items():
-        low, middle, high = statistics.quantiles([one / other for one, other in zip(ours, theirs, strict=True)], n=4)
+        low, middle, high = statistics.quantiles(
+            [one / other for one, other in zip(ours, theirs, strict=True)], n=4
+        )
         best = max if what == "steps/s" else min  # other programs only ever make it worse
-        print(f"{transport:<8}{what:<9}best {best(ours):.1f} / {best(theirs):.1f} = {best(ours) / best(theirs):.3f}, "
-              f"median ratio {middle:.3f} ({low:.3f} to {high:.3f}, {len(ours)} rounds)")  # fmt: skip
+        print(
+            f"{transport:<8}{what:<9}best {best(ours):.1f} / {best(theirs):.1f} = "
+            f"{best(ours) / best(theirs):.3f}, "
+            f"median ratio {middle:.3f} ({low:.3f} to {high:.3f}, {len(ours)} rounds)"
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--env", default="textcraft")
@@ -200,12 +233,21 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait()
-    print(f"{'':<8}{'sessions':>10}{'steps':>9}{'steps/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'lost':>7}{'mixed up':>10}")
+    print(
+        f"{'':<8}{'sessions':>10}{'steps':>9}{'steps/s':>10}{'p50 ms':>9}{'p99 ms':>9}"
+        f"{'lost':>7}{'mixed up':>10}"
+    )
     for row in rows:
-        figures = f"{row['steps_per_s']:>10.0f}{row['p50_ms']:>9.1f}{row['p99_ms']:>9.1f}{row['lost']:>7}{row['mixed_up']:>10}"
+        figures = f"{row['steps_per_s']:>10.0f}{row['p50_ms']:>9.1f}{row['p99_ms']:>9.1f}"
+        figures += f"{row['lost']:>7}{row['mixed_up']:>10}"
         print(f"{row['transport']:<8}{row['sessions']:>10}{row['steps']:>9}{figures}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"date": date.today().isoformat(), "processes": arguments.processes, "rows": rows}, indent=2))
+        arguments.json.write_text(
+            json.dumps(
+                {"date": date.today().isoformat(), "processes": arguments.processes, "rows": rows},
+                indent=2,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Every algorithm on the quickstart's task, from the same warm start, within the quickstart's number of episodes.
+"""Every algorithm on the quickstart's task, from the same warm start, within the quickstart's
+number of episodes.
 
     python benchmarks/learn_all.py [--out DIR] [--jobs 2] [--seed 0] [NAME ...]
 
-`dpo` learns from the 4,096 episodes of the first exploration of `evol`, so that one is run before it.
-Prints one table and writes it to DIR/table.json. What is finished already is not run again, what was interrupted goes on.
+`dpo` learns from the 4,096 episodes of the first exploration of `evol`, so that one is run before
+it. Prints one table and writes it to DIR/table.json. What is finished already is not run again,
+what was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "rloo": {"algo": {"name": "rloo", **PENALTY, **CLIP}},
     "reinforce_pp": {"algo": {"name": "reinforce_pp", **PENALTY, **CLIP}},
     "dr_grpo": {"algo": {"name": "dr_grpo", **PENALTY, **CLIP, "constant": 32}},
-    "gspo": {"algo": {"name": "gspo", **PENALTY, "scale": False, "clip_low": 0.03, "clip_high": 0.04}},
+    "gspo": {
+        "algo": {"name": "gspo", **PENALTY, "scale": False, "clip_low": 0.03, "clip_high": 0.04}
+    },
     "cispo": {"algo": {"name": "cispo", **PENALTY, "scale": False}},
     "gigpo": {"algo": {"name": "gigpo", **PENALTY, **CLIP, "scale": False}},
     "mt_grpo": {"algo": {"name": "mt_grpo", **PENALTY, **CLIP, "constant": 32}},
@@ -45,7 +49,13 @@ RUNS: dict[str, dict[str, Any]] = {
     # pairs of what the warm start itself played: the first exploration of evol
     "dpo": {
         "steps": 100,
-        "algo": {"name": "dpo", "data": ["{out}/evol/trajectories/step-000001.jsonl"], "batch": 32, "imitation": 5.0, "min_gap": 0.5},
+        "algo": {
+            "name": "dpo",
+            "data": ["{out}/evol/trajectories/step-000001.jsonl"],
+            "batch": 32,
+            "imitation": 5.0,
+            "min_gap": 0.5,
+        },
         "optim": {"lr": 1e-4, "warmup": 5},
         **OFFLINE,
     },
@@ -56,7 +66,9 @@ AFTER = {"dpo": "evol"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(RUNS)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"some of: {', '.join(RUNS)} (default: all)"
+    )
     parser.add_argument("--out", type=Path, help="default: runs/learn-all-SEED")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, a thread each")
     parser.add_argument("--seed", type=int, default=0)
@@ -67,7 +79,10 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(RUNS)}")
     out.mkdir(parents=True, exist_ok=True)
     model = warm_start(out, known.seed)
-    first = sorted({*names, *(AFTER[name] for name in names if name in AFTER)} - set(AFTER), key=lambda name: name not in AFTER.values())
+    first = sorted(
+        {*names, *(AFTER[name] for name in names if name in AFTER)} - set(AFTER),
+        key=lambda name: name not in AFTER.values(),
+    )
     with ThreadPoolExecutor(known.jobs) as pool:
         done = {name: pool.submit(learn, name, out, model, known.seed) for name in first}
         for name in (name for name in names if name in AFTER):
@@ -103,16 +118,26 @@ def learn(name: str, out: Path, model: Path, seed: int) -> dict[str, Any]:
     folder, recipe = out / name, out / f"{name}.toml"
     tree = tomllib.loads(QUICKSTART.read_text())
     del tree["warm_start"]
-    tree |= {"seed": seed, "threads": 1, "model": {"kind": "pretrained", "path": str(model)}, **RUNS[name]}
+    tree |= {
+        "seed": seed,
+        "threads": 1,
+        "model": {"kind": "pretrained", "path": str(model)},
+        **RUNS[name],
+    }
     recipe.write_text(tomli_w.dumps(tree).replace("{out}", str(out)))
     train_once(folder, [str(recipe)])
     return read(folder)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    before, after = (json.loads(next(folder.glob(f"eval/*-{phase}.json")).read_text())["all"] for phase in ("raw", "final"))
+    before, after = (
+        json.loads(next(folder.glob(f"eval/*-{phase}.json")).read_text())["all"]
+        for phase in ("raw", "final")
+    )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    episodes = sum(len(path.read_bytes().splitlines()) for path in folder.glob("trajectories/step-*.jsonl"))
+    episodes = sum(
+        len(path.read_bytes().splitlines()) for path in folder.glob("trajectories/step-*.jsonl")
+    )
     return {
         "before": before["success"],
         "after": after["success"],
@@ -123,7 +148,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    print("| `algo.name` | warm start | after | 95% interval | gain | episodes | minutes |\n|---|---|---|---|---|---|---|")
+    print(
+        "| `algo.name` | warm start | after | 95% interval | gain | episodes | minutes |\n"
+        "|---|---|---|---|---|---|---|"
+    )
     for row in rows:
         low, high = row["interval"]
         figures = [
@@ -132,7 +160,10 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             f"{low:.1%} to {high:.1%}",
             f"{100 * (row['after'] - row['before']):+.1f}",
         ]
-        print(f"| `{row['name']}` | {' | '.join(figures)} | {row['episodes']:,} | {row['seconds'] / 60:.1f} |")
+        print(
+            f"| `{row['name']}` | {' | '.join(figures)} | {row['episodes']:,} | "
+            f"{row['seconds'] / 60:.1f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The learner on a GPU: tokens a second through forward, backward and optimizer over packed segments, and the share of the peak.
+"""The learner on a GPU: tokens a second through forward, backward and optimizer over packed
+segments, and the share of the peak.
 
-    python benchmarks/learner.py MODEL [--tokens 131072] [--row-tokens 16384] [--peak 990] [--json FILE]
+    python benchmarks/learner.py MODEL [--tokens 131072] [--row-tokens 16384] [--peak 990] [--json
+    FILE]
 
-The share is 6 x parameters x tokens / seconds over the peak in TFLOP/s. Prints one table and writes JSON.
+The share is 6 x parameters x tokens / seconds over the peak in TFLOP/s. Prints one table and writes
+JSON.
 """
 
 from __future__ import annotations
@@ -31,9 +34,18 @@ def made_up(tokens: int, length: int, chosen_share: float, words: int) -> list[l
         ids = torch.randint(10, words - 300, (size,), generator=rng).tolist()
         said = int(size * chosen_share)
         mask = [0] * (size - said) + [1] * said
-        segment = Segment(ids, mask, [-1.0 if chosen else 0.0 for chosen in mask], [0 if chosen else -1 for chosen in mask])
+        segment = Segment(
+            ids,
+            mask,
+            [-1.0 if chosen else 0.0 for chosen in mask],
+            [0 if chosen else -1 for chosen in mask],
+        )
         turn = Turn("", "", "", float(len(made) % 2), (size - said, size))
-        made.append(Trajectory(str(len(made)), Task("e", "train", "t"), [segment], [turn], Stop.DONE, None, 1, 0))
+        made.append(
+            Trajectory(
+                str(len(made)), Task("e", "train", "t"), [segment], [turn], Stop.DONE, None, 1, 0
+            )
+        )
     return [made]
 
 
@@ -49,9 +61,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
     model = load_model(known.model, device=torch.device("cuda"), dtype=torch.bfloat16)
-    learner = Learner(model, OptimizerConfig(lr=1e-6, microbatch_tokens=known.microbatch_tokens), temperature=1.0, seed=0)
+    learner = Learner(
+        model,
+        OptimizerConfig(lr=1e-6, microbatch_tokens=known.microbatch_tokens),
+        temperature=1.0,
+        seed=0,
+    )
     algo = GRPO()
-    batch = pack(made_up(known.tokens, known.length, known.chosen, model.config.vocab_size)).to(model.device)
+    batch = pack(made_up(known.tokens, known.length, known.chosen, model.config.vocab_size)).to(
+        model.device
+    )
     batch = algo.add_advantages(batch)
     tokens = len(batch.ids_T)
     parameters = sum(p.numel() for p in model.parameters())
@@ -64,13 +83,18 @@ def main() -> None:
         seconds.append(time.perf_counter() - began)
     best = min(seconds[1:])
     result = {
-        "model": known.model.name, "parameters": parameters, "tokens": tokens, "row_tokens": known.microbatch_tokens, "seconds": best,
-        "tokens_per_second": tokens / best, "share_of_peak": 6 * parameters * tokens / best / known.peak / 1e12,
+        "model": known.model.name, "parameters": parameters, "tokens": tokens,
+        "row_tokens": known.microbatch_tokens, "seconds": best,
+        "tokens_per_second": tokens / best,
+        "share_of_peak": 6 * parameters * tokens / best / known.peak / 1e12,
         "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
     }  # fmt: skip
     if known.json:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"{result['tokens_per_second']:,.0f} tokens/s, {result['share_of_peak']:.1%} of the peak, {result['peak_memory_gib']:.0f} GiB")
+    print(
+        f"{result['tokens_per_second']:,.0f} tokens/s, {result['share_of_peak']:.1%} of "
+        f"the peak, {result['peak_memory_gib']:.0f} GiB"
+    )
 
 
 if __name__ == "__main__":

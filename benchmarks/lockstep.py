@@ -1,4 +1,6 @@
-"""Episodes in lockstep, as TRL's `rollout_func` wants them: everyone's turn is one call of the generator."""
+"""Episodes in lockstep, as TRL's `rollout_func` wants them: everyone's turn is one call of the
+generator.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ class Play:
         return cls(env, prompt.renderer.prompt(prompt.opening(env.reset(task))))
 
     def take(self, reply: Reply, prompt: PromptConfig, *, horizon: int, reply_tokens: int) -> None:
-        """Act, and append what is seen next unless the episode is over. The rules are those of `palestra.rollout.rollout.play_on`."""
+        """Act, and append what is seen next unless the episode is over.
+
+        The rules are those of `palestra.rollout.rollout.play_on`.
+        """
         ids, logprobs = reply
         self._append(ids, logprobs, 1)
         self.turns += 1
@@ -47,12 +52,21 @@ class Play:
             self.is_over = True
             return
         parsed = prompt.format.parse(prompt.renderer.reply_text(ids))
-        step = Step(parsed.error, invalid=True) if parsed.action is None else self.env.step(parsed.action)
+        step = (
+            Step(parsed.error, invalid=True)
+            if parsed.action is None
+            else self.env.step(parsed.action)
+        )
         self.reward += step.reward
         self.success = bool(step.success)
         new = prompt.renderer.bridge(step.observation, reply_ended=True)
         used = len(self.prompt_ids) + len(self.completion_ids) + len(new) + reply_tokens
-        self.is_over = step.terminated or step.truncated or self.turns == horizon or used > prompt.context_tokens
+        self.is_over = (
+            step.terminated
+            or step.truncated
+            or self.turns == horizon
+            or used > prompt.context_tokens
+        )
         if not self.is_over:
             self._append(new, [0.0] * len(new), 0)
 
@@ -63,12 +77,22 @@ class Play:
 
 
 class Rollout:
-    """TRL's `rollout_func`: from the prompts of a batch, which are ids of tasks, to token ids, log-probs and a mask."""
+    """TRL's `rollout_func`: from the prompts of a batch, which are ids of tasks, to token ids,
+    log-probs and a mask.
+    """
 
-    def __init__(self, config: Config, renderer: Renderer, generate: Callable[[Any, list[list[int]]], list[Reply]]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        renderer: Renderer,
+        generate: Callable[[Any, list[list[int]]], list[Reply]],
+    ) -> None:
         assert config.env is not None
         self.config, self.generate = config, generate
-        self.envs = [make_env(config.env.name, config.env.options) for _ in range(config.rollout.tasks * config.rollout.group)]
+        self.envs = [
+            make_env(config.env.name, config.env.options)
+            for _ in range(config.rollout.tasks * config.rollout.group)
+        ]
         self.tasks = {task.id: task for task in self.envs[0].tasks("train")}
         self.prompt = make_prompt(config, self.envs[0], renderer)
         self.watch = Stopwatch()
@@ -77,11 +101,21 @@ class Rollout:
 
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         with self.watch.timed("generation"):
-            self.plays = [Play.begin(env, self.tasks[task_id], self.prompt) for env, task_id in zip(self.envs, prompts, strict=True)]
+            self.plays = [
+                Play.begin(env, self.tasks[task_id], self.prompt)
+                for env, task_id in zip(self.envs, prompts, strict=True)
+            ]
             while live := [play for play in self.plays if not play.is_over]:
-                replies = self.generate(trainer, [play.prompt_ids + play.completion_ids for play in live])
+                replies = self.generate(
+                    trainer, [play.prompt_ids + play.completion_ids for play in live]
+                )
                 for play, reply in zip(live, replies, strict=True):
-                    play.take(reply, self.prompt, horizon=self.horizon, reply_tokens=self.config.agent.reply_tokens)
+                    play.take(
+                        reply,
+                        self.prompt,
+                        horizon=self.horizon,
+                        reply_tokens=self.config.agent.reply_tokens,
+                    )
         plays = self.plays
         return {
             "prompt_ids": [play.prompt_ids for play in plays],
@@ -100,7 +134,10 @@ class Rollout:
         rewards = [play.reward for play in plays]
         groups = [rewards[start : start + group] for start in range(0, len(rewards), group)]
         lengths = [len(play.prompt_ids) + len(play.completion_ids) for play in plays]
-        prompt, rest = max(len(play.prompt_ids) for play in plays), max(len(play.completion_ids) for play in plays)
+        prompt, rest = (
+            max(len(play.prompt_ids) for play in plays),
+            max(len(play.completion_ids) for play in plays),
+        )
         return {
             "episodes": len(plays),
             "turns": sum(play.turns for play in plays),

@@ -1,7 +1,9 @@
-"""Computes an objective from the text that `palestra explain` prints, and from nothing else of Palestra.
+"""Computes an objective from the text that `palestra explain` prints, and from nothing else of
+Palestra.
 
-The text is the program: names and numbers come from it, so a formula that says something else than what is minimized gives another
-number. `tests/golden/test_explain.py` holds it against the losses, and `benchmarks/oracle.py` against whole training steps.
+The text is the program: names and numbers come from it, so a formula that says something else than
+what is minimized gives another number. `tests/golden/test_explain.py` holds it against the losses,
+and `benchmarks/oracle.py` against whole training steps.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import torch
 from torch import Tensor
 
 FINER = {"": 0, "i": 1, "u": 2, "c": 3}
-"""A name of a coarser index has one number for all that belong to it: R_i is the same for each action token c of trajectory i."""
+"""A name of a coarser index has one number for all that belong to it: R_i is the same for each
+action token c of trajectory i.
+"""
 
 OPERATORS = {
     ast.Add: operator.add,
@@ -32,7 +36,9 @@ OPERATORS = {
 class Value:
     numbers: Tensor
     index: str
-    """What there is one number for: "c" action tokens, "u" turns, "i" trajectories, "p" pairs, "" for the whole batch."""
+    """What there is one number for: "c" action tokens, "u" turns, "i" trajectories, "p" pairs, ""
+    for the whole batch.
+    """
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,9 @@ class Objective:
 
     def __init__(self, lines: Sequence[str]) -> None:
         formulas = [line.split("#")[0].strip() for line in lines]
-        (self.maximized,) = (f.removeprefix("maximize").strip() for f in formulas if f.startswith("maximize"))
+        (self.maximized,) = (
+            f.removeprefix("maximize").strip() for f in formulas if f.startswith("maximize")
+        )
         self.formulas: dict[str, str] = {}
         for formula in formulas:
             if " = " in formula:
@@ -128,9 +136,17 @@ class _Evaluation:
             return value
         numbers = value.numbers
         if value.index == "":
-            sizes = {"c": len(self.facts.turn_c), "u": len(self.facts.trajectory_u), "i": len(self.facts.group_i)}
+            sizes = {
+                "c": len(self.facts.turn_c),
+                "u": len(self.facts.trajectory_u),
+                "i": len(self.facts.group_i),
+            }
             return Value(numbers.expand(sizes[index]) if index in sizes else numbers, index)
-        belongs = {"iu": self.facts.trajectory_u, "ic": self.facts.trajectory_c, "uc": self.facts.turn_c}
+        belongs = {
+            "iu": self.facts.trajectory_u,
+            "ic": self.facts.trajectory_c,
+            "uc": self.facts.turn_c,
+        }
         return Value(numbers[belongs[value.index + index]], index)
 
 
@@ -166,11 +182,15 @@ def _sum_turns(evaluation: _Evaluation, x: Value) -> Value:
 
 
 def _sum_of_turn(evaluation: _Evaluation, x: Value) -> Value:
-    return Value(_summed(x.numbers, evaluation.facts.turn_c, len(evaluation.facts.trajectory_u)), "u")
+    return Value(
+        _summed(x.numbers, evaluation.facts.turn_c, len(evaluation.facts.trajectory_u)), "u"
+    )
 
 
 def _is_first(owner: Tensor) -> Tensor:
-    return torch.tensor([place == 0 or owner[place] != owner[place - 1] for place in range(len(owner))])
+    return torch.tensor(
+        [place == 0 or owner[place] != owner[place - 1] for place in range(len(owner))]
+    )
 
 
 def _at_first_token(evaluation: _Evaluation, x: Value) -> Value:
@@ -199,25 +219,35 @@ def _to_go_turns(evaluation: _Evaluation, x: Value, discount: Value) -> Value:
     return Value(_to_go(x.numbers, evaluation.facts.trajectory_u, float(discount.numbers)), "u")
 
 
-def _gae(evaluation: _Evaluation, reward: Value, value: Value, end: Value, gamma: Value, lam: Value) -> Value:
+def _gae(
+    evaluation: _Evaluation, reward: Value, value: Value, end: Value, gamma: Value, lam: Value
+) -> Value:
     owner = evaluation.facts.trajectory_u if reward.index == "u" else evaluation.facts.trajectory_c
     ends = evaluation.lifted(end, "i").numbers
     surprises = []
     for place in range(len(owner)):
         is_last = place + 1 == len(owner) or owner[place] != owner[place + 1]
         after = ends[owner[place]] if is_last else value.numbers[place + 1]
-        surprises.append(reward.numbers[place] + float(gamma.numbers) * after - value.numbers[place])
-    return Value(_to_go(torch.stack(surprises), owner, float(gamma.numbers * lam.numbers)), reward.index)
+        surprises.append(
+            reward.numbers[place] + float(gamma.numbers) * after - value.numbers[place]
+        )
+    return Value(
+        _to_go(torch.stack(surprises), owner, float(gamma.numbers * lam.numbers)), reward.index
+    )
 
 
-def _over(members_of: Callable[[Facts], Tensor], apply: Callable[[Tensor, int], Tensor]) -> Callable[..., Value]:
+def _over(
+    members_of: Callable[[Facts], Tensor], apply: Callable[[Tensor, int], Tensor]
+) -> Callable[..., Value]:
     """A function of each one's number and those of its fellows."""
 
     def function(evaluation: _Evaluation, x: Value) -> Value:
         members = members_of(evaluation.facts)
         fellows = [(members == own).nonzero().flatten() for own in members]
         places = [fellow.tolist().index(place) for place, fellow in enumerate(fellows)]
-        numbers = [apply(x.numbers[fellow], place) for fellow, place in zip(fellows, places, strict=True)]
+        numbers = [
+            apply(x.numbers[fellow], place) for fellow, place in zip(fellows, places, strict=True)
+        ]
         return Value(torch.stack(numbers), x.index)
 
     return function
@@ -237,7 +267,11 @@ def _mean_same_turn(evaluation: _Evaluation, x: Value) -> Value:
     starts = [(facts.trajectory_u == i).nonzero().flatten() for i in range(len(facts.group_i))]
     found = []
     for i, own in enumerate(starts):
-        fellows = [starts[j] for j in range(len(starts)) if j != i and facts.group_i[j] == facts.group_i[i] and len(starts[j])]
+        fellows = [
+            starts[j]
+            for j in range(len(starts))
+            if j != i and facts.group_i[j] == facts.group_i[i] and len(starts[j])
+        ]
         for number in range(len(own)):
             same = [x.numbers[other[number]] for other in fellows if len(other) > number]
             same = same or [x.numbers[other[0]] for other in fellows] or [x.numbers[own[number]]]
@@ -294,7 +328,9 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "std_group": _over(lambda facts: facts.group_i, _std),
     "mean_others": _over(lambda facts: facts.group_i, _mean_without),
     "mean_same_turn": _mean_same_turn,
-    "mean_same_observation": _over(lambda facts: facts.observation_u, lambda numbers, _: numbers.mean()),
+    "mean_same_observation": _over(
+        lambda facts: facts.observation_u, lambda numbers, _: numbers.mean()
+    ),
     "std_same_observation": _over(lambda facts: facts.observation_u, _std),
     "chosen": _side(0),
     "rejected": _side(1),

@@ -1,11 +1,15 @@
-"""Recomputes training steps from run folders alone, and compares: loss, gradient norm, diagnostics, weights and moments.
+"""Recomputes training steps from run folders alone, and compares: loss, gradient norm, diagnostics,
+weights and moments.
 
-    python benchmarks/oracle.py [--only WORD] [--out FOLDER] [--json FILE]     trains short runs of many settings, then recomputes them
-    python benchmarks/oracle.py --run RUN --steps 2 3                          recomputes steps of a run
+    python benchmarks/oracle.py [--only WORD] [--out FOLDER] [--json FILE]     trains short runs of
+    many settings, then recomputes them
+    python benchmarks/oracle.py --run RUN --steps 2 3                          recomputes steps of
+    a run
 
-Nothing of the learner is used: the forward pass, the mini-batches and AdamW are written here a second time, in float64, and the objective
-is computed from the text that `palestra explain` prints (`objective.py`). A run must have been trained with `dtype = "float64"` and
-`save.every = 1`, on a model in Llama's layout, by an algorithm that plays every step.
+Nothing of the learner is used: the forward pass, the mini-batches and AdamW are written here a
+second time, in float64, and the objective is computed from the text that `palestra explain` prints
+(`objective.py`). A run must have been trained with `dtype = "float64"` and `save.every = 1`, on a
+model in Llama's layout, by an algorithm that plays every step.
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ WORDS = ("red", "blue", "green", "up", "down", "stay")
 
 
 class Rambling(Environment):
-    """Everything that credit depends on, in episodes of one to four turns: rewards of both signs on the way, refused actions, an end,
-    a time limit, and observations that come again."""
+    """Everything that credit depends on, in episodes of one to four turns: rewards of both signs on
+    the way, refused actions, an end, a time limit, and observations that come again."""
 
     name = "rambling"
     max_turns = 4
@@ -95,19 +99,51 @@ OF_GRPO: list[dict[str, Any]] = [
     KL_IN_REWARD,
     {"algo.entropy": 0.05},
     {"algo.entropy": 0.05, "algo.entropy_target": 3.0},
-    {"algo.invalid_penalty": 0.2, "algo.overlong_penalty": 0.1, "algo.turn_discount": 0.9, "algo.negative_reward_scale": 0.3},
+    {
+        "algo.invalid_penalty": 0.2,
+        "algo.overlong_penalty": 0.1,
+        "algo.turn_discount": 0.9,
+        "algo.negative_reward_scale": 0.3,
+    },
     {"algo.overlong": "mask"},
     {"algo.clip_low": 0.001, "algo.clip_high": 0.002, "algo.dual_clip": 1.0005},
     {**RECOMPUTED, **KL_IN_REWARD},
     {**RECOMPUTED, "algo.correction.cap": 1.0001, "rollout.prefetch": 1},
-    {**RECOMPUTED, "algo.correction": {"cap": 1.002, "mask": True, "mask_below": 0.998}, "rollout.prefetch": 1},
+    {
+        **RECOMPUTED,
+        "algo.correction": {"cap": 1.002, "mask": True, "mask_below": 0.998},
+        "rollout.prefetch": 1,
+    },
     {**RECOMPUTED, "algo.correction": {"level": "sequence", "cap": 1.0001}, "rollout.prefetch": 1},
-    {**RECOMPUTED, "algo.correction": {"level": "geometric", "cap": 1.0001, "mask_below": 0.9}, "rollout.prefetch": 1},
-    {"rollout.temperature": 1.3, "optim.weight_decay": 0.1, "optim.clip_norm": 0.01, "optim.schedule": "linear"},
+    {
+        **RECOMPUTED,
+        "algo.correction": {"level": "geometric", "cap": 1.0001, "mask_below": 0.9},
+        "rollout.prefetch": 1,
+    },
+    {
+        "rollout.temperature": 1.3,
+        "optim.weight_decay": 0.1,
+        "optim.clip_norm": 0.01,
+        "optim.schedule": "linear",
+    },
     {"optim.microbatch_tokens": 64, "optim.accumulation_parts": 2},
 ]
 OF_OTHERS: list[dict[str, Any]] = [
-    *[{"algo.name": name} for name in ("dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp", "mt_grpo", "remax", "ppo", "rft")],
+    *[
+        {"algo.name": name}
+        for name in (
+            "dr_grpo",
+            "gspo",
+            "cispo",
+            "gigpo",
+            "rloo",
+            "reinforce_pp",
+            "mt_grpo",
+            "remax",
+            "ppo",
+            "rft",
+        )
+    ],
     {"algo.name": "gigpo", "algo.scale": False, "algo.step_weight": 0.5, "algo.gamma": 0.8},
     {"algo.name": "rloo", **KL_IN_REWARD},
     {"algo.name": "reinforce_pp", "algo.baseline": True},
@@ -117,8 +153,18 @@ OF_OTHERS: list[dict[str, Any]] = [
     {"algo.name": "ppo", "algo.level": "token", "algo.gamma": 0.9, "algo.lam": 0.8},
     {"algo.name": "ppo", "algo.level": "token", **KL_IN_REWARD},
     {"algo.name": "ppo", **KL_IN_REWARD},
-    {"algo.name": "ppo", "algo.critic.kind": "model", "algo.critic.lr": 5e-3, "algo.value_clip": 0.001},
-    {"algo.name": "ppo", "algo.critic.warmup": 2, "algo.bootstrap": False, "algo.value_weight": 2.0},
+    {
+        "algo.name": "ppo",
+        "algo.critic.kind": "model",
+        "algo.critic.lr": 5e-3,
+        "algo.value_clip": 0.001,
+    },
+    {
+        "algo.name": "ppo",
+        "algo.critic.warmup": 2,
+        "algo.bootstrap": False,
+        "algo.value_weight": 2.0,
+    },
 ]
 OWN_DEFAULTS = {"rft": {"rollout.temperature": 1.0, "algo.min_reward": 0.0}}
 """Of algorithms for which `BASE` alone would leave little to learn from."""
@@ -128,11 +174,17 @@ def settings() -> Iterator[tuple[str, dict[str, Any]]]:
     """What is trained and recomputed, with a title for each."""
     for given in (*OF_GRPO, *OF_OTHERS):
         overrides = {**OWN_DEFAULTS.get(given.get("algo.name", ""), {}), **given}
-        yield " ".join(f"{name.removeprefix('algo.')}={value}" for name, value in given.items()) or "grpo", overrides
+        yield (
+            " ".join(f"{name.removeprefix('algo.')}={value}" for name, value in given.items())
+            or "grpo",
+            overrides,
+        )
 
 
 LEAST = 0.01
-"""What differences of smaller figures are held against: a loss is a sum of many terms that nearly cancel."""
+"""What differences of smaller figures are held against: a loss is a sum of many terms that nearly
+cancel.
+"""
 
 
 # The run folder
@@ -167,7 +219,9 @@ class Episode:
 
 
 def groups_of(folder: Path, step: int, size: int) -> Iterator[tuple[list[Episode], Episode | None]]:
-    """The groups of a step, each with the greedy episode that it is compared with, where there is one."""
+    """The groups of a step, each with the greedy episode that it is compared with, where there is
+    one.
+    """
     lines = (folder / "trajectories" / f"step-{step:06d}.jsonl").read_text().splitlines()
     episodes = [Episode(json.loads(line)) for line in lines]
     while episodes:
@@ -182,7 +236,9 @@ def learned_from(group: list[Episode], algo: dict[str, Any]) -> list[Episode]:
     left_out = {"env_fault", "timeout", "cancelled"}
     if algo.get("overlong") == "mask":
         left_out |= {"context", "length"}
-    kept = [episode for episode in group if episode.line["stop"] not in left_out and episode.actions]
+    kept = [
+        episode for episode in group if episode.line["stop"] not in left_out and episode.actions
+    ]
     if algo["name"] == "rft":
         kept = [episode for episode in kept if episode.reward >= algo["min_reward"]]
         kept = sorted(kept, key=lambda episode: -episode.reward)[: algo["best"]]
@@ -203,7 +259,12 @@ class Shape:
     def read(cls, folder: Path) -> Shape:
         config = json.loads((folder / "config.json").read_text())
         theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
-        return cls(config["num_hidden_layers"], config["num_attention_heads"], theta, config["rms_norm_eps"])
+        return cls(
+            config["num_hidden_layers"],
+            config["num_attention_heads"],
+            theta,
+            config["rms_norm_eps"],
+        )
 
 
 def normalized(x_TD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
@@ -216,7 +277,13 @@ def rotated(x_THK: Tensor, theta: float) -> Tensor:
     speed = theta ** (-torch.arange(0, width, 2).double() / width)
     angle_T1K = torch.outer(torch.arange(tokens).double(), speed)[:, None]
     one, other = x_THK.chunk(2, dim=-1)
-    return torch.cat([one * angle_T1K.cos() - other * angle_T1K.sin(), other * angle_T1K.cos() + one * angle_T1K.sin()], dim=-1)
+    return torch.cat(
+        [
+            one * angle_T1K.cos() - other * angle_T1K.sin(),
+            other * angle_T1K.cos() + one * angle_T1K.sin(),
+        ],
+        dim=-1,
+    )
 
 
 def hidden_states(weights: Weights, shape: Shape, ids_T: Tensor, prefix: str = "model.") -> Tensor:
@@ -226,7 +293,9 @@ def hidden_states(weights: Weights, shape: Shape, ids_T: Tensor, prefix: str = "
     for number in range(shape.layers):
         layer = f"{prefix}layers.{number}"
         normal_TD = normalized(x_TD, weights[f"{layer}.input_layernorm.weight"], shape.eps)
-        query, key, value = (normal_TD @ weights[f"{layer}.self_attn.{part}_proj.weight"].T for part in "qkv")
+        query, key, value = (
+            normal_TD @ weights[f"{layer}.self_attn.{part}_proj.weight"].T for part in "qkv"
+        )
         query, key, value = (part.view(tokens, shape.heads, -1) for part in (query, key, value))
         query, key = rotated(query, shape.theta), rotated(key, shape.theta)
         scores_HTT = torch.einsum("thk,shk->hts", query, key) / query.shape[-1] ** 0.5
@@ -234,8 +303,13 @@ def hidden_states(weights: Weights, shape: Shape, ids_T: Tensor, prefix: str = "
         seen_TD = torch.einsum("hts,shk->thk", attention_HTT, value).reshape(tokens, width)
         x_TD = x_TD + seen_TD @ weights[f"{layer}.self_attn.o_proj.weight"].T
         normal_TD = normalized(x_TD, weights[f"{layer}.post_attention_layernorm.weight"], shape.eps)
-        gate, up = (normal_TD @ weights[f"{layer}.mlp.{part}_proj.weight"].T for part in ("gate", "up"))
-        x_TD = x_TD + (torch.nn.functional.silu(gate) * up) @ weights[f"{layer}.mlp.down_proj.weight"].T
+        gate, up = (
+            normal_TD @ weights[f"{layer}.mlp.{part}_proj.weight"].T for part in ("gate", "up")
+        )
+        x_TD = (
+            x_TD
+            + (torch.nn.functional.silu(gate) * up) @ weights[f"{layer}.mlp.down_proj.weight"].T
+        )
     return normalized(x_TD, weights[f"{prefix}norm.weight"], shape.eps)
 
 
@@ -264,13 +338,17 @@ class Model:
     def _of_one(self, episode: Episode) -> tuple[Tensor, ...]:
         weights, before = self.weights, torch.tensor(episode.actions) - 1
         hidden_TD = hidden_states(weights, self.shape, episode.ids)
-        logp_CV = (hidden_TD[before] @ weights["model.embed_tokens.weight"].T / self.temperature).log_softmax(-1)
+        logp_CV = (
+            hidden_TD[before] @ weights["model.embed_tokens.weight"].T / self.temperature
+        ).log_softmax(-1)
         entropy_C = -(logp_CV.exp() * logp_CV).sum(-1)
         value_T = torch.zeros(len(hidden_TD), dtype=torch.float64)
         if "critic.output.weight" in weights:
             if "critic.trunk.norm.weight" in weights:
                 hidden_TD = hidden_states(weights, self.shape, episode.ids, "critic.trunk.")
-            value_T = (hidden_TD @ weights["critic.output.weight"].T + weights["critic.output.bias"])[:, 0]
+            value_T = (
+                hidden_TD @ weights["critic.output.weight"].T + weights["critic.output.bias"]
+            )[:, 0]
         chosen = episode.ids[torch.tensor(episode.actions)]
         return logp_CV.gather(1, chosen[:, None])[:, 0], entropy_C, value_T[before], value_T[-1:]
 
@@ -278,51 +356,86 @@ class Model:
 def weights_at(checkpoint: Path) -> Weights:
     found = load_file(checkpoint / "model.safetensors")
     if (checkpoint / "critic.safetensors").exists():
-        found |= {f"critic.{name}": value for name, value in load_file(checkpoint / "critic.safetensors").items()}
+        found |= {
+            f"critic.{name}": value
+            for name, value in load_file(checkpoint / "critic.safetensors").items()
+        }
     return {name: value.double() for name, value in found.items()}
 
 
 # The step
 
 
-def facts_of(groups: list[list[Episode]], baselines: list[Episode | None], before: Said, given: dict[str, Tensor]) -> Facts:
-    """What the formulas are about, read off the episodes, and what the weights before the step said."""
+def facts_of(
+    groups: list[list[Episode]],
+    baselines: list[Episode | None],
+    before: Said,
+    given: dict[str, Tensor],
+) -> Facts:
+    """What the formulas are about, read off the episodes, and what the weights before the step
+    said.
+    """
     episodes = [episode for group in groups for episode in group]
-    turns = [(number, episode, turn) for episode in episodes for number, turn in enumerate(episode.turns)]
+    turns = [
+        (number, episode, turn) for episode in episodes for number, turn in enumerate(episode.turns)
+    ]
     firsts = [sum(len(episode.turns) for episode in episodes[:i]) for i in range(len(episodes))]
-    turn_c = [firsts[i] + turn_at(episode, place) for i, episode in enumerate(episodes) for place in episode.actions]
+    turn_c = [
+        firsts[i] + turn_at(episode, place)
+        for i, episode in enumerate(episodes)
+        for place in episode.actions
+    ]
     group_i = [number for number, group in enumerate(groups) for _ in group]
-    seen = [(group_i[i], turn["observation"]) for i, episode in enumerate(episodes) for turn in episode.turns]
+    seen = [
+        (group_i[i], turn["observation"])
+        for i, episode in enumerate(episodes)
+        for turn in episode.turns
+    ]
     value_end = []
     for i, episode in enumerate(episodes):
         value = torch.zeros((), dtype=torch.float64)
         if episode.line["stop"] in ("horizon", "truncated"):
-            last_turn = min(c for c in range(len(turn_c)) if turn_c[c] == firsts[i] + len(episode.turns) - 1)
+            last_turn = min(
+                c for c in range(len(turn_c)) if turn_c[c] == firsts[i] + len(episode.turns) - 1
+            )
             was_shown = not episode.line["segments"][0]["mask"][-1]
             value = before.value_end_i[i] if was_shown else before.value_c[last_turn]
         value_end.append(value)
     is_last = [number + 1 == len(episode.turns) for number, episode, _ in turns]
-    overlong = [last and episode.line["stop"] in ("context", "length") for last, (_, episode, _) in zip(is_last, turns, strict=True)]
+    overlong = [
+        last and episode.line["stop"] in ("context", "length")
+        for last, (_, episode, _) in zip(is_last, turns, strict=True)
+    ]
     facts = {
         "r_u": torch.tensor([turn["reward"] for _, _, turn in turns], dtype=torch.float64),
         "turn_u": torch.tensor([float(number) for number, _, _ in turns]),
         "invalid_u": torch.tensor([float(turn["invalid"]) for _, _, turn in turns]),
         "overlong_u": torch.tensor([float(is_so) for is_so in overlong]),
-        "logp_sampled_c": torch.tensor([p for episode in episodes for p in episode.sampled_logps], dtype=torch.float64),
+        "logp_sampled_c": torch.tensor(
+            [p for episode in episodes for p in episode.sampled_logps], dtype=torch.float64
+        ),
         "logp_learner_c": before.logp_c,
         "V_old_c": before.value_c,
         "V_end_i": torch.stack(value_end),
     }
     if baselines[0] is not None:
-        facts["baseline_i"] = torch.tensor([baselines[number].reward for number in group_i], dtype=torch.float64)  # type: ignore[union-attr]
+        facts["baseline_i"] = torch.tensor(
+            [baselines[number].reward for number in group_i], dtype=torch.float64
+        )  # type: ignore[union-attr]
     trajectory_u = torch.tensor([i for i, episode in enumerate(episodes) for _ in episode.turns])
     observation_u = torch.tensor([seen.index(place) for place in seen])
-    return Facts(torch.tensor(turn_c), trajectory_u, torch.tensor(group_i), observation_u, facts | given)
+    return Facts(
+        torch.tensor(turn_c), trajectory_u, torch.tensor(group_i), observation_u, facts | given
+    )
 
 
 def turn_at(episode: Episode, place: int) -> int:
     """The turn that an action token belongs to."""
-    (found,) = [number for number, turn in enumerate(episode.turns) if turn["span"][0] <= place < turn["span"][1]]
+    (found,) = [
+        number
+        for number, turn in enumerate(episode.turns)
+        if turn["span"][0] <= place < turn["span"][1]
+    ]
     return found
 
 
@@ -333,7 +446,10 @@ def part_of(facts: Facts, members: list[int], credit: dict[str, Tensor]) -> Fact
     keeps = {"i": is_in, "u": is_in[facts.trajectory_u], "c": is_in[facts.trajectory_c]}
     renumbered_i = is_in.cumsum(0) - 1
     renumbered_u = keeps["u"].cumsum(0) - 1
-    given = {name: value[keeps[name[-1]]] if value.dim() else value for name, value in (facts.given | credit).items()}
+    given = {
+        name: value[keeps[name[-1]]] if value.dim() else value
+        for name, value in (facts.given | credit).items()
+    }
     return Facts(
         renumbered_u[facts.turn_c[keeps["c"]]],
         renumbered_i[facts.trajectory_u[keeps["u"]]],
@@ -343,7 +459,9 @@ def part_of(facts: Facts, members: list[int], credit: dict[str, Tensor]) -> Fact
     )
 
 
-def minibatches(config: dict[str, Any], step: int, epoch: int, trajectories: int) -> Iterator[list[int]]:
+def minibatches(
+    config: dict[str, Any], step: int, epoch: int, trajectories: int
+) -> Iterator[list[int]]:
     """In random order, from a seed that is made of what it is for."""
     parts = (config["seed"], "minibatches", step, epoch)
     words = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
@@ -361,7 +479,11 @@ class AdamW:
     moments: dict[str, Tensor]
 
     def clipped(self, gradients: Weights, of_critic: bool) -> tuple[Weights, float]:
-        own = {name: value for name, value in gradients.items() if name.startswith("critic.") == of_critic}
+        own = {
+            name: value
+            for name, value in gradients.items()
+            if name.startswith("critic.") == of_critic
+        }
         norm = sum(float(value.square().sum()) for value in own.values()) ** 0.5
         factor = min(1.0, self.config["clip_norm"] / (norm + 1e-6))
         return {name: value * factor for name, value in own.items()}, norm
@@ -373,14 +495,20 @@ class AdamW:
             mean = self.moments.get(f"{name}/exp_avg", torch.zeros_like(gradient)).double()
             square = self.moments.get(f"{name}/exp_avg_sq", torch.zeros_like(gradient)).double()
             mean, square = one * mean + (1 - one) * gradient, two * square + (1 - two) * gradient**2
-            self.moments |= {f"{name}/step": count, f"{name}/exp_avg": mean, f"{name}/exp_avg_sq": square}
+            self.moments |= {
+                f"{name}/step": count,
+                f"{name}/exp_avg": mean,
+                f"{name}/exp_avg_sq": square,
+            }
             n = float(count)
             change = mean / (1 - one**n) / ((square / (1 - two**n)).sqrt() + 1e-8)
             weights[name] = weights[name] * (1 - lr * decay) - lr * change
 
 
 def recomputed(folder: Path, step: int) -> dict[str, float]:
-    """How far a step of the run is from this program's: relative differences, by what is compared."""
+    """How far a step of the run is from this program's: relative differences,
+    by what is compared.
+    """
     config = tomllib.loads((folder / "config.toml").read_text())
     assert config["dtype"] == "float64", "only runs in float64 can be compared to so many digits"
     lines, algo = load(folder / "config.toml").algo.explain(), config["algo"]
@@ -396,10 +524,14 @@ def recomputed(folder: Path, step: int) -> dict[str, float]:
     with torch.no_grad():
         before = model.of(episodes)
         if "logp_ref_c" in " ".join(lines):
-            given["logp_ref_c"] = replace(model, weights=weights_at(folder / "reference")).of(episodes).logp_c
+            given["logp_ref_c"] = (
+                replace(model, weights=weights_at(folder / "reference")).of(episodes).logp_c
+            )
         facts = facts_of(groups, baselines, before, given)
     whole = Objective(lines)
-    credit = {name: whole.named(name, facts) for name in ("A_c", "G_c", "bonus") if name in whole.formulas}
+    credit = {
+        name: whole.named(name, facts) for name in ("A_c", "G_c", "bonus") if name in whole.formulas
+    }
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (row,) = [row for row in rows if row["step"] == step and "loss" in row]
     optimizer = AdamW(config["optim"], load_file(start / "optimizer.safetensors"))
@@ -413,17 +545,36 @@ def recomputed(folder: Path, step: int) -> dict[str, float]:
             critic = algo.get("critic", {})
             own = [episodes[i] for i in members]
             of_part = gradient_step(
-                model, optimizer, objective, part, own, critic, is_warming_up=step <= critic.get("warmup", 0), lr=row["lr"]
+                model,
+                optimizer,
+                objective,
+                part,
+                own,
+                critic,
+                is_warming_up=step <= critic.get("warmup", 0),
+                lr=row["lr"],
             )
             for name, pair in of_part.items():
                 figures.setdefault(name, []).append(pair)
-    means = {name: sum(value * count for value, count in pairs) / sum(count for _, count in pairs) for name, pairs in figures.items()}
-    differences = {name: abs(row[name] - mean) / max(abs(mean), LEAST) for name, mean in means.items() if name in row}
+    means = {
+        name: sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
+        for name, pairs in figures.items()
+    }
+    differences = {
+        name: abs(row[name] - mean) / max(abs(mean), LEAST)
+        for name, mean in means.items()
+        if name in row
+    }
     differences["weights"] = distance(model.weights, weights_at(end), begun_with)
     moments = load_file(end / "optimizer.safetensors")
     for kind in ("exp_avg", "exp_avg_sq"):
-        ours, theirs = ({name: value for name, value in of.items() if name.endswith(f"/{kind}")} for of in (optimizer.moments, moments))
-        differences[kind] = distance(ours, theirs, {name: torch.zeros_like(value) for name, value in ours.items()})
+        ours, theirs = (
+            {name: value for name, value in of.items() if name.endswith(f"/{kind}")}
+            for of in (optimizer.moments, moments)
+        )
+        differences[kind] = distance(
+            ours, theirs, {name: torch.zeros_like(value) for name, value in ours.items()}
+        )
     return differences
 
 
@@ -438,12 +589,19 @@ def gradient_step(
     is_warming_up: bool,
     lr: float,
 ) -> dict[str, tuple[float, int]]:
-    """Change the weights by one mini-batch. Returns what is logged of it, with what each figure weighs in the mean."""
-    leaves = {name: value.detach().clone().requires_grad_() for name, value in model.weights.items()}
+    """Change the weights by one mini-batch.
+
+    Returns what is logged of it, with what each figure weighs in the mean.
+    """
+    leaves = {
+        name: value.detach().clone().requires_grad_() for name, value in model.weights.items()
+    }
     said = replace(model, weights=leaves).of(episodes)
     given = facts.given | {"logp_c": said.logp_c, "entropy_c": said.entropy_c, "V_c": said.value_c}
     loss = -objective(replace(facts, given=given))
-    found = zip(leaves, torch.autograd.grad(loss, list(leaves.values()), allow_unused=True), strict=True)
+    found = zip(
+        leaves, torch.autograd.grad(loss, list(leaves.values()), allow_unused=True), strict=True
+    )
     gradients = {name: value for name, value in found if value is not None}
     is_silent = "A_c" in given and not given["A_c"].any()
     if is_silent and not any(value.any() for value in gradients.values()):
@@ -457,18 +615,27 @@ def gradient_step(
         figures["value/grad_norm"] = (norm, 1)
         base = optimizer.config["lr"]
         optimizer.step(model.weights, own, lr * critic.get("lr", base) / base)
-    if "logp_ref_c" in given:  # then every token has a part in the forward pass, and none is estimated
+    if (
+        "logp_ref_c" in given
+    ):  # then every token has a part in the forward pass, and none is estimated
         figures["policy/entropy"] = (said.entropy_c.mean().item(), len(facts.turn_c))
         log_ratio = given["logp_ref_c"] - said.logp_c
-        figures["policy/kl_reference"] = ((log_ratio.exp() - 1 - log_ratio).mean().item(), len(facts.turn_c))
+        figures["policy/kl_reference"] = (
+            (log_ratio.exp() - 1 - log_ratio).mean().item(),
+            len(facts.turn_c),
+        )
     return figures
 
 
 def distance(ours: Weights, theirs: Weights, begun_with: Weights) -> float:
     """Of two ways from the same beginning, against the length of the way."""
     assert set(ours) == set(theirs), set(ours) ^ set(theirs)
-    apart = sum(float((ours[name].double() - theirs[name].double()).square().sum()) for name in theirs)
-    way = sum(float((theirs[name].double() - begun_with[name].double()).square().sum()) for name in theirs)
+    apart = sum(
+        float((ours[name].double() - theirs[name].double()).square().sum()) for name in theirs
+    )
+    way = sum(
+        float((theirs[name].double() - begun_with[name].double()).square().sum()) for name in theirs
+    )
     return (apart / way) ** 0.5
 
 
@@ -478,7 +645,9 @@ def trained(folder: Path, overrides: dict[str, Any]) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="settings whose title has this word")
     parser.add_argument("--out", type=Path, help="keep the runs here")
     parser.add_argument("--json", type=Path)
@@ -491,7 +660,9 @@ def main() -> None:
         for number, (title, overrides) in enumerate(settings()):
             folder = (given.out or Path(scratch)) / f"{number:02d}"
             if given.only in title:
-                runs.append((title, lambda folder=folder, overrides=overrides: trained(folder, overrides)))
+                runs.append(
+                    (title, lambda folder=folder, overrides=overrides: trained(folder, overrides))
+                )
         for title, made in runs if given.run is None else [(str(given.run), lambda: given.run)]:
             folder = made()
             steps = [recomputed(folder, step) for step in given.steps]
@@ -499,7 +670,9 @@ def main() -> None:
             cells = "  ".join(f"{name} {value:.1e}" for name, value in found[title].items())
             print(f"{title:72}  {cells}", flush=True)
     worst = max(value for cells in found.values() for value in cells.values())
-    print(f"{len(found)} settings x {len(given.steps)} steps: worst relative difference {worst:.1e}")
+    print(
+        f"{len(found)} settings x {len(given.steps)} steps: worst relative difference {worst:.1e}"
+    )
     if given.json:
         given.json.write_text(json.dumps({"worst": worst, "settings": found}, indent=1) + "\n")
 

@@ -1,13 +1,18 @@
-"""The same training steps through Palestra and through TRL with colocated vLLM, one after the other on the same GPU.
+"""The same training steps through Palestra and through TRL with colocated vLLM, one after the other
+on the same GPU.
 
-    python benchmarks/peer_trl.py MODEL [--tasks 32] [--group 8] [--horizon 8] [--reply 160] [--steps 3] [--json FILE] [settings ...]
+    python benchmarks/peer_trl.py MODEL [--tasks 32] [--group 8] [--horizon 8] [--reply 160]
+    [--steps 3] [--json FILE] [settings ...]
 
-Both sides get the same model, environment (TextCraft with its worked example), tasks in the same order, batch, token budgets, clip,
-optimizer and precision (float32 weights, bfloat16 compute). They sample different tokens, so the learning rate is small enough (1e-7) to
-keep both policies what they were, and times are given per token besides. TRL is set up as favorably as we know: the fastest micro-batch
-that fits, found by trying (with or without gradient checkpointing and Liger's kernels), its chunked log-probs, no importance correction
-(one forward pass less; --correct turns it on), one optimizer step a batch, prefix caching, no detokenizing, turns in lockstep.
-Each side runs in a process of its own. Next to FILE lie the result and the output of each side, written anew after every step.
+Both sides get the same model, environment (TextCraft with its worked example), tasks in the same
+order, batch, token budgets, clip, optimizer and precision (float32 weights, bfloat16 compute). They
+sample different tokens, so the learning rate is small enough (1e-7) to keep both policies what they
+were, and times are given per token besides. TRL is set up as favorably as we know: the fastest
+micro-batch that fits, found by trying (with or without gradient checkpointing and Liger's kernels),
+its chunked log-probs, no importance correction (one forward pass less; --correct turns it on), one
+optimizer step a batch, prefix caching, no detokenizing, turns in lockstep. Each side runs in a
+process of its own. Next to FILE lie the result and the output of each side, written anew after
+every step.
 """
 
 from __future__ import annotations
@@ -39,7 +44,10 @@ QUIET = {
 
 
 def run_side(program: str, arguments: list[str], output: Path, timeout_s: float) -> dict[str, Any]:
-    """Run one side to its end or to the time limit. What it had written by then is the result; its output is shown if it failed."""
+    """Run one side to its end or to the time limit.
+
+    What it had written by then is the result; its output is shown if it failed.
+    """
     result, log = output.with_suffix(".json"), output.with_suffix(".log")
     result.unlink(missing_ok=True)
     paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
@@ -48,7 +56,9 @@ def run_side(program: str, arguments: list[str], output: Path, timeout_s: float)
     print(f"$ {' '.join(command)}", flush=True)
     began = time.monotonic()
     with log.open("wb") as file:
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        child = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
         try:
             code: int | str = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -56,8 +66,15 @@ def run_side(program: str, arguments: list[str], output: Path, timeout_s: float)
         finally:
             end(child)
     lines = log.read_text(errors="replace").splitlines()
-    print("\n".join(lines[-60:] if code else [line for line in lines if line.startswith("step ")]), flush=True)
-    print(f"{program}: {'done' if code == 0 else f'failed ({code})'} after {time.monotonic() - began:.0f} s", flush=True)
+    print(
+        "\n".join(lines[-60:] if code else [line for line in lines if line.startswith("step ")]),
+        flush=True,
+    )
+    print(
+        f"{program}: {'done' if code == 0 else f'failed ({code})'} after "
+        f"{time.monotonic() - began:.0f} s",
+        flush=True,
+    )
     found = json.loads(result.read_text()) if result.exists() else {}
     return found | {
         "exit": code,
@@ -92,17 +109,38 @@ def settings_for(known: argparse.Namespace, engine: str) -> dict[str, Any]:
     }
 
 
-def run_trl(known: argparse.Namespace, common: list[str], palestra: dict[str, Any], output: Path) -> dict[str, Any]:
+def run_trl(
+    known: argparse.Namespace, common: list[str], palestra: dict[str, Any], output: Path
+) -> dict[str, Any]:
     """TRL's side; once more with half the micro-batch where the memory did not suffice."""
     arguments = [*common]
     if palestra.get("mean"):  # the longest row that TRL will have to pad to, or close to it
-        arguments += ["--prompt", str(palestra["mean"]["longest_prompt"]), "--rest", str(palestra["mean"]["longest_rest"])]
-    arguments += [flag for flag, is_set in (("--correct", known.correct), ("--no-vllm", known.no_vllm)) if is_set]
-    found = run_side("trl_side.py", [*arguments, *(["--micro", str(known.micro)] if known.micro else [])], output, known.timeout)
+        arguments += [
+            "--prompt",
+            str(palestra["mean"]["longest_prompt"]),
+            "--rest",
+            str(palestra["mean"]["longest_rest"]),
+        ]
+    arguments += [
+        flag
+        for flag, is_set in (("--correct", known.correct), ("--no-vllm", known.no_vllm))
+        if is_set
+    ]
+    found = run_side(
+        "trl_side.py",
+        [*arguments, *(["--micro", str(known.micro)] if known.micro else [])],
+        output,
+        known.timeout,
+    )
     micro = found.get("way", {}).get("micro", 1)
     if not found.get("mean") and found["was_out_of_memory"] and micro > 1:
-        print(f"TRL ran out of memory with a micro-batch of {micro}; again with {micro // 2}", flush=True)
-        found = run_side("trl_side.py", [*arguments, "--micro", str(micro // 2)], output, known.timeout)
+        print(
+            f"TRL ran out of memory with a micro-batch of {micro}; again with {micro // 2}",
+            flush=True,
+        )
+        found = run_side(
+            "trl_side.py", [*arguments, "--micro", str(micro // 2)], output, known.timeout
+        )
     return found
 
 
@@ -113,7 +151,12 @@ def phases(found: dict[str, Any]) -> dict[str, float]:
         return {name: seconds[name] for name in ("generation", "training", "rest", "total")}
     training = seconds["prepare"] + seconds["update"]
     rest = seconds["total"] - seconds["collect"] - training
-    return {"generation": seconds["collect"], "training": training, "rest": rest, "total": seconds["total"]}
+    return {
+        "generation": seconds["collect"],
+        "training": training,
+        "rest": rest,
+        "total": seconds["total"],
+    }
 
 
 def compared(found: dict[str, Any]) -> dict[str, float]:
@@ -135,7 +178,9 @@ def compared(found: dict[str, Any]) -> dict[str, float]:
         "tokens sampled/s of generation": mean["sampled_tokens"] / seconds["generation"],
         "tokens trained/s of training": mean["trained_tokens"] / seconds["training"],
         "ms of generation per 1,000 sampled": 1e6 * seconds["generation"] / mean["sampled_tokens"],
-        "ms of training per 1,000 trained": 1e6 * seconds["training"] / mean["trained_tokens"] if mean["trained_tokens"] else 0.0,
+        "ms of training per 1,000 trained": 1e6 * seconds["training"] / mean["trained_tokens"]
+        if mean["trained_tokens"]
+        else 0.0,
         "ms of training per 1,000 of all": 1e6 * seconds["training"] / mean["collected_tokens"],
         "ms of a step per 1,000 sampled": 1e6 * seconds["total"] / mean["sampled_tokens"],
         "peak memory, GiB": mean["peak_memory_gib"],
@@ -147,45 +192,90 @@ def print_table(sides: dict[str, dict[str, Any]]) -> None:
     if not columns:
         print("no side finished a step that counts")
         return
-    print(f"{'mean of the steps after the first':<40}" + "".join(f"{name:>14}" for name in columns) + f"{'TRL/Palestra':>14}")
+    print(
+        f"{'mean of the steps after the first':<40}"
+        + "".join(f"{name:>14}" for name in columns)
+        + f"{'TRL/Palestra':>14}"
+    )
     for line in next(iter(columns.values())):
         values = [column[line] for column in columns.values()]
         ratio = f"{values[1] / values[0]:>14.2f}" if len(values) == 2 and values[0] else ""
-        print(f"{line:<40}" + "".join(f"{value:>14,.{0 if value >= 1000 else 2}f}" for value in values) + ratio)
+        print(
+            f"{line:<40}"
+            + "".join(f"{value:>14,.{0 if value >= 1000 else 2}f}" for value in values)
+            + ratio
+        )
     for name, found in sides.items():
         if found.get("mean"):
-            versions = ", ".join(f"{package} {number}" for package, number in found["versions"].items() if number)
+            versions = ", ".join(
+                f"{package} {number}" for package, number in found["versions"].items() if number
+            )
             print(f"{name}: {found['device']}, {versions}")
     if "way" in sides["TRL"]:
         print(f"TRL used {sides['TRL']['used']} and {sides['TRL']['way']}")
-    print("Palestra trains only on groups with a signal, TRL on all; TRL's tokens are counted without padding.")
+    print(
+        "Palestra trains only on groups with a signal, TRL on all; TRL's tokens are "
+        "counted without padding."
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--recipe", type=Path, default=HERE.parent / "recipes" / "textcraft-qwen1.5b.toml")
-    for name, default in [("tasks", 32), ("group", 8), ("horizon", 8), ("reply", 160), ("steps", 3), ("minibatches", 1)]:
+    parser.add_argument(
+        "--recipe", type=Path, default=HERE.parent / "recipes" / "textcraft-qwen1.5b.toml"
+    )
+    for name, default in [
+        ("tasks", 32),
+        ("group", 8),
+        ("horizon", 8),
+        ("reply", 160),
+        ("steps", 3),
+        ("minibatches", 1),
+    ]:
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--lr", type=float, default=1e-7, help="small enough that both policies stay what they are")
-    parser.add_argument("--micro", type=int, help="TRL's micro-batch, instead of looking for the fastest")
-    parser.add_argument("--correct", action="store_true", help="TRL's importance correction, its default")
-    parser.add_argument("--no-vllm", action="store_true", help="TRL samples through the model itself, for machines without vLLM")
+    parser.add_argument(
+        "--lr", type=float, default=1e-7, help="small enough that both policies stay what they are"
+    )
+    parser.add_argument(
+        "--micro", type=int, help="TRL's micro-batch, instead of looking for the fastest"
+    )
+    parser.add_argument(
+        "--correct", action="store_true", help="TRL's importance correction, its default"
+    )
+    parser.add_argument(
+        "--no-vllm",
+        action="store_true",
+        help="TRL samples through the model itself, for machines without vLLM",
+    )
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each side")
     parser.add_argument("--json", type=Path, default=Path("peer.json"))
     own, others = split_settings(parser, sys.argv[1:])
     known = parser.parse_args(own)
     settings = [
         word
-        for name, value in (settings_for(known, others.get("engine.name", "native")) | others).items()
+        for name, value in (
+            settings_for(known, others.get("engine.name", "native")) | others
+        ).items()
         for word in (f"--{name}", toml(value))
     ]
-    common = [str(known.model), "--recipe", str(known.recipe), "--steps", str(known.steps), *settings]
-    outputs = {side: known.json.with_name(f"{known.json.stem}-{side}") for side in ("palestra", "trl")}
+    common = [
+        str(known.model),
+        "--recipe",
+        str(known.recipe),
+        "--steps",
+        str(known.steps),
+        *settings,
+    ]
+    outputs = {
+        side: known.json.with_name(f"{known.json.stem}-{side}") for side in ("palestra", "trl")
+    }
     sides = {"Palestra": run_side("step.py", common, outputs["palestra"], known.timeout)}
     known.json.write_text(json.dumps(sides, indent=2) + "\n")
     sides["TRL"] = run_trl(known, common, sides["Palestra"], outputs["trl"])
-    result = sides | {"compared": {name: compared(found) for name, found in sides.items() if found.get("mean")}}
+    result = sides | {
+        "compared": {name: compared(found) for name, found in sides.items() if found.get("mean")}
+    }
     known.json.write_text(json.dumps(result, indent=2) + "\n")
     print_table(sides)
     sys.exit(any(found["exit"] for found in sides.values()))

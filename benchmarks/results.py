@@ -1,11 +1,16 @@
 """The comparisons of docs/results.md: run them, keep their numbers, write the page.
 
-    python benchmarks/results.py run horizon-cpu algorithm-cpu [--seeds 0 1 2] [--jobs 2] [--out runs/results]
-    python benchmarks/results.py run horizon-gpu --model DIR [--only-numbers]      # those that begin with a raw model
-    python benchmarks/results.py keep NAME RUN...            # runs from elsewhere: their numbers go into docs/results/NAME.json
-    python benchmarks/results.py write                       # docs/results.md and its figures, from docs/results/*.json
+    python benchmarks/results.py run horizon-cpu algorithm-cpu [--seeds 0 1 2] [--jobs 2] [--out
+    runs/results]
+    python benchmarks/results.py run horizon-gpu --model DIR [--only-numbers]      # those that
+    begin with a raw model
+    python benchmarks/results.py keep NAME RUN...            # runs from elsewhere: their numbers
+    go into docs/results/NAME.json
+    python benchmarks/results.py write                       # docs/results.md and its figures,
+    from docs/results/*.json
 
-Every run goes through the command line as a user's would. What is finished is not run again, what was interrupted goes on.
+Every run goes through the command line as a user's would. What is finished is not run again, what
+was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +38,15 @@ from palestra.tools.report.read import Record, read_run
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "recipes" / "results"
 KEPT = ROOT / "docs" / "results"
-CURVE = ("success", "reward", "turns", "horizon", "policy/entropy", "invalid_actions", "groups/zero_advantage")
+CURVE = (
+    "success",
+    "reward",
+    "turns",
+    "horizon",
+    "policy/entropy",
+    "invalid_actions",
+    "groups/zero_advantage",
+)
 """What is kept of every training step."""
 WARM = Path("checkpoints") / "step-000000"
 """What the first step of a run begins with."""
@@ -53,7 +66,9 @@ class Comparison:
 
 COMPARISONS = {
     "horizon-cpu": Comparison(("cpu-long", "cpu-short", "cpu-stages", "cpu-adaptive"), "cpu-warm"),
-    "algorithm-cpu": Comparison(("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"),
+    "algorithm-cpu": Comparison(
+        ("cpu-stages", "cpu-ppo", "cpu-rloo", "cpu-reinforce-pp", "cpu-gigpo"), "cpu-warm"
+    ),
     "mixture-cpu": Comparison(("mix-babyai", "mix-miniwob", "mix"), "mix-warm"),
     "sciworld-cpu": Comparison(("sci-divided", "sci-weighed"), "sci-warm"),
     "horizon-gpu": Comparison(("gpu-long", "gpu-short", "gpu-stages")),
@@ -61,14 +76,36 @@ COMPARISONS = {
 }
 
 
-def run(names: Sequence[str], seeds: Sequence[int], out: Path, jobs: int, model: Path | None = None, *, only_numbers: bool = False) -> None:
-    """All runs of the comparisons; an arm that two of them have is run once. Weights are not kept where only numbers are wanted."""
+def run(
+    names: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    jobs: int,
+    model: Path | None = None,
+    *,
+    only_numbers: bool = False,
+) -> None:
+    """All runs of the comparisons; an arm that two of them have is run once.
+
+    Weights are not kept where only numbers are wanted.
+    """
     warm = sorted({COMPARISONS[name].warm for name in names} - {""})
-    arms = dict.fromkeys((arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms)
+    arms = dict.fromkeys(
+        (arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms
+    )
     began = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda job: train(out, *job), [(recipe, seed, None) for seed in seeds for recipe in warm]))
-        begun = [(arm, seed, folder_of(out, base, seed) / WARM if base else model) for seed in seeds for arm, base in arms]
+        list(
+            pool.map(
+                lambda job: train(out, *job),
+                [(recipe, seed, None) for seed in seeds for recipe in warm],
+            )
+        )
+        begun = [
+            (arm, seed, folder_of(out, base, seed) / WARM if base else model)
+            for seed in seeds
+            for arm, base in arms
+        ]
         list(pool.map(lambda job: train(out, *job, only_numbers=only_numbers), begun))
     print(f"all runs: {(time.monotonic() - began) / 60:.1f} minutes")
     for name in names:
@@ -79,40 +116,70 @@ def folder_of(out: Path, recipe: str, seed: int) -> Path:
     return out / f"{recipe}-{seed}"
 
 
-def train(out: Path, recipe: str, seed: int, model: Path | None, *, only_numbers: bool = False) -> None:
+def train(
+    out: Path, recipe: str, seed: int, model: Path | None, *, only_numbers: bool = False
+) -> None:
     folder, began = folder_of(out, recipe, seed), time.monotonic()
-    flags = [*(["--model", str(model)] if model else []), *(["--save.every", "0"] if only_numbers else [])]
+    flags = [
+        *(["--model", str(model)] if model else []),
+        *(["--save.every", "0"] if only_numbers else []),
+    ]
     train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *flags])
     if only_numbers:
         shutil.rmtree(folder / "trajectories", ignore_errors=True)
     final = read_run(folder).evals[-1]["all"]["success"]
-    print(f"{folder.name}: {final:.1%} on held-out tasks, {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+    print(
+        f"{folder.name}: {final:.1%} on held-out tasks, "
+        f"{(time.monotonic() - began) / 60:.1f} minutes",
+        flush=True,
+    )
 
 
 def train_once(folder: Path, words: list[str]) -> None:
-    """Through the command line, as a user would; what is finished is left alone, what was interrupted goes on."""
+    """Through the command line, as a user would; what is finished is left alone, what was
+    interrupted goes on.
+    """
     if folder.exists() and is_over(read_run(folder).rows):
         return
     what = ["--resume", str(folder)] if folder.exists() else [*words, "--out", str(folder)]
     command = [sys.executable, "-m", "palestra", "train", *what, "--json"]
     # waiting threads sleep instead of spinning: runs share the cores
-    done = subprocess.run(command, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise SystemExit(f"{folder.name} failed:\n{done.stderr[-2000:]}")
 
 
 def keep(name: str, runs: Sequence[Path], kept: Path = KEPT) -> Path:
-    """The numbers of these runs go into docs/results/NAME.json, in place of older ones of the same recipe and seed.
+    """The numbers of these runs go into docs/results/NAME.json, in place of older ones of the same
+    recipe and seed.
 
     A run is its folder, or a file that this has written elsewhere.
     """
     kept.mkdir(exist_ok=True)
     path = kept / f"{name}.json"
     before = json.loads(path.read_text())["runs"] if path.exists() else []
-    new = [one for run in runs for one in (json.loads(run.read_text())["runs"] if run.is_file() else [summary(read_run(run))])]
+    new = [
+        one
+        for run in runs
+        for one in (
+            json.loads(run.read_text())["runs"] if run.is_file() else [summary(read_run(run))]
+        )
+    ]
     by_name = {(one["recipe"], one["seed"]): one for one in (*before, *new)}
     arms = COMPARISONS[name].arms if name in COMPARISONS else ()
-    ordered = sorted(by_name.values(), key=lambda one: (arms.index(one["recipe"]) if one["recipe"] in arms else len(arms), one["seed"]))
+    ordered = sorted(
+        by_name.values(),
+        key=lambda one: (
+            arms.index(one["recipe"]) if one["recipe"] in arms else len(arms),
+            one["seed"],
+        ),
+    )
     lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in ordered)
     path.write_text(f'{{"name":"{name}","runs":[\n{lines}\n]}}\n')
     return path
@@ -123,12 +190,20 @@ def summary(record: Record) -> dict[str, Any]:
     spent, rows = 0.0, []
     for row in record.steps:
         spent += row.get("tokens/all", 0)
-        rows.append({"step": row["step"], "tokens": round(spent), **{name: _short(row[name]) for name in CURVE if name in row}})
+        rows.append(
+            {
+                "step": row["step"],
+                "tokens": round(spent),
+                **{name: _short(row[name]) for name in CURVE if name in row},
+            }
+        )
     tokens = {0: 0} | {row["step"]: row["tokens"] for row in rows}
     return {
         "recipe": record.folder.name.rpartition("-")[0],
         "seed": record.seed,
-        "date": time.strftime("%Y-%m-%d", time.gmtime((record.folder / "metrics.jsonl").stat().st_mtime)),
+        "date": time.strftime(
+            "%Y-%m-%d", time.gmtime((record.folder / "metrics.jsonl").stat().st_mtime)
+        ),
         "machine": machine(),
         "versions": versions(),
         "settings": settings_of(record.config),
@@ -137,24 +212,39 @@ def summary(record: Record) -> dict[str, Any]:
         "sampled_tokens": record.sampled_tokens,
         "seconds": {phase: round(seconds, 1) for phase, seconds in record.seconds.items()},
         "evals": [measured(result, tokens) for result in record.evals],
-        "curve": rows if len(rows) <= POINTS else [rows[place * len(rows) // POINTS] for place in range(POINTS)],
+        "curve": rows
+        if len(rows) <= POINTS
+        else [rows[place * len(rows) // POINTS] for place in range(POINTS)],
     }
 
 
 def measured(result: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
     """An evaluation at the longest horizon, in all and by category."""
-    found: dict[str, Any] = {"phase": result["phase"], "step": result["step"], "tokens": tokens.get(result["step"], 0), "envs": {}}
+    found: dict[str, Any] = {
+        "phase": result["phase"],
+        "step": result["step"],
+        "tokens": tokens.get(result["step"], 0),
+        "envs": {},
+    }
     for env, horizons in result["envs"].items():
         horizon = max(horizons, key=int)
         scores = {"all": horizons[horizon]["all"], **horizons[horizon]["categories"]}
-        found["envs"][env] = {"horizon": int(horizon), **{category: _score(score) for category, score in scores.items()}}
+        found["envs"][env] = {
+            "horizon": int(horizon),
+            **{category: _score(score) for category, score in scores.items()},
+        }
     return found
 
 
 def _score(score: dict[str, Any]) -> dict[str, Any]:
     names = ("tasks", "success", "success_interval", "reward", "reward_interval", "turns")
-    known = {name: score[name] for name in names if score[name] is not None}  # older runs have no interval of the reward
-    return {name: [*map(_short, value)] if isinstance(value, list | tuple) else _short(value) for name, value in known.items()}
+    known = {
+        name: score[name] for name in names if score[name] is not None
+    }  # older runs have no interval of the reward
+    return {
+        name: [*map(_short, value)] if isinstance(value, list | tuple) else _short(value)
+        for name, value in known.items()
+    }
 
 
 def _short(number: float) -> float:
@@ -163,7 +253,9 @@ def _short(number: float) -> float:
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
     """All settings, as recipes change: but not where the model lay on some machine."""
-    return config | {"model": {name: value for name, value in config["model"].items() if name != "path"}}
+    return config | {
+        "model": {name: value for name, value in config["model"].items() if name != "path"}
+    }
 
 
 def machine() -> str:
@@ -174,30 +266,53 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    described = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False)
+    described = subprocess.run(
+        ["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     packages = {name: version(name) for name in ("torch", "transformers")}
-    return {"palestra": described.stdout.strip() or version("palestra"), "python": platform.python_version(), **packages}
+    return {
+        "palestra": described.stdout.strip() or version("palestra"),
+        "python": platform.python_version(),
+        **packages,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run", help="run comparisons and keep their numbers")
     running.add_argument("names", nargs="+", choices=COMPARISONS)
     running.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     running.add_argument("--jobs", type=int, default=2, help="runs at a time")
     running.add_argument("--out", type=Path, default=Path("runs/results"))
-    running.add_argument("--model", type=Path, help="what comparisons without a warm start begin with")
-    running.add_argument("--only-numbers", action="store_true", help="keep no weights and no episodes; what was interrupted is begun again")
+    running.add_argument(
+        "--model", type=Path, help="what comparisons without a warm start begin with"
+    )
+    running.add_argument(
+        "--only-numbers",
+        action="store_true",
+        help="keep no weights and no episodes; what was interrupted is begun again",
+    )
     keeping = commands.add_parser("keep", help="keep the numbers of runs that are there")
     keeping.add_argument("name")
-    keeping.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a visit's JSON file")
+    keeping.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a visit's JSON file"
+    )
     commands.add_parser("write", help="write the page")
     given = parser.parse_args()
     if given.command == "run":
         if given.model is None and any(not COMPARISONS[name].warm for name in given.names):
             parser.error("--model is needed: these comparisons begin with a raw model")
-        run(given.names, given.seeds, given.out, given.jobs, given.model, only_numbers=given.only_numbers)
+        run(
+            given.names,
+            given.seeds,
+            given.out,
+            given.jobs,
+            given.model,
+            only_numbers=given.only_numbers,
+        )
     if given.command == "keep":
         print(keep(given.name, given.runs))
     if given.command in ("run", "write"):

@@ -1,6 +1,7 @@
 """Tables and figures of docs/results.md, from the numbers in docs/results/*.json.
 
-What stands between `<!-- NAME -->` and `<!-- end -->` in the page is written by this; the words around it are a person's.
+What stands between `<!-- NAME -->` and `<!-- end -->` in the page is written by this; the words
+around it are a person's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Run = dict[str, Any]
 Figure = Literal["success", "reward"]
 
 SCORED = ("sciworld-h200", "sciworld-cpu")
-"""Comparisons in which the reward counts: tasks there can be done in part, and their score says how far."""
+"""Comparisons in which the reward counts: tasks there can be done in part, and their score says how
+far.
+"""
 NAMES: dict[Figure, str] = {"success": "success", "reward": "score"}
 
 ENOUGH_SEEDS = 3
@@ -32,11 +35,17 @@ COLLAPSED = 0.7
 
 
 def write_page(page: Path, kept: Path) -> None:
-    everything = {path.stem: json.loads(path.read_text())["runs"] for path in sorted(kept.glob("*.json"))}
+    everything = {
+        path.stem: json.loads(path.read_text())["runs"] for path in sorted(kept.glob("*.json"))
+    }
     text = with_block(page.read_text(), "costs", costs(everything))
     for name, runs in everything.items():
         picture = draw(runs, kept / f"{name}.png", figure_of(name))
-        block = [*tables(runs, figure_of(name)), f"![{name}]({kept.name}/{picture.name})", provenance(runs)]
+        block = [
+            *tables(runs, figure_of(name)),
+            f"![{name}]({kept.name}/{picture.name})",
+            provenance(runs),
+        ]
         text = with_block(text, name, "\n\n".join(block))
     page.write_text(text)
 
@@ -49,13 +58,17 @@ def figure_of(comparison: str) -> Figure:
 def with_block(text: str, name: str, block: str) -> str:
     """The page with another text in the place of that name, where it has one."""
     before, mark, rest = text.partition(f"<!-- {name} -->\n")
-    return f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
+    return (
+        f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
+    )
 
 
 def tables(runs: Sequence[Run], figure: Figure = "success") -> list[str]:
-    """Where recipes have different environments, the sum over them says nothing: there is a line for each.
+    """Where recipes have different environments, the sum over them says nothing: there is a line
+    for each.
 
-    One recipe, or several with one run each, the tries of a visit: what the last one came to in each kind of task.
+    One recipe, or several with one run each, the tries of a visit: what the last one came to in
+    each kind of task.
     """
     if len({*runs[0]["evals"][-1]["envs"]}.union(*(run["evals"][-1]["envs"] for run in runs))) > 1:
         return [by_environment(runs)]
@@ -75,11 +88,16 @@ def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def result(run: Run, evaluation: int, figure: Figure = "success") -> float:
     """Of all tasks, over all environments."""
     scores = [env["all"] for env in run["evals"][evaluation]["envs"].values()]
-    return float(sum(score[figure] * score["tasks"] for score in scores) / sum(score["tasks"] for score in scores))
+    return float(
+        sum(score[figure] * score["tasks"] for score in scores)
+        / sum(score["tasks"] for score in scores)
+    )
 
 
 def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
-    """Over seeds; with fewer than three, where that would be a guess, over the tasks of all runs."""
+    """Over seeds; with fewer than three, where that would be a guess,
+    over the tasks of all runs.
+    """
     mean = _mean(result(run, -1, figure) for run in runs)
     if len(runs) >= ENOUGH_SEEDS:
         return over_runs([result(run, -1, figure) for run in runs]).within(0.0, 1.0)
@@ -87,7 +105,9 @@ def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
     if len(scores) == 1:
         return Estimate(mean, *scores[0][f"{figure}_interval"], 1)
     if figure == "reward":  # no share: from the intervals of the runs
-        half = math.hypot(*((high - low) / 2 for low, high in (score["reward_interval"] for score in scores))) / len(scores)
+        half = math.hypot(
+            *((high - low) / 2 for low, high in (score["reward_interval"] for score in scores))
+        ) / len(scores)
         return Estimate(mean, mean - half, mean + half, 1)
     tasks = sum(score["tasks"] for score in scores)
     return Estimate(mean, *wilson(round(mean * tasks), tasks), 1)
@@ -133,38 +153,67 @@ def table(runs: Sequence[Run], figure: Figure = "success") -> str:
 
 def mean_of(figure: str, runs: Sequence[Run], evaluation: int) -> float:
     """Over all runs and their environments."""
-    return _mean(env["all"][figure] for run in runs for env in run["evals"][evaluation]["envs"].values())
+    return _mean(
+        env["all"][figure] for run in runs for env in run["evals"][evaluation]["envs"].values()
+    )
 
 
 def by_category(runs: Sequence[Run]) -> str:
     """Of one recipe: what it came to in each kind of task, over all seeds."""
-    lines = [f"| category (`{runs[0]['recipe']}`) | tasks | before | after (95%) | reward | turns |", "|---|---|---|---|---|---|"]
+    lines = [
+        f"| category (`{runs[0]['recipe']}`) | tasks | before | after (95%) | reward | turns |",
+        "|---|---|---|---|---|---|",
+    ]
     for env, scores in runs[0]["evals"][-1]["envs"].items():
         for category in sorted(scores.keys() - {"horizon", "all"}):
-            before, after = ([run["evals"][place]["envs"][env][category] for run in runs] for place in (0, -1))
-            tasks, share = sum(score["tasks"] for score in after), _mean(score["success"] for score in after)
+            before, after = (
+                [run["evals"][place]["envs"][env][category] for run in runs] for place in (0, -1)
+            )
+            tasks, share = (
+                sum(score["tasks"] for score in after),
+                _mean(score["success"] for score in after),
+            )
             cells = [
                 *(category, f"{tasks:.0f}", f"{_mean(score['success'] for score in before):.1%}"),
                 with_interval(share, wilson(round(share * tasks), int(tasks))),
-                *(f"{_mean(score['reward'] for score in after):.3f}", f"{_mean(score['turns'] for score in after):.1f}"),
+                *(
+                    f"{_mean(score['reward'] for score in after):.3f}",
+                    f"{_mean(score['turns'] for score in after):.1f}",
+                ),
             ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def by_environment(runs: Sequence[Run]) -> str:
-    """What each recipe came to in each of its environments, beside the one before it that has this environment too."""
+    """What each recipe came to in each of its environments, beside the one before it that has this
+    environment too.
+    """
     lines = [
-        "| environment | recipe | before | held-out success (95%) | by seed | against the first | million tokens in all | minutes |",
+        "| environment | recipe | before | held-out success (95%) | by seed | against the "
+        "first | million tokens in all | minutes |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for env in dict.fromkeys(env for run in runs for env in run["evals"][-1]["envs"]):
         first: Estimate | None = None
         for name, own in arms_of([run for run in runs if env in run["evals"][-1]["envs"]]).items():
-            alone = [{**run, "evals": [{**result, "envs": {env: result["envs"][env]}} for result in run["evals"]]} for run in own]
+            alone = [
+                {
+                    **run,
+                    "evals": [
+                        {**result, "envs": {env: result["envs"][env]}} for result in run["evals"]
+                    ],
+                }
+                for run in own
+            ]
             end = final(alone)
             cells = [
-                *(env, f"`{name}`", f"{_mean(result(run, 0) for run in alone):.1%}", with_interval(end.mean, (end.low, end.high))),
+                *(
+                    env,
+                    f"`{name}`",
+                    f"{_mean(result(run, 0) for run in alone):.1%}",
+                    with_interval(end.mean, (end.low, end.high)),
+                ),
                 ", ".join(f"{result(run, -1):.1%}" for run in alone),
                 "" if first is None else gap(end, first),
                 f"{_mean(run['tokens'] for run in own) / 1e6:.2f}",
@@ -176,19 +225,41 @@ def by_environment(runs: Sequence[Run]) -> str:
 
 
 def costs(everything: dict[str, Sequence[Run]]) -> str:
-    """What a point of held-out success, or of the score where that counts, took over all seeds of a recipe."""
+    """What a point of held-out success, or of the score where that counts, took over all seeds of a
+    recipe.
+    """
     lines = [
-        "| comparison | recipe | points gained | thousand tokens a point | seconds a point | playing | learning | machine |",
+        "| comparison | recipe | points gained | thousand tokens a point | seconds a "
+        "point | playing | learning | machine |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in everything.items():
         for recipe, own in arms_of(runs).items():
-            before, after = (_mean(result(run, place, figure_of(name)) for run in own) for place in (0, -1))
+            before, after = (
+                _mean(result(run, place, figure_of(name)) for run in own) for place in (0, -1)
+            )
             points = 100 * (after - before)
             seconds = 60 * _mean(map(_minutes, own))
-            playing = _mean(run["seconds"].get("collect", 0) for run in own) / seconds if seconds else 0.0
-            a_point = [f"{_mean(run['tokens'] for run in own) / 1e3 / points:.0f}", f"{seconds / points:.1f}"] if points > 0 else ["", ""]
-            cells = [name, f"`{recipe}`", f"{points:.1f}", *a_point, f"{playing:.0%}", f"{1 - playing:.0%}", own[0]["machine"]]
+            playing = (
+                _mean(run["seconds"].get("collect", 0) for run in own) / seconds if seconds else 0.0
+            )
+            a_point = (
+                [
+                    f"{_mean(run['tokens'] for run in own) / 1e3 / points:.0f}",
+                    f"{seconds / points:.1f}",
+                ]
+                if points > 0
+                else ["", ""]
+            )
+            cells = [
+                name,
+                f"`{recipe}`",
+                f"{points:.1f}",
+                *a_point,
+                f"{playing:.0%}",
+                f"{1 - playing:.0%}",
+                own[0]["machine"],
+            ]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -202,7 +273,9 @@ def gap(one: Estimate, other: Estimate) -> str:
     """In points; one whose interval does not hold 0 is marked."""
     points = difference(one, other)
     low, high = 100 * points.low, 100 * points.high
-    return f"{100 * points.mean:+.1f} [{low:+.1f}, {high:+.1f}]{' *' if low > 0 or high < 0 else ''}"
+    return (
+        f"{100 * points.mean:+.1f} [{low:+.1f}, {high:+.1f}]{' *' if low > 0 or high < 0 else ''}"
+    )
 
 
 def _mean(numbers: Any) -> float:
@@ -213,14 +286,18 @@ def _mean(numbers: Any) -> float:
 def provenance(runs: Sequence[Run]) -> str:
     dates = sorted({run["date"] for run in runs})
     machines = sorted({run["machine"] for run in runs})
-    versions = sorted({", ".join(f"{name} {number}" for name, number in run["versions"].items()) for run in runs})
+    versions = sorted(
+        {", ".join(f"{name} {number}" for name, number in run["versions"].items()) for run in runs}
+    )
     seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return f"*Seeds {seeds}; {when}; {'; '.join(machines)}; {'; '.join(versions)}.*"
 
 
 def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
-    """Success or score in training, and turns, over tokens: each run faintly, and the mean over seeds. Dots are held-out evaluations."""
+    """Success or score in training, and turns, over tokens: each run faintly, and the mean over
+    seeds. Dots are held-out evaluations.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -237,7 +314,10 @@ def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
             if curves:
                 axes.plot(*mean_curve(curves), color=color)
             for run in own if axes is left else ():
-                held_out = [(measured["tokens"] / 1e6, result(run, place, figure)) for place, measured in enumerate(run["evals"])]
+                held_out = [
+                    (measured["tokens"] / 1e6, result(run, place, figure))
+                    for place, measured in enumerate(run["evals"])
+                ]
                 axes.plot(*zip(*held_out, strict=True), "o", color=color, markersize=4)
         axes.set(xlabel="million tokens")
         axes.grid(alpha=0.3)
@@ -252,14 +332,22 @@ def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
 
 def curve(run: Run, name: str) -> tuple[list[float], list[float]]:
     """Millions of tokens, and what was measured after as many."""
-    return [row["tokens"] / 1e6 for row in run["curve"]], smoothed([row[name] for row in run["curve"]])
+    return [row["tokens"] / 1e6 for row in run["curve"]], smoothed(
+        [row[name] for row in run["curve"]]
+    )
 
 
-def mean_curve(curves: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 60) -> tuple[list[float], list[float]]:
-    """Over runs whose steps have different numbers of tokens: at places that all of them have reached."""
+def mean_curve(
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 60
+) -> tuple[list[float], list[float]]:
+    """Over runs whose steps have different numbers of tokens: at places that all of them have
+    reached.
+    """
     start, end = max(tokens[0] for tokens, _ in curves), min(tokens[-1] for tokens, _ in curves)
     places = [start + (end - start) * number / (points - 1) for number in range(points)]
-    return places, [_mean(_at(tokens, values, place) for tokens, values in curves) for place in places]
+    return places, [
+        _mean(_at(tokens, values, place) for tokens, values in curves) for place in places
+    ]
 
 
 def _at(tokens: Sequence[float], values: Sequence[float], place: float) -> float:

@@ -1,9 +1,11 @@
-"""Multi-turn collection on a GPU: episodes through the engine, against the engine's own raw rate on exactly the same token work.
+"""Multi-turn collection on a GPU: episodes through the engine, against the engine's own raw rate on
+exactly the same token work.
 
     python benchmarks/rollout.py MODEL [--engine native|vllm] [--episodes 256] [--json FILE]
 
-The raw rate has the same tokens without turns: each episode's context at once, and its replies as one long reply. The episodes go each
-at its own pace, as in training. With --generate, `model.generate` does the same work turn by turn. Prints one table and writes JSON.
+The raw rate has the same tokens without turns: each episode's context at once, and its replies as
+one long reply. The episodes go each at its own pace, as in training. With --generate,
+`model.generate` does the same work turn by turn. Prints one table and writes JSON.
 """
 
 from __future__ import annotations
@@ -27,15 +29,24 @@ NEVER = ()
 
 
 def shown(arguments: argparse.Namespace, words: int) -> list[list[list[int]]]:
-    """What each episode is shown before each reply. All begin with the same instructions, and those of a group with the same task."""
+    """What each episode is shown before each reply.
+
+    All begin with the same instructions, and those of a group with the same task.
+    """
     chance = random.Random(0)
 
     def text(size: int) -> list[int]:
         return [chance.randrange(10, words - 300) for _ in range(size)]
 
     instructions = text(arguments.prompt * 3 // 4)
-    tasks = [instructions + text(arguments.prompt - len(instructions)) for _ in range(-(-arguments.episodes // arguments.group))]
-    observations = [[text(arguments.observation) for _ in range(arguments.turns - 1)] for _ in range(arguments.episodes)]
+    tasks = [
+        instructions + text(arguments.prompt - len(instructions))
+        for _ in range(-(-arguments.episodes // arguments.group))
+    ]
+    observations = [
+        [text(arguments.observation) for _ in range(arguments.turns - 1)]
+        for _ in range(arguments.episodes)
+    ]
     return [[tasks[number // arguments.group], *own] for number, own in enumerate(observations)]
 
 
@@ -43,7 +54,10 @@ def lengths(arguments: argparse.Namespace) -> list[list[int]]:
     """Replies of different lengths, as agents write them, the same for every engine."""
     chance = random.Random(1)
     spread = arguments.reply // 2
-    return [[arguments.reply + chance.randint(-spread, spread) for _ in range(arguments.turns)] for _ in range(arguments.episodes)]
+    return [
+        [arguments.reply + chance.randint(-spread, spread) for _ in range(arguments.turns)]
+        for _ in range(arguments.episodes)
+    ]
 
 
 async def episode(engine, number, observations, replies, gate):
@@ -59,7 +73,12 @@ async def episode(engine, number, observations, replies, gate):
 def collect(engine, observations, replies, concurrency):
     async def play():
         gate = asyncio.Semaphore(concurrency)
-        await asyncio.gather(*(episode(engine, n, o, r, gate) for n, (o, r) in enumerate(zip(observations, replies, strict=True))))
+        await asyncio.gather(
+            *(
+                episode(engine, n, o, r, gate)
+                for n, (o, r) in enumerate(zip(observations, replies, strict=True))
+            )
+        )
 
     began = time.perf_counter()
     asyncio.run(play())
@@ -68,7 +87,9 @@ def collect(engine, observations, replies, concurrency):
 
 
 def raw(engine, observations, replies):
-    """The same tokens without turns: every episode's context at once, and all of its replies as one."""
+    """The same tokens without turns: every episode's context at once, and all of its replies as
+    one.
+    """
 
     async def play():
         jobs, sessions = [], []
@@ -96,10 +117,20 @@ def with_generate(model, observations, replies):
         for history, one in zip(histories, observations, strict=True):
             history += one[turn]
         longest = max(map(len, histories))
-        ids = torch.tensor([[0] * (longest - len(history)) + history for history in histories], device=model.device)
-        mask = torch.tensor([[0] * (longest - len(h)) + [1] * len(h) for h in histories], device=model.device)
+        ids = torch.tensor(
+            [[0] * (longest - len(history)) + history for history in histories], device=model.device
+        )
+        mask = torch.tensor(
+            [[0] * (longest - len(h)) + [1] * len(h) for h in histories], device=model.device
+        )
         new = max(own[turn] for own in replies)
-        settings = {"do_sample": True, "max_new_tokens": new, "min_new_tokens": new, "pad_token_id": 0, "eos_token_id": None}
+        settings = {
+            "do_sample": True,
+            "max_new_tokens": new,
+            "min_new_tokens": new,
+            "pad_token_id": 0,
+            "eos_token_id": None,
+        }
         out = model.generate(ids, attention_mask=mask, **settings)
         for history, row, own in zip(histories, out[:, longest:].tolist(), replies, strict=True):
             history += row[: own[turn]]
@@ -108,7 +139,9 @@ def with_generate(model, observations, replies):
 
 
 def hand_over_seconds(engine, version):
-    """New weights to the engine, compared with the learner's, and what the old ones computed forgotten."""
+    """New weights to the engine, compared with the learner's, and what the old ones computed
+    forgotten.
+    """
     torch.cuda.synchronize()
     began = time.perf_counter()
     asyncio.run(engine.load(version))
@@ -128,14 +161,26 @@ def main() -> None:
     parser.add_argument("--observation", type=int, default=30)
     parser.add_argument("--reply", type=int, default=40)
     parser.add_argument("--context", type=int, default=2048)
-    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a setting of the engine")
+    parser.add_argument(
+        "--set",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="a setting of the engine",
+    )
     parser.add_argument("--generate", action="store_true", help="measure model.generate too")
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
-    engine_settings = {"name": known.engine, ("slots" if known.engine == "native" else "max_sequences"): known.concurrency}
+    engine_settings = {
+        "name": known.engine,
+        ("slots" if known.engine == "native" else "max_sequences"): known.concurrency,
+    }
     engine_settings |= {"wave": 0.15, "deterministic": False} if known.engine == "native" else {}
     engine_settings |= {name: json.loads(value) for name, value in known.set}
-    config = build({"engine": engine_settings, "model": {"kind": "pretrained", "path": str(known.model)}})
+    config = build(
+        {"engine": engine_settings, "model": {"kind": "pretrained", "path": str(known.model)}}
+    )
     model = load_model(known.model, device=torch.device("cuda"), dtype=torch.bfloat16)
     engine = config.engine.build(model, known.context)
     observations, replies = shown(known, model.config.vocab_size), lengths(known)
@@ -153,13 +198,24 @@ def main() -> None:
         model.set_attn_implementation("sdpa")
         with torch.no_grad():
             seconds = with_generate(model, observations, replies)
-        rows.append({"what": "model.generate", "seconds": seconds, "tokens_per_second": sampled / seconds})
-    result = {"model": known.model.name, "engine": engine_settings, "sampled": sampled, "episodes": known.episodes, "rows": rows}
+        rows.append(
+            {"what": "model.generate", "seconds": seconds, "tokens_per_second": sampled / seconds}
+        )
+    result = {
+        "model": known.model.name,
+        "engine": engine_settings,
+        "sampled": sampled,
+        "episodes": known.episodes,
+        "rows": rows,
+    }
     result |= {"hand_over_seconds": hand_over, **facts()}
     if known.json:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
     for row in rows:
-        print(f"{row['what']:16} {row['seconds']:8.2f} s {row['tokens_per_second']:12,.0f} sampled tokens/s")
+        print(
+            f"{row['what']:16} {row['seconds']:8.2f} s {row['tokens_per_second']:12,.0f} "
+            "sampled tokens/s"
+        )
     print(f"hand-over: {hand_over:.3f} s")
     print(f"multi-turn / raw: {rows[1]['tokens_per_second'] / rows[0]['tokens_per_second']:.2f}")
 

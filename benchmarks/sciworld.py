@@ -1,6 +1,8 @@
-"""Steps per second of SciWorld against the package's own environment: the same tasks, the same actions, one after the other.
+"""Steps per second of SciWorld against the package's own environment: the same tasks, the same
+actions, one after the other.
 
-The package lists the valid actions at every step, whoever reads them. Ours does where it is asked, so it is measured both ways.
+The package lists the valid actions at every step, whoever reads them. Ours does where it is asked,
+so it is measured both ways.
 
 python benchmarks/sciworld.py [--tasks 6] [--warm-up 4] [--rounds 5] [--json FILE]
 """
@@ -21,7 +23,16 @@ from palestra.core.types import Task
 from palestra.envs.sciworld.env import SciWorld
 from palestra.envs.sciworld.java import find_java
 
-KINDS = ("power-component", "find-plant", "use-thermometer", "boil", "chemistry-mix", "lifespan-longest-lived", "grow-plant", "melt")
+KINDS = (
+    "power-component",
+    "find-plant",
+    "use-thermometer",
+    "boil",
+    "chemistry-mix",
+    "lifespan-longest-lived",
+    "grow-plant",
+    "melt",
+)
 Scripts = dict[Task, list[str]]
 
 
@@ -68,8 +79,13 @@ def theirs(env: ScienceWorldEnv, played: Scripts) -> tuple[float, list[int]]:
     return seconds, scores
 
 
-def measured(ways: dict[str, Callable[[], tuple[float, list[int]]]], rounds: int, steps: int) -> list[dict[str, float]]:
-    """Steps per second of each way, round for round. They take turns, so that a busy machine slows all of them."""
+def measured(
+    ways: dict[str, Callable[[], tuple[float, list[int]]]], rounds: int, steps: int
+) -> list[dict[str, float]]:
+    """Steps per second of each way, round for round.
+
+    They take turns, so that a busy machine slows all of them.
+    """
     rows = []
     for _ in range(rounds):
         played = {name: play() for name, play in ways.items()}
@@ -81,13 +97,22 @@ def measured(ways: dict[str, Callable[[], tuple[float, list[int]]]], rounds: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", type=int, default=6)
-    parser.add_argument("--warm-up", type=int, default=4, help="rounds that are played before, so that both Java processes have compiled")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=4,
+        help="rounds that are played before, so that both Java processes have compiled",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
-    os.environ["PATH"] = os.pathsep.join((str(Path(find_java()).parent), os.environ.get("PATH", "")))  # the package looks nowhere else
+    os.environ["PATH"] = os.pathsep.join(
+        (str(Path(find_java()).parent), os.environ.get("PATH", ""))
+    )  # the package looks nowhere else
     sciworld, package = SciWorld(max_moves=1000), ScienceWorldEnv(envStepLimit=1000)
     played = scripts(sciworld, known.tasks)
     steps = sum(map(len, played.values()))
@@ -97,8 +122,14 @@ def main() -> None:
         "package": lambda: theirs(package, played),
     }
     measured({name: ways[name] for name in ("step_and_actions", "package")}, known.warm_up, steps)
-    print(f"{len(played)} tasks, {steps} steps a round; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(f"warm-up of the Java processes: {known.warm_up * steps} steps each, ours with actions() as the package has them")
+    print(
+        f"{len(played)} tasks, {steps} steps a round; {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
+    print(
+        f"warm-up of the Java processes: {known.warm_up * steps} steps each, ours with "
+        "actions() as the package has them"
+    )
     rows = measured(ways, known.rounds, steps)
     sciworld.close()
     package.close()
@@ -112,7 +143,10 @@ def main() -> None:
         "ratio": median(row["step"] / row["package"] for row in rows),
         "ratio_with_actions": median(row["step_and_actions"] / row["package"] for row in rows),
     }
-    print(f"median: {result['ratio']:.1f} times the package's own steps/s, {result['ratio_with_actions']:.1f} times with actions()")
+    print(
+        f"median: {result['ratio']:.1f} times the package's own steps/s, "
+        f"{result['ratio_with_actions']:.1f} times with actions()"
+    )
     if known.json is not None:
         known.json.write_text(json.dumps(result, indent=2) + "\n")
 

@@ -1,11 +1,15 @@
-"""What the generated questions take: a guesser that never searches, a perfect reader after one search, and the expert.
+"""What the generated questions take: a guesser that never searches, a perfect reader after one
+search, and the expert.
 
-    python benchmarks/search_baselines.py [--split test] [--limit N] [--top-k 5] [--retriever bm25] [--json FILE]
+    python benchmarks/search_baselines.py [--split test] [--limit N] [--top-k 5] [--retriever bm25]
+    [--json FILE]
 
-guesser        knows the questions and answers of the train world. In each category it answers in the way that did best there: the commonest
+guesser        knows the questions and answers of the train world. In each category it answers in
+the way that did best there: the commonest
                answer of the category, or the first, or the last name in the question
-single search  searches for the question as it stands, once, and reads perfectly: it is right where all that the answer rests on was shown
-expert         searches step by step for what the question's chain names; it answers once all of it was shown, and else gives up
+single search  searches for the question as it stands, once, and reads perfectly: it is right where
+all that the answer rests on was shown expert         searches step by step for what the question's
+chain names; it answers once all of it was shown, and else gives up
 
 All of them play through the environment and its search engine. Prints one table, by category.
 """
@@ -56,7 +60,9 @@ def fitted_guesser(env: Environment, tasks: Sequence[Task]) -> Strategy:
     for task in tasks:
         said[task.category][expert_answer(env, task)] += 1
     ways: dict[str, Strategy] = {
-        "commonest": lambda category, question: said[category].most_common(1)[0][0] if said[category] else "nobody",
+        "commonest": lambda category, question: (
+            said[category].most_common(1)[0][0] if said[category] else "nobody"
+        ),
         "first name": lambda category, question: names_in(question)[0],
         "last name": lambda category, question: names_in(question)[-1],
     }
@@ -64,7 +70,10 @@ def fitted_guesser(env: Environment, tasks: Sequence[Task]) -> Strategy:
     for task in tasks:
         for way, guess in ways.items():
             won[task.category][way] += succeeds(env, task, guess(task.category, env.reset(task)))
-    best = {category: max(ways, key=lambda way, counts=counts: counts[way]) for category, counts in won.items()}
+    best = {
+        category: max(ways, key=lambda way, counts=counts: counts[way])
+        for category, counts in won.items()
+    }
     return lambda category, question: ways[best.get(category, "commonest")](category, question)
 
 
@@ -113,7 +122,9 @@ def main() -> None:
     print(f"{'':<24}{'questions':>10}{'guesser':>10}{'single':>10}{'expert':>10}{'turns':>8}")
     for group in sorted(rows, key=lambda name: (name == "all", name.endswith("hops"), name)):
         row = rows[group]
-        shares = "".join(f"{row[name] / row['questions']:>10.1%}" for name in ("guesser", "single", "expert"))
+        shares = "".join(
+            f"{row[name] / row['questions']:>10.1%}" for name in ("guesser", "single", "expert")
+        )
         print(f"{group:<24}{row['questions']:>10}{shares}{row['turns'] / row['questions']:>8.1f}")
     print(f"{time.monotonic() - began:.0f} s")
     if known.json:
@@ -122,7 +133,11 @@ def main() -> None:
 
 def spread(tasks: Sequence[Task], limit: int | None) -> Sequence[Task]:
     """As many as wanted, from all over the list."""
-    return tasks if limit is None or limit >= len(tasks) else [tasks[n * len(tasks) // limit] for n in range(limit)]
+    return (
+        tasks
+        if limit is None or limit >= len(tasks)
+        else [tasks[n * len(tasks) // limit] for n in range(limit)]
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Whole training steps, phase by phase: collect, prepare, update, hand the weights over.
 
-    python benchmarks/step.py [MODEL] [--recipe recipes/textcraft-qwen1.5b.toml] [--engine native|vllm] [--steps 3] [--json FILE]
+    python benchmarks/step.py [MODEL] [--recipe recipes/textcraft-qwen1.5b.toml] [--engine
+    native|vllm] [--steps 3] [--json FILE]
                               [--optim.lr 1e-7 ...]
 
-A step is what `palestra train` does, without evaluations and files. MODEL is a Hugging Face directory; without it the recipe's own model
-is used. Any setting of the recipe can follow as a flag, as with `palestra train`. A first step warms up and is not counted. The JSON
-file is written anew after every step. Tokens sampled a second are over the time of collecting, tokens trained a second over that of
-preparing and updating; episodes whose group has no signal are sampled and not trained on.
+A step is what `palestra train` does, without evaluations and files. MODEL is a Hugging Face
+directory; without it the recipe's own model is used. Any setting of the recipe can follow as a
+flag, as with `palestra train`. A first step warms up and is not counted. The JSON file is written
+anew after every step. Tokens sampled a second are over the time of collecting, tokens trained a
+second over that of preparing and updating; episodes whose group has no signal are sampled and not
+trained on.
 """
 
 from __future__ import annotations
@@ -56,7 +59,9 @@ def now() -> float:
 
 
 def peak_memory_gib() -> float:
-    """Of the device, or of the process where there is none, since it began or since the last reset."""
+    """Of the device, or of the process where there is none,
+    since it began or since the last reset.
+    """
     if torch.cuda.is_available():
         return torch.cuda.max_memory_reserved() / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -90,7 +95,9 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
 def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
     """One step to warm up and then `steps` that count; each is reported when it is done."""
     if config.algo.source != "play":
-        raise ConfigError(f"algo.name = {config.algo.name!r}: expected an algorithm that plays in every step")
+        raise ConfigError(
+            f"algo.name = {config.algo.name!r}: expected an algorithm that plays in every step"
+        )
     components = setup(config)
     try:
         if config.algo.keeps_reference:
@@ -107,7 +114,9 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
 
 
 def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Row, State]:
-    """What the body of `palestra.training.loop.train` does, with a look at the clock after each part."""
+    """What the body of `palestra.training.loop.train` does, with a look at the clock after each
+    part.
+    """
     config, learner, algo = components.config, components.learner, components.config.algo
     watch, step = Stopwatch(), state.step + 1
     began = now()
@@ -119,15 +128,27 @@ def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Ro
         batch = algo.add_advantages(learner.prepare(data.groups, algo)) if data.groups else None
     with watch.timed("update"):
         if batch is not None:
-            learner.update(batch, algo, lr=config.optim.lr_at(*algo.lr_progress(step, config.steps)), step=step)
+            learner.update(
+                batch, algo, lr=config.optim.lr_at(*algo.lr_progress(step, config.steps)), step=step
+            )
     with watch.timed("hand_over"):
         components.loop.run(components.engine.load(version=step))
     seconds = {**watch.seconds, "total": now() - began}
-    trained = 0 if batch is None else len((batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch).ids_T)
-    return row_of(seconds, data, algo.has_signal, trained * config.optim.epochs), replace(data.state, step=step)
+    trained = (
+        0
+        if batch is None
+        else len(
+            (batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch).ids_T
+        )
+    )
+    return row_of(seconds, data, algo.has_signal, trained * config.optim.epochs), replace(
+        data.state, step=step
+    )
 
 
-def row_of(seconds: dict[str, float], data: StepData, has_signal: Callable[[Any], bool], trained: int) -> Row:
+def row_of(
+    seconds: dict[str, float], data: StepData, has_signal: Callable[[Any], bool], trained: int
+) -> Row:
     assert data.rollouts is not None
     groups = data.rollouts.played
     trajectories = [t for group in groups for t in group.valid]
@@ -144,7 +165,10 @@ def row_of(seconds: dict[str, float], data: StepData, has_signal: Callable[[Any]
         "collected_tokens": sum(len(s.ids) for t in trajectories for s in t.segments),
         "trained_tokens": trained,
         "longest_prompt": max((prompt_length(t) for t in trajectories), default=0),
-        "longest_rest": max((len(t.segments[0].ids) - prompt_length(t) for t in trajectories if t.segments), default=0),
+        "longest_rest": max(
+            (len(t.segments[0].ids) - prompt_length(t) for t in trajectories if t.segments),
+            default=0,
+        ),
         "sampled_tokens_per_second": sampled / seconds["collect"],
         "trained_tokens_per_second": trained / learning if trained else 0.0,
         "peak_memory_gib": peak_memory_gib(),
@@ -161,24 +185,47 @@ def mean_of(rows: list[Row]) -> Row:
     counted = [row for row in rows if not row["is_warm_up"]]
     if not counted:
         return {}
-    mean: Row = {"seconds": {name: sum(r["seconds"][name] for r in counted) / len(counted) for name in counted[0]["seconds"]}}
+    mean: Row = {
+        "seconds": {
+            name: sum(r["seconds"][name] for r in counted) / len(counted)
+            for name in counted[0]["seconds"]
+        }
+    }
     for name, value in counted[0].items():
         if isinstance(value, int | float) and name not in ("step", "is_warm_up"):
             values = [row[name] for row in counted]
-            mean[name] = max(values) if name.startswith(("peak", "longest")) else sum(values) / len(values)
+            mean[name] = (
+                max(values) if name.startswith(("peak", "longest")) else sum(values) / len(values)
+            )
     return mean
 
 
 def print_table(rows: list[Row]) -> None:
     phases = ("collect", "prepare", "update", "hand_over", "total")
-    print(f"{'step':>8}" + "".join(f"{name:>11}" for name in (*phases, "sampled", "trained", "sampled/s", "trained/s", "signal", "GiB")))
-    for name, row in [*(("warm-up" if r["is_warm_up"] else str(r["step"]), r) for r in rows), ("mean", mean_of(rows))]:
+    print(
+        f"{'step':>8}"
+        + "".join(
+            f"{name:>11}"
+            for name in (*phases, "sampled", "trained", "sampled/s", "trained/s", "signal", "GiB")
+        )
+    )
+    for name, row in [
+        *(("warm-up" if r["is_warm_up"] else str(r["step"]), r) for r in rows),
+        ("mean", mean_of(rows)),
+    ]:
         if row:
             seconds = "".join(f"{row['seconds'][phase]:>9.2f} s" for phase in phases)
-            tokens = "".join(f"{row[column]:>11,.0f}" for column in ("sampled_tokens", "trained_tokens"))
-            rates = "".join(f"{row[f'{kind}_tokens_per_second']:>11,.0f}" for kind in ("sampled", "trained"))
+            tokens = "".join(
+                f"{row[column]:>11,.0f}" for column in ("sampled_tokens", "trained_tokens")
+            )
+            rates = "".join(
+                f"{row[f'{kind}_tokens_per_second']:>11,.0f}" for kind in ("sampled", "trained")
+            )
             signal = f"{row['groups_with_signal']:.3g}/{row['groups']:.3g}"
-            print(f"{name:>8}{seconds}{tokens}{rates}{signal:>11}{row['peak_memory_gib']:>11.1f}", flush=True)
+            print(
+                f"{name:>8}{seconds}{tokens}{rates}{signal:>11}{row['peak_memory_gib']:>11.1f}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -196,7 +243,12 @@ def main() -> None:
         overrides["engine.name"] = known.engine
     config = load(known.recipe, overrides)
     rows: list[Row] = []
-    result = {"what": "training steps", **facts(), "recipe": known.recipe.name, "config": config.model_dump(mode="json")}
+    result = {
+        "what": "training steps",
+        **facts(),
+        "recipe": known.recipe.name,
+        "config": config.model_dump(mode="json"),
+    }
 
     def on_row(row: Row) -> None:
         rows.append(row)

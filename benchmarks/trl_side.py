@@ -1,10 +1,13 @@
-"""The same training steps as `step.py`, through TRL's GRPOTrainer; `peer_trl.py` runs both and compares them.
+"""The same training steps as `step.py`, through TRL's GRPOTrainer; `peer_trl.py` runs both and
+compares them.
 
-    python benchmarks/trl_side.py MODEL [--recipe FILE] [--steps 3] [--json FILE] [--micro 8] [--correct] [--no-vllm] [settings ...]
+    python benchmarks/trl_side.py MODEL [--recipe FILE] [--steps 3] [--json FILE] [--micro 8]
+    [--correct] [--no-vllm] [settings ...]
 
-Tasks, group, horizon, token budgets, clip, learning rate and optimizer are read from the recipe and its settings, so that both sides
-do the same. Episodes are played turn by turn in lockstep over TRL's colocated vLLM, token ids in and out. On a GPU the micro-batch,
-gradient checkpointing and Liger's kernels are chosen by trying them on the model before the trainer is made.
+Tasks, group, horizon, token budgets, clip, learning rate and optimizer are read from the recipe and
+its settings, so that both sides do the same. Episodes are played turn by turn in lockstep over
+TRL's colocated vLLM, token ids in and out. On a GPU the micro-batch, gradient checkpointing and
+Liger's kernels are chosen by trying them on the model before the trainer is made.
 """
 
 from __future__ import annotations
@@ -38,13 +41,19 @@ from palestra.training.task_sampler import ShuffledStream
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VLLM_SHARE = 0.25
-"""Of the GPU's memory: enough for 256 episodes of a small model, and it leaves the rest to training. TRL's default is 0.3."""
+"""Of the GPU's memory: enough for 256 episodes of a small model, and it leaves the rest to
+training. TRL's default is 0.3.
+"""
 SPARE_GIB = 8.0
 """Left free when the micro-batch is chosen, for what a longer batch than the tried one takes."""
 
 
-def with_vllm(config: Config, stop_ids: Sequence[int]) -> Callable[[Any, list[list[int]]], list[Reply]]:
-    """Through TRL's own vLLM, without what training does not need: no text is made of the tokens, and log-probs come flat."""
+def with_vllm(
+    config: Config, stop_ids: Sequence[int]
+) -> Callable[[Any, list[list[int]]], list[Reply]]:
+    """Through TRL's own vLLM, without what training does not need: no text is made of the tokens,
+    and log-probs come flat.
+    """
     from vllm import SamplingParams
 
     def generate(trainer: Any, prompts: list[list[int]]) -> list[Reply]:
@@ -58,20 +67,32 @@ def with_vllm(config: Config, stop_ids: Sequence[int]) -> Callable[[Any, list[li
             detokenize=False,
         )
         asked = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs = trainer.vllm_generation.llm.generate(asked, sampling_params=params, use_tqdm=False)
-        return [(list(reply.token_ids), list(reply.logprobs.logprobs)) for output in outputs for reply in output.outputs]
+        outputs = trainer.vllm_generation.llm.generate(
+            asked, sampling_params=params, use_tqdm=False
+        )
+        return [
+            (list(reply.token_ids), list(reply.logprobs.logprobs))
+            for output in outputs
+            for reply in output.outputs
+        ]
 
     return generate
 
 
-def with_model(config: Config, stop_ids: Sequence[int]) -> Callable[[Any, list[list[int]]], list[Reply]]:
+def with_model(
+    config: Config, stop_ids: Sequence[int]
+) -> Callable[[Any, list[list[int]]], list[Reply]]:
     """Through the model that is trained, in one padded batch: for machines without vLLM."""
 
     @torch.no_grad()
     def generate(trainer: Any, prompts: list[list[int]]) -> list[Reply]:
         model, longest = trainer.accelerator.unwrap_model(trainer.model), max(map(len, prompts))
-        ids = torch.tensor([[0] * (longest - len(own)) + own for own in prompts], device=model.device)
-        mask = torch.tensor([[0] * (longest - len(own)) + [1] * len(own) for own in prompts], device=model.device)
+        ids = torch.tensor(
+            [[0] * (longest - len(own)) + own for own in prompts], device=model.device
+        )
+        mask = torch.tensor(
+            [[0] * (longest - len(own)) + [1] * len(own) for own in prompts], device=model.device
+        )
         out = model.generate(
             ids,
             attention_mask=mask,
@@ -84,7 +105,9 @@ def with_model(config: Config, stop_ids: Sequence[int]) -> Callable[[Any, list[l
             return_dict_in_generate=True,
             output_logits=True,
         )
-        logp = torch.stack(out.logits, dim=1).float().div(config.rollout.temperature).log_softmax(-1)
+        logp = (
+            torch.stack(out.logits, dim=1).float().div(config.rollout.temperature).log_softmax(-1)
+        )
         new = out.sequences[:, longest:]
         chosen = logp.gather(2, new[..., None])[..., 0].tolist()
         return [_until_stop(*both, stop_ids) for both in zip(new.tolist(), chosen, strict=True)]
@@ -110,13 +133,23 @@ class Way:
 
 
 def fastest(path: Path, config: Config, prompt: int, rest: int) -> tuple[Way, list[Way]]:
-    """Try forward and backward passes of padded rows as long as given; the way with the most tokens a second that fits, and all tried."""
+    """Try forward and backward passes of padded rows as long as given; the way with the most tokens
+    a second that fits, and all tried.
+    """
     batch = config.rollout.tasks * config.rollout.group // config.optim.minibatches
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
+    )
     model = model.to(DEVICE).train()
-    add_fused_lm_head(model, temperature=config.rollout.temperature, outputs=("log_probs", "entropy"))
+    add_fused_lm_head(
+        model, temperature=config.rollout.temperature, outputs=("log_probs", "entropy")
+    )
     moments_gib = 8 * sum(p.numel() for p in model.parameters()) / 2**30
-    budget_gib = torch.cuda.get_device_properties(0).total_memory / 2**30 * (1 - VLLM_SHARE) - moments_gib - SPARE_GIB
+    budget_gib = (
+        torch.cuda.get_device_properties(0).total_memory / 2**30 * (1 - VLLM_SHARE)
+        - moments_gib
+        - SPARE_GIB
+    )
     tried: list[Way] = []
     for liger in [False, True] if find_spec("liger_kernel") else [False]:
         try:
@@ -125,7 +158,9 @@ def fastest(path: Path, config: Config, prompt: int, rest: int) -> tuple[Way, li
             _seconds(model, 1, prompt, rest)  # compiles kernels
             for checkpointing, sizes in [(False, (4, 8, 16, 32)), (True, (32,))]:
                 for micro in (size for size in sizes if batch % size == 0):
-                    tried.append(_try(model, Way(micro, checkpointing, liger), prompt, rest, budget_gib))
+                    tried.append(
+                        _try(model, Way(micro, checkpointing, liger), prompt, rest, budget_gib)
+                    )
                     if tried[-1].failed:
                         break
         except Exception as error:  # noqa: BLE001  kernels that do not run here are not used
@@ -134,7 +169,9 @@ def fastest(path: Path, config: Config, prompt: int, rest: int) -> tuple[Way, li
     gc.collect()
     torch.cuda.empty_cache()
     fitting = [way for way in tried if not way.failed]
-    return max(fitting, key=lambda way: way.tokens_per_second, default=Way(1, checkpointing=True)), tried
+    return max(
+        fitting, key=lambda way: way.tokens_per_second, default=Way(1, checkpointing=True)
+    ), tried
 
 
 def _try(model: Any, way: Way, prompt: int, rest: int, budget_gib: float) -> Way:
@@ -150,12 +187,20 @@ def _try(model: Any, way: Way, prompt: int, rest: int, budget_gib: float) -> Way
         if way.checkpointing:
             model.gradient_checkpointing_disable()
     peak = peak_memory_gib()
-    failed = f"more than the {budget_gib:.0f} GiB there are beside vLLM and the moments" if peak > budget_gib else ""
-    return Way(way.micro, way.checkpointing, way.liger, way.micro * (prompt + rest) / seconds, peak, failed)
+    failed = (
+        f"more than the {budget_gib:.0f} GiB there are beside vLLM and the moments"
+        if peak > budget_gib
+        else ""
+    )
+    return Way(
+        way.micro, way.checkpointing, way.liger, way.micro * (prompt + rest) / seconds, peak, failed
+    )
 
 
 def _seconds(model: Any, rows: int, prompt: int, rest: int) -> float:
-    """One pass as the trainer makes it; half of the rows are padded on the left, so that the mask is not left out."""
+    """One pass as the trainer makes it; half of the rows are padded on the left, so that the mask
+    is not left out.
+    """
     ids = torch.randint(model.config.vocab_size, (rows, prompt + rest), device=DEVICE)
     mask = torch.ones_like(ids)
     mask[::2, : prompt // 4] = 0
@@ -163,13 +208,17 @@ def _seconds(model: Any, rows: int, prompt: int, rest: int) -> float:
     labels[:, :prompt] = -100
     began = now()
     with torch.autocast(DEVICE, torch.bfloat16):
-        out = model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True, use_cache=False)
+        out = model(
+            input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True, use_cache=False
+        )
     out.log_probs[:, -rest:].sum().backward()
     return now() - began
 
 
 class TimedTrainer(GRPOTrainer):
-    """GRPOTrainer with a look at the clock where batches are made and where log-probs are computed without a gradient."""
+    """GRPOTrainer with a look at the clock where batches are made and where log-probs are computed
+    without a gradient.
+    """
 
     watch = Stopwatch()
 
@@ -187,8 +236,15 @@ class TimedTrainer(GRPOTrainer):
 class EachStep(TrainerCallback):
     """A row for every batch of episodes, however many optimizer steps are made of it."""
 
-    def __init__(self, rollout: Rollout, watch: Stopwatch, minibatches: int, on_row: Callable[[Row], None]) -> None:
-        self.rollout, self.watch, self.minibatches, self.on_row = rollout, watch, minibatches, on_row
+    def __init__(
+        self, rollout: Rollout, watch: Stopwatch, minibatches: int, on_row: Callable[[Row], None]
+    ) -> None:
+        self.rollout, self.watch, self.minibatches, self.on_row = (
+            rollout,
+            watch,
+            minibatches,
+            on_row,
+        )
         self.number = itertools.count()
 
     def on_train_begin(self, *arguments: Any, **named: Any) -> None:
@@ -197,7 +253,10 @@ class EachStep(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
         if state.global_step % self.minibatches:
             return
-        total, spent = now() - self.began, {"scoring": 0.0, "hand_over": 0.0, **self.watch.seconds, **self.rollout.watch.seconds}
+        total, spent = (
+            now() - self.began,
+            {"scoring": 0.0, "hand_over": 0.0, **self.watch.seconds, **self.rollout.watch.seconds},
+        )
         seconds = {
             "generation": spent["generation"],
             "training": total - spent["making"] + spent["scoring"],
@@ -207,7 +266,15 @@ class EachStep(TrainerCallback):
         }
         counts = self.rollout.counts()
         number = next(self.number)
-        self.on_row({"step": number, "is_warm_up": number == 0, "seconds": seconds, **counts, "peak_memory_gib": peak_memory_gib()})
+        self.on_row(
+            {
+                "step": number,
+                "is_warm_up": number == 0,
+                "seconds": seconds,
+                **counts,
+                "peak_memory_gib": peak_memory_gib(),
+            }
+        )
         self._begin()
 
     def _begin(self) -> None:
@@ -218,9 +285,15 @@ class EachStep(TrainerCallback):
         self.began = now()
 
 
-def settings_of(config: Config, way: Way, *, steps: int, folder: str, use_vllm: bool, correct: bool) -> GRPOConfig:
+def settings_of(
+    config: Config, way: Way, *, steps: int, folder: str, use_vllm: bool, correct: bool
+) -> GRPOConfig:
     """The recipe in TRL's terms."""
-    batch, optim, on_gpu = config.rollout.tasks * config.rollout.group, config.optim, torch.cuda.is_available()
+    batch, optim, on_gpu = (
+        config.rollout.tasks * config.rollout.group,
+        config.optim,
+        torch.cuda.is_available(),
+    )
     return GRPOConfig(
         output_dir=folder,
         model_init_kwargs={"dtype": "float32", "attn_implementation": "sdpa"},
@@ -259,18 +332,33 @@ def settings_of(config: Config, way: Way, *, steps: int, folder: str, use_vllm: 
     )
 
 
-def train(known: argparse.Namespace, config: Config, way: Way, on_row: Callable[[Row], None]) -> None:
+def train(
+    known: argparse.Namespace, config: Config, way: Way, on_row: Callable[[Row], None]
+) -> None:
     tokenizer = load_tokenizer(known.model)
     renderer = Renderer(tokenizer, template=config.agent.template)
-    rollout = Rollout(config, renderer, (with_model if known.no_vllm else with_vllm)(config, renderer.stop_ids))
-    drawn = ShuffledStream(list(rollout.tasks.values()), config.seed).slice(0, config.rollout.tasks * (known.steps + 1))
+    rollout = Rollout(
+        config, renderer, (with_model if known.no_vllm else with_vllm)(config, renderer.stop_ids)
+    )
+    drawn = ShuffledStream(list(rollout.tasks.values()), config.seed).slice(
+        0, config.rollout.tasks * (known.steps + 1)
+    )
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(
             model=str(known.model),
             reward_funcs=lambda completions, env_reward, **_: env_reward,
-            args=settings_of(config, way, steps=known.steps, folder=folder, use_vllm=not known.no_vllm, correct=known.correct),
-            train_dataset=Dataset(pyarrow.table({"prompt": [task.id for task in drawn]}), fingerprint="tasks"),
+            args=settings_of(
+                config,
+                way,
+                steps=known.steps,
+                folder=folder,
+                use_vllm=not known.no_vllm,
+                correct=known.correct,
+            ),
+            train_dataset=Dataset(
+                pyarrow.table({"prompt": [task.id for task in drawn]}), fingerprint="tasks"
+            ),
             processing_class=tokenizer,
             rollout_func=rollout,
             callbacks=[EachStep(rollout, watch, config.optim.minibatches, on_row)],
@@ -293,22 +381,50 @@ def main() -> None:
     parser.add_argument("--recipe", type=Path, default=Path("recipes/textcraft-qwen1.5b.toml"))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--prompt", type=int, default=1000, help="tokens of the longest prompt, to choose the micro-batch by")
-    parser.add_argument("--rest", type=int, default=1000, help="tokens of the longest rest of an episode, likewise")
-    parser.add_argument("--micro", type=int, help="rows in a pass; without it, on a GPU, the fastest way is looked for")
-    parser.add_argument("--correct", action="store_true", help="TRL's importance correction, which takes one more forward pass")
+    parser.add_argument(
+        "--prompt",
+        type=int,
+        default=1000,
+        help="tokens of the longest prompt, to choose the micro-batch by",
+    )
+    parser.add_argument(
+        "--rest", type=int, default=1000, help="tokens of the longest rest of an episode, likewise"
+    )
+    parser.add_argument(
+        "--micro",
+        type=int,
+        help="rows in a pass; without it, on a GPU, the fastest way is looked for",
+    )
+    parser.add_argument(
+        "--correct",
+        action="store_true",
+        help="TRL's importance correction, which takes one more forward pass",
+    )
     parser.add_argument("--no-vllm", action="store_true", help="sample through the model itself")
     own, overrides = split_settings(parser, sys.argv[1:])
     known = parser.parse_args(own)
-    config = load(known.recipe, overrides | {"model.kind": "pretrained", "model.path": str(known.model)})
+    config = load(
+        known.recipe, overrides | {"model.kind": "pretrained", "model.path": str(known.model)}
+    )
     tried: list[Way] = []
     if known.micro is not None or not torch.cuda.is_available():
         way = Way(known.micro or 1)
     else:
         way, tried = fastest(known.model, config, known.prompt, known.rest)
-    used = {"vllm": not known.no_vllm, "attention": "sdpa", "weights": "float32", "correction": known.correct}
+    used = {
+        "vllm": not known.no_vllm,
+        "attention": "sdpa",
+        "weights": "float32",
+        "correction": known.correct,
+    }
     used["compute"] = "bfloat16 autocast" if torch.cuda.is_available() else "float32"
-    result = {"what": "training steps of TRL", **facts(), "used": used, "way": asdict(way), "tried": [asdict(each) for each in tried]}
+    result = {
+        "what": "training steps of TRL",
+        **facts(),
+        "used": used,
+        "way": asdict(way),
+        "tried": [asdict(each) for each in tried],
+    }
     print("chosen:", way, *tried, sep="\n  ", flush=True)
     rows: list[Row] = []
 

@@ -1,4 +1,6 @@
-"""An environment for `asynchronous.py`, in a file of its own: worker processes that import it must not import torch."""
+"""An environment for `asynchronous.py`, in a file of its own: worker processes that import it must
+not import torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ ALL_TASKS = 32
 
 
 class Uneven(Environment):
-    """Say the word that you are shown. Each answer takes its time, and ten times that for one task in eight."""
+    """Say the word that you are shown.
+
+    Each answer takes its time, and ten times that for one task in eight.
+    """
 
     name = "uneven"
     per_process = 1
@@ -23,7 +28,10 @@ class Uneven(Environment):
         self.seconds = seconds
 
     def tasks(self, split: str) -> list[Task]:
-        return [Task(self.name, split, f"{split}-{i}", "slow" if i % 8 == 0 else "quick") for i in range(ALL_TASKS)]
+        return [
+            Task(self.name, split, f"{split}-{i}", "slow" if i % 8 == 0 else "quick")
+            for i in range(ALL_TASKS)
+        ]
 
     def reset(self, task: Task) -> str:
         self.pause = self.seconds * (10 if task.category == "slow" else 1)
@@ -34,7 +42,12 @@ class Uneven(Environment):
         time.sleep(self.pause)
         self.turns += 1
         is_right = action.strip() == self.word
-        return Step("right" if is_right else "wrong", is_right / TURNS, terminated=self.turns == TURNS, success=is_right)
+        return Step(
+            "right" if is_right else "wrong",
+            is_right / TURNS,
+            terminated=self.turns == TURNS,
+            success=is_right,
+        )
 
     def vocabulary(self) -> list[str]:
         return [*self.words, "say", "right", "wrong"]

@@ -2,8 +2,9 @@
 
     python benchmarks/view.py [--episodes 100000] [--folder DIR] [--json FILE]
 
-Writes a run folder with episodes of about 4 KB (kept and used again where --folder names one), starts `palestra view` on it as a
-process of its own, and asks it what the page asks. Prints one table and writes JSON.
+Writes a run folder with episodes of about 4 KB (kept and used again where --folder names one),
+starts `palestra view` on it as a process of its own, and asks it what the page asks. Prints one
+table and writes JSON.
 """
 
 from __future__ import annotations
@@ -56,50 +57,89 @@ def write_run(folder: Path, episodes: int) -> None:
     for name in ("trajectories", "learned", "eval"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     steps = episodes // STEP_EPISODES
-    (folder / "config.toml").write_text(f'seed = 0\nsteps = {steps}\n\n[algo]\nname = "grpo"\n\n[env]\nname = "babyai"\n')
+    (folder / "config.toml").write_text(
+        f'seed = 0\nsteps = {steps}\n\n[algo]\nname = "grpo"\n\n[env]\nname = "babyai"\n'
+    )
     (folder / "log.txt").write_text("started\n")
     with (folder / "metrics.jsonl").open("wb") as metrics:
         for step in range(1, steps + 1):
             figures = {f"policy/figure_{number}": chance.random() for number in range(20)}
-            row = {"step": step, "horizon": 10, "stage": 0, "success": chance.random(), "reward": chance.random()} | figures
+            row = {
+                "step": step,
+                "horizon": 10,
+                "stage": 0,
+                "success": chance.random(),
+                "reward": chance.random(),
+            } | figures
             metrics.write(msgspec.json.encode(row) + b"\n")
     for step in range(1, steps + 2):
         count = STEP_EPISODES if step <= steps else episodes % STEP_EPISODES
         made = [episode(chance, step, number) for number in range(count)]
         name = f"step-{step:06d}.jsonl"
-        (folder / "learned" / name).write_bytes(b"".join(msgspec.json.encode(learned(chance, one)) + b"\n" for one in made))
-        (folder / "trajectories" / name).write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in made))
+        (folder / "learned" / name).write_bytes(
+            b"".join(msgspec.json.encode(learned(chance, one)) + b"\n" for one in made)
+        )
+        (folder / "trajectories" / name).write_bytes(
+            b"".join(msgspec.json.encode(one) + b"\n" for one in made)
+        )
 
 
 def episode(chance: random.Random, step: int, number: int) -> dict:
     turns, ids, mask = [], [], []
     for turn in range(chance.randint(4, 12)):
-        seen = ", ".join(f"{chance.choice(COLORS)} {chance.choice(THINGS)} {chance.randint(1, 9)}" for _ in range(chance.randint(1, 5)))
+        seen = ", ".join(
+            f"{chance.choice(COLORS)} {chance.choice(THINGS)} {chance.randint(1, 9)}"
+            for _ in range(chance.randint(1, 5))
+        )
         reply = f"{chance.choice(VERBS)} {chance.choice(COLORS)} {chance.choice(THINGS)} 1"
         if chance.random() < 1e-3 / 8:
             reply = f"look at {NEEDLE.title()}"
         start = len(ids) + 12
         ids += [chance.randint(4, 900) for _ in range(18)]
         mask += [0] * 12 + [1] * 6
-        about = {"observation": f"see {seen} ; wall {turn} ; carry nothing", "reply": reply, "action": reply, "reward": 0.0}
-        turns.append(about | {"span": [start, len(ids)], "segment": 0, "invalid": chance.random() < 0.1, "info": {"steps": turn}})
+        about = {
+            "observation": f"see {seen} ; wall {turn} ; carry nothing",
+            "reply": reply,
+            "action": reply,
+            "reward": 0.0,
+        }
+        turns.append(
+            about
+            | {
+                "span": [start, len(ids)],
+                "segment": 0,
+                "invalid": chance.random() < 0.1,
+                "info": {"steps": turn},
+            }
+        )
     logprobs = [-chance.random() if chosen else 0.0 for chosen in mask]
-    segment = {"ids": ids, "mask": mask, "logprobs": logprobs, "versions": [step - 1 if chosen else -1 for chosen in mask]}
+    segment = {
+        "ids": ids,
+        "mask": mask,
+        "logprobs": logprobs,
+        "versions": [step - 1 if chosen else -1 for chosen in mask],
+    }
     solved = chance.random() < 0.5
     kind = chance.choice(["GoToObj", "OpenDoor", "UnlockPickup"])
     return {
         "format": 1, "reward": float(solved), "id": f"{step:06d}-{number:04d}",
-        "task": {"env": "babyai", "split": "train", "id": f"{kind}-{step * 1000 + number // GROUP}", "category": kind},
-        "segments": [segment], "turns": turns, "stop": "done" if solved else "horizon", "success": solved, "horizon": 12,
-        "seed": chance.getrandbits(63), "step": step, "stage": 0, "reward_scale": 1.0, "is_baseline": False, "attempt": 0,
-        "final_observation": "success" if solved else "see nothing", "fault": "", "timings": {"total_s": 0.4, "env_s": 0.001},
+        "task": {"env": "babyai", "split": "train", "id": f"{kind}-{step * 1000 + number // GROUP}",
+        "category": kind},
+        "segments": [segment], "turns": turns, "stop": "done" if solved else "horizon",
+        "success": solved, "horizon": 12,
+        "seed": chance.getrandbits(63), "step": step, "stage": 0, "reward_scale": 1.0,
+        "is_baseline": False, "attempt": 0,
+        "final_observation": "success" if solved else "see nothing", "fault": "",
+        "timings": {"total_s": 0.4, "env_s": 0.001},
     }  # fmt: skip
 
 
 def learned(chance: random.Random, one: dict) -> dict:
     count = sum(one["segments"][0]["mask"])
     advantage = round(chance.gauss(0, 1), 4)
-    figures = {name: [round(-chance.random(), 4) for _ in range(count)] for name in ("logp", "entropy")}
+    figures = {
+        name: [round(-chance.random(), 4) for _ in range(count)] for name in ("logp", "entropy")
+    }
     return {"id": one["id"], "advantage": [advantage] * count} | figures
 
 
@@ -107,7 +147,16 @@ class Viewer:
     """The server as a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "palestra.cli", "view", str(folder), "--port", "0", "--no-open"]
+        command = [
+            sys.executable,
+            "-m",
+            "palestra.cli",
+            "view",
+            str(folder),
+            "--port",
+            "0",
+            "--no-open",
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"http://\S+", line)
@@ -154,24 +203,53 @@ def measure(folder: Path) -> list[tuple[str, float, str]]:
         body = viewer.get("api/runs/0/episodes.json")
         columns = json.loads(body)
         assert first["total"] <= columns["total"] == len(columns["rows"]["id"])
-        rows = [("episodes", columns["total"], ""), ("first page, from the start of the process", first_page_s, "s")]
-        rows += [("index complete, from the first question", index_s, "s"), ("slowest answer meanwhile", slowest_ms, "ms")]
-        rows += [("episodes.json, all rows", timed_ms(lambda: viewer.get("api/runs/0/episodes.json"), 5), "ms")]
+        rows = [
+            ("episodes", columns["total"], ""),
+            ("first page, from the start of the process", first_page_s, "s"),
+        ]
+        rows += [
+            ("index complete, from the first question", index_s, "s"),
+            ("slowest answer meanwhile", slowest_ms, "ms"),
+        ]
+        rows += [
+            (
+                "episodes.json, all rows",
+                timed_ms(lambda: viewer.get("api/runs/0/episodes.json"), 5),
+                "ms",
+            )
+        ]
         rows += [("episodes.json, size", len(body) / 1e6, "MB")]
-        for name, text in (("rare", NEEDLE), ("absent", "no such words"), ("in every row", "e"), ("in many rows", "purple door")):
+        for name, text in (
+            ("rare", NEEDLE),
+            ("absent", "no such words"),
+            ("in every row", "e"),
+            ("in many rows", "purple door"),
+        ):
             path = f"api/runs/0/search.json?q={urllib.parse.quote(text)}"
             hits = len(json.loads(viewer.get(path))["rows"])
-            rows.append((f"search, {name} ({hits} hits)", timed_ms(lambda path=path: viewer.get(path), 5), "ms"))
+            rows.append(
+                (
+                    f"search, {name} ({hits} hits)",
+                    timed_ms(lambda path=path: viewer.get(path), 5),
+                    "ms",
+                )
+            )
         one = f"api/runs/0/episodes/{columns['files'][-1]}/0.json"
         rows.append(("one episode", timed_ms(lambda: viewer.get(one), 5), "ms"))
-        return [*rows, ("memory", viewer.memory_mb("VmRSS"), "MB"), ("memory at the most", viewer.memory_mb("VmHWM"), "MB")]
+        return [
+            *rows,
+            ("memory", viewer.memory_mb("VmRSS"), "MB"),
+            ("memory at the most", viewer.memory_mb("VmHWM"), "MB"),
+        ]
     finally:
         viewer.process.terminate()
         viewer.process.wait()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--episodes", type=int, default=100_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
@@ -186,7 +264,9 @@ def main() -> None:
         print(f"{name:<48}{figure:>12,.{2 if unit == 's' else 0}f} {unit}")
     if arguments.json:
         figures = [{"what": name, "figure": figure, "unit": unit} for name, figure, unit in rows]
-        arguments.json.write_text(json.dumps({"date": date.today().isoformat(), "rows": figures}, indent=2))
+        arguments.json.write_text(
+            json.dumps({"date": date.today().isoformat(), "rows": figures}, indent=2)
+        )
 
 
 if __name__ == "__main__":

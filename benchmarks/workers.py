@@ -1,8 +1,10 @@
 """Environments in worker processes: calls a second through the pool, from one event loop.
 
-    python benchmarks/workers.py [--env textcraft] [--sessions 256] [--workers 1 2] [--seconds 5] [--sandbox]
+    python benchmarks/workers.py [--env textcraft] [--sessions 256] [--workers 1 2] [--seconds 5]
+    [--sandbox]
 
-`--sandbox` measures each with and without bubblewrap, in turns, and what a worker takes to start and to make an environment.
+`--sandbox` measures each with and without bubblewrap, in turns, and what a worker takes to start
+and to make an environment.
 
 All sessions play the expert's actions, each as fast as it is answered. Prints one table.
 """
@@ -35,7 +37,9 @@ def solution(name: str, task: Task) -> list[str]:
     return actions
 
 
-async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asyncio.Barrier, seconds: float) -> tuple[int, int]:
+async def play(
+    pool: Workers, episodes: list[tuple[Task, list[str]]], start: asyncio.Barrier, seconds: float
+) -> tuple[int, int]:
     """The steps and the episodes of one session."""
     env = await pool.open()
     await start.wait()
@@ -53,13 +57,23 @@ async def play(pool: Workers, episodes: list[tuple[Task, list[str]]], start: asy
 
 
 async def measured(
-    arguments: argparse.Namespace, workers: int, episodes: list[tuple[Task, list[str]]], sandbox: str = "none"
+    arguments: argparse.Namespace,
+    workers: int,
+    episodes: list[tuple[Task, list[str]]],
+    sandbox: str = "none",
 ) -> tuple[float, float, float, float]:
-    """Steps, resets and calls a second, and the microseconds of a processor that the workers take for a step."""
+    """Steps, resets and calls a second, and the microseconds of a processor that the workers take
+    for a step.
+    """
     per_worker = -(-arguments.sessions // workers)
-    pool = Workers(arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers, sandbox=sandbox))
+    pool = Workers(
+        arguments.env, {}, WorkerSettings(per_worker=per_worker, workers=workers, sandbox=sandbox)
+    )
     start = asyncio.Barrier(arguments.sessions + 1)
-    sessions = [asyncio.create_task(play(pool, episodes[n:] + episodes[:n], start, arguments.seconds)) for n in range(arguments.sessions)]
+    sessions = [
+        asyncio.create_task(play(pool, episodes[n:] + episodes[:n], start, arguments.seconds))
+        for n in range(arguments.sessions)
+    ]
     await start.wait()
     pids = [worker.pid for worker in pool.stats().workers]
     began, before = time.monotonic(), processor_s(pids)
@@ -71,8 +85,15 @@ async def measured(
 
 
 def processor_s(workers: list[int]) -> float:
-    """Of these and all that they have started, as the kernel counts it. A busy machine changes it far less than the time on the clock."""
-    times = [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13] for worker in workers for pid in _family(worker)]
+    """Of these and all that they have started, as the kernel counts it.
+
+    A busy machine changes it far less than the time on the clock.
+    """
+    times = [
+        Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13]
+        for worker in workers
+        for pid in _family(worker)
+    ]
     return sum(int(user) + int(system) for user, system in times) / os.sysconf("SC_CLK_TCK")
 
 
@@ -88,19 +109,26 @@ async def started(env: str, sandbox: str) -> float:
 
 
 def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]]) -> None:
-    """With and without a sandbox: medians of rounds in turns, as a machine is never the same for long."""
+    """With and without a sandbox: medians of rounds in turns, as a machine is never the same for
+    long.
+    """
     rounds, kinds = range(arguments.rounds), ("none", "bwrap")
     starts = [[asyncio.run(started(arguments.env, kind)) for kind in kinds] for _ in rounds]
     seconds = [statistics.median(of_kind) for of_kind in zip(*starts, strict=True)]
     print(f"seconds to start: {seconds[0]:.3f} without, {seconds[1]:.3f} with a sandbox")
-    print(f"{'workers':>8}{'':>10}{'without':>10}{'with':>10}{'ratio':>10}   (us/step: the workers' time on a processor)")
+    print(
+        f"{'workers':>8}{'':>10}{'without':>10}{'with':>10}{'ratio':>10}   (us/step: the "
+        "workers' time on a processor)"
+    )
     for workers in arguments.workers:
         played: dict[str, list[tuple[float, ...]]] = {kind: [] for kind in kinds}
         for number in rounds:
             for kind in kinds[:: 1 if number % 2 else -1]:
                 played[kind].append(asyncio.run(measured(arguments, workers, episodes, kind)))
         for place, what in ((0, "steps/s"), (3, "us/step")):
-            without, within = (statistics.median(values[place] for values in played[kind]) for kind in kinds)
+            without, within = (
+                statistics.median(values[place] for values in played[kind]) for kind in kinds
+            )
             print(f"{workers:>8}{what:>10}{without:>10.1f}{within:>10.1f}{within / without:>10.3f}")
 
 
@@ -120,7 +148,13 @@ def main() -> None:
         return compare(arguments, episodes)
     print(f"{'workers':>8}{'steps/s':>10}{'resets/s':>10}{'calls/s':>10}")
     for workers in arguments.workers:
-        print(f"{workers:>8}" + "".join(f"{value:>10.0f}" for value in asyncio.run(measured(arguments, workers, episodes))[:3]))
+        print(
+            f"{workers:>8}"
+            + "".join(
+                f"{value:>10.0f}"
+                for value in asyncio.run(measured(arguments, workers, episodes))[:3]
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Palestra trains LLM agents for long-horizon, multi-turn decision making by reinforcement learning."""
+"""Palestra trains LLM agents for long-horizon, multi-turn decision making by reinforcement
+learning.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def make(name: str, *, split: str = "train", render_mode: str | None = None, **options: Any) -> GymEnv:
+def make(
+    name: str, *, split: str = "train", render_mode: str | None = None, **options: Any
+) -> GymEnv:
     """An environment as a `gymnasium.Env` with text spaces; `options` are the environment's own."""
     from palestra.envs import envs
     from palestra.envs.gym import GymEnv

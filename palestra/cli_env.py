@@ -20,7 +20,10 @@ def list_all(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     rows = [_row(name) for name in envs.names()]
     if known.json:
         return print_json(rows)
-    print_table(["environment", "what it is", "tasks"], [[row["name"], row["summary"], _tasks_of(row)] for row in rows])
+    print_table(
+        ["environment", "what it is", "tasks"],
+        [[row["name"], row["summary"], _tasks_of(row)] for row in rows],
+    )
 
 
 def _row(name: str) -> dict[str, Any]:
@@ -35,7 +38,13 @@ def _row(name: str) -> dict[str, Any]:
             check_attributes(name, env)
             tasks = {split: len(listed(name, env, split)) for split in kind.splits}
             summary = (kind.__doc__ or "").strip().partition("\n")[0]
-        return {"name": name, "summary": summary, "tasks": tasks, "max_turns": env.max_turns, "error": None}
+        return {
+            "name": name,
+            "summary": summary,
+            "tasks": tasks,
+            "max_turns": env.max_turns,
+            "error": None,
+        }
     except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
         return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
 
@@ -79,7 +88,10 @@ def check(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if known.json:
         print_json([asdict(check) for check in checks])
     else:
-        print_table(["", "promise", ""], [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks])
+        print_table(
+            ["", "promise", ""],
+            [["ok" if check.ok else "FAILED", check.name, check.detail] for check in checks],
+        )
     if not all(check.ok for check in checks):
         raise SystemExit(1)
 
@@ -100,7 +112,10 @@ def play(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     if not tasks:
         fail(f"{name}: the split {known.split!r} has no tasks")
     if known.task is not None and known.task not in tasks:
-        raise UnknownName(f"--task {known.task}: {name} has no such task in {known.split}; {nearest(known.task, list(tasks)[:1000])}")
+        raise UnknownName(
+            f"--task {known.task}: {name} has no such task in {known.split}; "
+            f"{nearest(known.task, list(tasks)[:1000])}"
+        )
     task = tasks[known.task or random.choice(list(tasks))]
     print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
@@ -142,7 +157,9 @@ def _ask() -> str | None:
 def add_limits(serve: argparse.ArgumentParser) -> None:
     """The flags of `env serve` that bound what clients can take."""
     for flag, kind, default, metavar, said in LIMITS:
-        serve.add_argument(flag, type=kind, default=default, metavar=metavar, help=f"{said} (default: {default:g})")
+        serve.add_argument(
+            flag, type=kind, default=default, metavar=metavar, help=f"{said} (default: {default:g})"
+        )
     said = "an environment variable that worker processes get although it looks like a secret"
     serve.add_argument("--pass-env", action="append", default=[], metavar="NAME", help=said)
 
@@ -150,7 +167,13 @@ def add_limits(serve: argparse.ArgumentParser) -> None:
 LIMITS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ("--connections", int, 4096, "N", "at most so many to one process"),
     ("--connections-per-client", int, 0, "N", "of one address; 0 is half of all"),
-    ("--seats-per-token", int, 0, "N", "sessions of one token; 0 is all, or half of all where there are several tokens"),
+    (
+        "--seats-per-token",
+        int,
+        0,
+        "N",
+        "sessions of one token; 0 is all, or half of all where there are several tokens",
+    ),
     ("--max-lease", float, 3600, "SECONDS", "the longest lease that a client can ask for"),
     ("--headers-timeout", float, 10, "SECONDS", "for the headers of a request"),
     ("--body-timeout", float, 30, "SECONDS", "for the body of a request, or a frame of a stream"),
@@ -164,16 +187,29 @@ def _limits(known: argparse.Namespace) -> Limits:
     from palestra.envs.serving.wire import LONGEST_LEASE_S
 
     flags = vars(known)
-    for name in ("lease", "deadline", "drain", "max_lease", "headers_timeout", "body_timeout", "idle_timeout", "stream_idle_timeout"):
+    for name in (
+        "lease",
+        "deadline",
+        "drain",
+        "max_lease",
+        "headers_timeout",
+        "body_timeout",
+        "idle_timeout",
+        "stream_idle_timeout",
+    ):
         if not (0 if name == "drain" else 0.1) <= flags[name] < float("inf"):
             fail(f"--{name.replace('_', '-')} {flags[name]:g}: expected some seconds")
     for name, least in (("connections", 1), ("connections_per_client", 0), ("seats_per_token", 0)):
         if flags[name] < least:
             fail(f"--{name.replace('_', '-')} {flags[name]}: expected at least {least}")
     if not known.lease <= known.max_lease <= LONGEST_LEASE_S:
-        fail(f"--max-lease {known.max_lease:g}: expected at least --lease ({known.lease:g}) and at most {LONGEST_LEASE_S:g} seconds")
+        fail(
+            f"--max-lease {known.max_lease:g}: expected at least --lease "
+            f"({known.lease:g}) and at most {LONGEST_LEASE_S:g} seconds"
+        )
     return Limits(
-        known.connections, known.connections_per_client, known.headers_timeout, known.body_timeout, known.idle_timeout,
+        known.connections, known.connections_per_client, known.headers_timeout, known.body_timeout,
+        known.idle_timeout,
         known.stream_idle_timeout, known.seats_per_token, known.max_lease,
     )  # fmt: skip
 
@@ -203,19 +239,33 @@ def serve(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     for dotted, value in settings.items():
         name, _, option = dotted.partition(".")
         if name not in options or not option:
-            fail(f"--{dotted}: there is no such flag; options of an environment are given as --{known.names[0]}.OPTION VALUE")
+            fail(
+                f"--{dotted}: there is no such flag; options of an environment are given "
+                f"as --{known.names[0]}.OPTION VALUE"
+            )
         options[name][option] = value
     limits = _limits(known)
     _check_sandbox(known)
-    bounds = (known.isolation, known.deadline, known.memory_mb, known.max_processes, tuple(known.pass_env))
-    served = [Served(name, options[name], *bounds, known.sandbox, tuple(known.sandbox_read)) for name in options]
+    bounds = (
+        known.isolation,
+        known.deadline,
+        known.memory_mb,
+        known.max_processes,
+        tuple(known.pass_env),
+    )
+    served = [
+        Served(name, options[name], *bounds, known.sandbox, tuple(known.sandbox_read))
+        for name in options
+    ]
     try:
         for one in served:
             _close(one.name, _made(one.name, one.make, one.deadline_s), one.deadline_s)
         code = run_server(
             ServerSettings(
-                served, known.host, known.port, capacity=known.capacity, lease_s=known.lease, drain_s=known.drain,
-                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host), log_level=known.log_level.upper(), limits=limits,
+                served, known.host, known.port, capacity=known.capacity, lease_s=known.lease,
+                drain_s=known.drain,
+                processes=known.processes, tokens=tokens, hosts=tuple(known.allow_host),
+                log_level=known.log_level.upper(), limits=limits,
             )
         )  # fmt: skip
     except OSError as error:

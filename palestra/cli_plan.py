@@ -10,16 +10,40 @@ from palestra.printing import fail, print_json
 
 
 def add(commands: Any) -> None:
-    plan = commands.add_parser("plan", help="what a recipe would need and take on so many GPUs, and a layout for it", allow_abbrev=False)
-    plan.add_argument("recipe", type=Path, help="a TOML file; settings can follow, such as --model Qwen/Qwen2.5-7B-Instruct")
+    plan = commands.add_parser(
+        "plan",
+        help="what a recipe would need and take on so many GPUs, and a layout for it",
+        allow_abbrev=False,
+    )
+    plan.add_argument(
+        "recipe",
+        type=Path,
+        help="a TOML file; settings can follow, such as --model Qwen/Qwen2.5-7B-Instruct",
+    )
     plan.add_argument("--gpus", type=int, default=8, metavar="N", help="default: 8")
     plan.add_argument("--gpu", choices=["h100", "h200"], default="h200")
-    plan.add_argument("--link", choices=["infiniband", "ethernet"], default="infiniband", help="between hosts")
-    plan.add_argument("--reply", type=float, metavar="TOKENS", help="mean tokens of a reply (default: a quarter of agent.reply_tokens)")
     plan.add_argument(
-        "--episode", type=float, metavar="TOKENS", help="mean tokens of an episode (default: a third of agent.context_tokens)"
+        "--link", choices=["infiniband", "ethernet"], default="infiniband", help="between hosts"
     )
-    plan.add_argument("--env-seconds", type=float, default=0.0, metavar="S", help="what the environment takes for an answer")
+    plan.add_argument(
+        "--reply",
+        type=float,
+        metavar="TOKENS",
+        help="mean tokens of a reply (default: a quarter of agent.reply_tokens)",
+    )
+    plan.add_argument(
+        "--episode",
+        type=float,
+        metavar="TOKENS",
+        help="mean tokens of an episode (default: a third of agent.context_tokens)",
+    )
+    plan.add_argument(
+        "--env-seconds",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="what the environment takes for an answer",
+    )
     plan.add_argument("--json", action="store_true")
     plan.set_defaults(run=_plan, takes_settings=True)
 

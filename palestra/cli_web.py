@@ -19,9 +19,17 @@ START_SECONDS = 120
 
 
 def add(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
-    web = commands.add_parser("web", help="the self-hosted sites that the environment web plays on", allow_abbrev=False)
-    verbs = web.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=parser_class)
-    start = verbs.add_parser("up", help="start the sites; the first time they are installed and seeded", allow_abbrev=False)
+    web = commands.add_parser(
+        "web", help="the self-hosted sites that the environment web plays on", allow_abbrev=False
+    )
+    verbs = web.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=parser_class
+    )
+    start = verbs.add_parser(
+        "up",
+        help="start the sites; the first time they are installed and seeded",
+        allow_abbrev=False,
+    )
     start.add_argument("--only", metavar="SITE,...", help="some of them (default: all)")
     start.set_defaults(run=up, takes_settings=False)
     stop = verbs.add_parser("down", help="stop them all")
@@ -47,7 +55,9 @@ def up(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _bring_up(wanted: list[str]) -> dict[str, Any]:
-    """These sites beside those that are up; what is up already and has not changed since is left alone."""
+    """These sites beside those that are up; what is up already and has not changed since is left
+    alone.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from palestra.envs.web.browser import CHROMIUMS
@@ -56,7 +66,9 @@ def _bring_up(wanted: list[str]) -> dict[str, Any]:
 
     running = _running()
     if running is not None:
-        is_current = all(site["base"] == str(base(SITES[name])) for name, site in running["sites"].items())
+        is_current = all(
+            site["base"] == str(base(SITES[name])) for name, site in running["sites"].items()
+        )
         if set(wanted) <= set(running["sites"]) and is_current:
             return running
         wanted = [name for name in SITES if name in {*wanted, *running["sites"]}]
@@ -76,7 +88,9 @@ def _tell(line: str) -> None:
 
 
 def _start(sites: list[str]) -> dict[str, Any]:
-    """The supervisor, in the background and in a session of its own; what it says when all sites answer."""
+    """The supervisor, in the background and in a session of its own; what it says when all sites
+    answer.
+    """
     from palestra.sites.catalogue import cache_folder
 
     output = cache_folder() / "supervisor.log"
@@ -87,7 +101,12 @@ def _start(sites: list[str]) -> dict[str, Any]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**without_secrets(), "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])},
+            env={
+                **without_secrets(),
+                "PYTHONPATH": os.pathsep.join(
+                    [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+                ),
+            },
         )
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < START_SECONDS:
@@ -112,7 +131,11 @@ def down(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 def status(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     running = _running()
     if known.json:
-        print_json(None if running is None else {key: value for key, value in running.items() if key != "token"})
+        print_json(
+            None
+            if running is None
+            else {key: value for key, value in running.items() if key != "token"}
+        )
     elif running is None:
         print("no sites are up; start them: palestra web up")
     else:
@@ -121,7 +144,10 @@ def status(known: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _running() -> dict[str, Any] | None:
-    """What `up.json` says, where the supervisor it names answers. One that was killed left the file behind."""
+    """What `up.json` says, where the supervisor it names answers.
+
+    One that was killed left the file behind.
+    """
     from palestra.envs.web.sites import Sites, SitesDown
     from palestra.sites.catalogue import cache_folder
 
@@ -148,7 +174,13 @@ def _print_sites(running: dict[str, Any]) -> None:
     from palestra.sites.catalogue import SITES
 
     rows = [
-        [name, SITES[name].url, f"http://127.0.0.1:{site['port']}/", f"{site['seconds']:.1f}", SITES[name].about]
+        [
+            name,
+            SITES[name].url,
+            f"http://127.0.0.1:{site['port']}/",
+            f"{site['seconds']:.1f}",
+            SITES[name].about,
+        ]
         for name, site in running["sites"].items()
     ]
     print_table(["site", "in the environment", "in your browser", "seconds", ""], rows)

@@ -13,7 +13,9 @@ from palestra.core.untrusted import terminal_safe
 
 def fail(message: str) -> NoReturn:
     """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
-    print("\n".join(map(terminal_safe, f"palestra: {hidden(message)}".split("\n"))), file=sys.stderr)
+    print(
+        "\n".join(map(terminal_safe, f"palestra: {hidden(message)}".split("\n"))), file=sys.stderr
+    )
     raise SystemExit(2)
 
 
@@ -58,7 +60,17 @@ def print_result(result: dict[str, Any]) -> None:
                 success = with_interval(score.success, score.success_interval)
                 passed = [with_interval(score.pass_at_k, score.pass_interval)] if k > 1 else []
                 figures = [f"{score.reward:.3f}", f"{score.turns:.1f}", f"{score.tokens:.0f}"]
-                rows.append([*([env] if several else []), horizon, name or "-", str(score.tasks), success, *passed, *figures])
+                rows.append(
+                    [
+                        *([env] if several else []),
+                        horizon,
+                        name or "-",
+                        str(score.tasks),
+                        success,
+                        *passed,
+                        *figures,
+                    ]
+                )
     columns = [*(["environment"] if several else []), "horizon", "category", "tasks"]
     success_columns = [f"success (avg@{k})", f"pass@{k}"] if k > 1 else ["success"]
     print_table([*columns, *success_columns, "reward", "turns", "tokens"], rows)

@@ -1,7 +1,9 @@
-"""What AgentGym's clients send, as data (`agentgym_requests.json`), and the environments that these requests are played in.
+"""What AgentGym's clients send, as data (`agentgym_requests.json`), and the environments that these
+requests are played in.
 
-A sequence is an episode of one of their client classes: the calls of its methods, and the requests that each call sends. `{session}` stands
-for what /create answered. `reads` has the fields that the client takes out of each answer; [] where it takes the bare answer.
+A sequence is an episode of one of their client classes: the calls of its methods, and the requests
+that each call sends. `{session}` stands for what /create answered. `reads` has the fields that the
+client takes out of each answer; [] where it takes the bare answer.
 """
 
 import json
@@ -24,7 +26,9 @@ HERE = __name__
 
 
 class SaysOnAPage(Echo):
-    """Where there is no browser: actions are read as the browser's are, and the answer is the word."""
+    """Where there is no browser: actions are read as the browser's are,
+    and the answer is the word.
+    """
 
     name = "web"
     max_turns = 6
@@ -43,7 +47,12 @@ class SaysOnAPage(Echo):
         if wanted.kind != "stop":
             return Step(f'[1] textbox value="{wanted.text}"\n[2] button "Done"')
         self.left = 0
-        return Step("over", float(wanted.text == self.word), terminated=True, success=wanted.text == self.word)
+        return Step(
+            "over",
+            float(wanted.text == self.word),
+            terminated=True,
+            success=wanted.text == self.word,
+        )
 
     def expert(self):
         return f"stop [{self.word}]"
@@ -54,18 +63,31 @@ class Weather(Echo):
     max_turns = 6
 
 
-SERVED = {"search": "tests.search_world:TinySearch", "web": f"{HERE}:SaysOnAPage", "weather": f"{HERE}:Weather"}
+SERVED = {
+    "search": "tests.search_world:TinySearch",
+    "web": f"{HERE}:SaysOnAPage",
+    "weather": f"{HERE}:Weather",
+}
 """What is served under a name where it is not the environment itself."""
 OPTIONS = {"babyai": {"levels": ["GoToObj"]}}
 
 
 def send(base, request, session):
     """Status and decoded answer of one recorded request."""
-    body = None if request["body"] is None else json.dumps(with_session(request["body"], session)).encode()
+    body = (
+        None
+        if request["body"] is None
+        else json.dumps(with_session(request["body"], session)).encode()
+    )
     where = urlsplit(base)
     connection = HTTPConnection(where.hostname, where.port, timeout=60)
     headers = {} if body is None else {"Content-Type": "application/json"}
-    connection.request(request["method"], where.path + request["path"].replace("{session}", str(session)), body, headers)
+    connection.request(
+        request["method"],
+        where.path + request["path"].replace("{session}", str(session)),
+        body,
+        headers,
+    )
     response = connection.getresponse()
     status, answer = response.status, json.loads(response.read())
     connection.close()
@@ -131,11 +153,17 @@ class WebarenaEnvClient(SearchQAEnvClient):
         if "```" not in reply.partition("```")[2]:
             return Output("Cannot parse action from response.", 0, False)
         answer = self._post("/step", {"action": reply})
-        return Output(answer["observation"], answer["reward"] if answer["terminated"] else 0, answer["terminated"])
+        return Output(
+            answer["observation"],
+            answer["reward"] if answer["terminated"] else 0,
+            answer["terminated"],
+        )
 
 
 def their_clients():
-    """AgentGym's own classes, out of the folder that the variable AGENTGYM names or as installed."""
+    """AgentGym's own classes, out of the folder that the variable AGENTGYM
+    names or as installed.
+    """
     folder = os.environ.get("AGENTGYM")
     if folder is None:
         reason = "needs AgentGym's package agentenv; AGENTGYM names its folder"

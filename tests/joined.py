@@ -1,4 +1,6 @@
-"""One rank of several: `python -m tests.joined RUN...` trains run after run with the others, as the environment says who they are."""
+"""One rank of several: `python -m tests.joined RUN...` trains run after run with the others, as the
+environment says who they are.
+"""
 
 import os
 import socket
@@ -36,7 +38,13 @@ def try_together(ranks, *folders):
     }
     command = [sys.executable, "-m", "tests.joined", *map(str, folders)]
     processes = [
-        subprocess.Popen(command, cwd=ROOT, env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for rank in range(ranks)
     ]
     said = [process.communicate(timeout=250)[1] for process in processes]

@@ -42,7 +42,12 @@ class Running:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+            connection.request(
+                method,
+                path,
+                data,
+                {name.replace("_", "-"): value for name, value in headers.items()},
+            )
             response = connection.getresponse()
             return response.status, response.headers, response.read()
         finally:
@@ -54,12 +59,27 @@ class Running:
         assert status == 200, answer
         path = f"/v1/sessions/{answer['session']}"
         if task is not None:
-            assert self.ask("POST", f"{path}/reset", {"task": {"split": "train", "id": task}}, **headers)[0] == 200
+            assert (
+                self.ask(
+                    "POST", f"{path}/reset", {"task": {"split": "train", "id": task}}, **headers
+                )[0]
+                == 200
+            )
         return path
 
 
 @contextmanager
-def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, isolation="inline", options=None, limits=None, **settings):
+def running(
+    *names,
+    port=0,
+    tokens=(),
+    clock=time.monotonic,
+    deadline_s=20.0,
+    isolation="inline",
+    options=None,
+    limits=None,
+    **settings,
+):
     catalogue = Catalogue([Served(name, options or {}, isolation, deadline_s) for name in names])
     loop = asyncio.new_event_loop()
 
@@ -87,8 +107,18 @@ def running(*names, port=0, tokens=(), clock=time.monotonic, deadline_s=20.0, is
 def command(*arguments, processes=1, **environment):
     """`palestra env serve ...`, once it listens."""
     code = "from palestra.cli import main; main()"
-    line = [sys.executable, "-c", code, "env", "serve", *arguments, *(["--processes", str(processes)] if processes > 1 else [])]
-    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    line = [
+        sys.executable,
+        "-c",
+        code,
+        "env",
+        "serve",
+        *arguments,
+        *(["--processes", str(processes)] if processes > 1 else []),
+    ]
+    child = subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
     try:
         for _ in range(processes):
             event = json.loads(child.stderr.readline())

@@ -55,7 +55,11 @@ def write_lines(folder, name, *lines):
     """A file of trajectories, of episodes or of bytes as they are."""
     path = folder / "trajectories" / f"{name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(line if isinstance(line, bytes) else encode_trajectory(line) + b"\n" for line in lines))
+    path.write_bytes(
+        b"".join(
+            line if isinstance(line, bytes) else encode_trajectory(line) + b"\n" for line in lines
+        )
+    )
     return path
 
 

@@ -1,4 +1,7 @@
-"""What the vLLM engines must do on any device, in process or as servers. `engine` is one for all tests of a class."""
+"""What the vLLM engines must do on any device, in process or as servers.
+
+`engine` is one for all tests of a class.
+"""
 
 import asyncio
 import copy
@@ -17,9 +20,18 @@ from palestra.models.tiny import tiny_model
 from tests.contract.test_engines import STOP, episodes
 
 
-def tiny_model(width, device):
+def contract_model(width, device):
     """With weights large enough for attention to matter and for replies to have a preference."""
-    model = tiny_model(vocabulary=97, width=width, layers=2, heads=2, context=1024, stop_id=STOP, seed=3, device=torch.device(device))
+    model = tiny_model(
+        vocabulary=97,
+        width=width,
+        layers=2,
+        heads=2,
+        context=1024,
+        stop_id=STOP,
+        seed=3,
+        device=torch.device(device),
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -28,7 +40,9 @@ def tiny_model(width, device):
 
 
 def ask(engine, ids, **settings):
-    return engine.generate(ids, Sampling(**{"stop_ids": (STOP,), "max_tokens": 8, **settings}), Session("x", None))
+    return engine.generate(
+        ids, Sampling(**{"stop_ids": (STOP,), "max_tokens": 8, **settings}), Session("x", None)
+    )
 
 
 def answer(engine, ids, **settings):
@@ -57,26 +71,39 @@ class Contract:
         trajectories = asyncio.run(episodes(engine, 5, turns=20, temperature=temperature))
         batch = pack([trajectories]).to(engine.model.device)
         with torch.no_grad():
-            error_C = (predict(engine.model, batch, temperature).logp_C - batch.sampled_logp_C).abs()
+            error_C = (
+                predict(engine.model, batch, temperature).logp_C - batch.sampled_logp_C
+            ).abs()
         assert error_C.max() < self.logprob_error
 
     def test_greedy_takes_the_likeliest_token_and_reports_it_at_temperature_one(self, engine):
         trajectories = asyncio.run(episodes(engine, 3, temperature=0.0))
         batch = pack([trajectories]).to(engine.model.device)
         with torch.no_grad():
-            assert (predict(engine.model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < self.logprob_error
+            assert (
+                predict(engine.model, batch, 1.0).logp_C - batch.sampled_logp_C
+            ).abs().max() < self.logprob_error
         for trajectory in trajectories:
             ids = torch.tensor([trajectory.segments[0].ids], device=engine.model.device)
             with torch.no_grad():
-                hidden = hidden_states(engine.model, ids, torch.arange(ids.shape[1], device=ids.device)[None])
+                hidden = hidden_states(
+                    engine.model, ids, torch.arange(ids.shape[1], device=ids.device)[None]
+                )
                 logp_TV = engine.model.lm_head(hidden)[0].log_softmax(-1)
-            chosen = torch.tensor(trajectory.segments[0].mask[1:], dtype=torch.bool, device=ids.device)
-            best, taken = logp_TV[:-1].max(-1).values, logp_TV[:-1].gather(-1, ids[0, 1:, None])[:, 0]
+            chosen = torch.tensor(
+                trajectory.segments[0].mask[1:], dtype=torch.bool, device=ids.device
+            )
+            best, taken = (
+                logp_TV[:-1].max(-1).values,
+                logp_TV[:-1].gather(-1, ids[0, 1:, None])[:, 0],
+            )
             assert (best - taken)[chosen].max() < 2 * self.logprob_error
 
     def test_greedy_and_sampled_replies_share_a_batch(self, engine):
         async def together():
-            return await asyncio.gather(*(ask(engine, [5, 6, 7], temperature=0.5 * (i % 2), seed=i) for i in range(6)))
+            return await asyncio.gather(
+                *(ask(engine, [5, 6, 7], temperature=0.5 * (i % 2), seed=i) for i in range(6))
+            )
 
         alone = answer(engine, [5, 6, 7], temperature=0.0)
         for reply in asyncio.run(together())[::2]:
@@ -108,7 +135,9 @@ class Contract:
                 reload(engine, version=7)
                 second = answer(engine, ids, temperature=0.0)
                 whole = torch.tensor([[*ids, *second.ids]], device=weight.device)
-                hidden = hidden_states(engine.model, whole, torch.arange(whole.shape[1], device=whole.device)[None])
+                hidden = hidden_states(
+                    engine.model, whole, torch.arange(whole.shape[1], device=whole.device)[None]
+                )
                 logp_TV = engine.model.lm_head(hidden)[0].log_softmax(-1)
             finally:
                 weight.mul_(-1)
@@ -121,7 +150,10 @@ class Contract:
 
     def test_weights_wait_for_replies_in_the_making(self, engine):
         async def scenario():
-            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=20, stop_ids=())) for i in range(2, 5)]
+            asked = [
+                asyncio.create_task(ask(engine, [5, i], max_tokens=20, stop_ids=()))
+                for i in range(2, 5)
+            ]
             while not self.is_busy(engine):
                 await asyncio.sleep(0)
             loading = asyncio.create_task(engine.load(3))
@@ -134,7 +166,10 @@ class Contract:
 
     def test_a_cancelled_episode_is_dropped_and_the_others_go_on(self, engine):
         async def scenario():
-            asked = [asyncio.create_task(ask(engine, [5, i], max_tokens=200, stop_ids=())) for i in range(2, 6)]
+            asked = [
+                asyncio.create_task(ask(engine, [5, i], max_tokens=200, stop_ids=()))
+                for i in range(2, 6)
+            ]
             while not self.is_busy(engine):
                 await asyncio.sleep(0)
             asked[1].cancel()
@@ -145,7 +180,9 @@ class Contract:
         assert [len(outcomes[i].ids) for i in (0, 2, 3)] == [200] * 3
 
     def test_more_episodes_than_there_is_room_for(self, engine):
-        done = asyncio.run(asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100))
+        done = asyncio.run(
+            asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100)
+        )
         assert len(done) == 40
 
     def test_what_vllm_would_do_otherwise_is_refused(self, engine):
@@ -169,24 +206,37 @@ class InProcessContract(Contract):
         assert not engine._waiting
         assert not engine._llm.has_unfinished_requests()
 
-    @pytest.mark.parametrize("name", ["model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "model.layers.0.self_attn.k_proj.weight",
+            "model.layers.1.mlp.up_proj.weight",
+            "model.norm.weight",
+        ],
+    )
     def test_a_weight_that_changed_is_named(self, engine, name):
         def tamper(model):
             fused = name.replace("k_proj", "qkv_proj").replace("up_proj", "gate_up_proj")
             width = engine.model.config.hidden_size
-            row = {"k_proj": width, "up_proj": engine.model.config.intermediate_size}.get(name.split(".")[-2], 0)
+            row = {"k_proj": width, "up_proj": engine.model.config.intermediate_size}.get(
+                name.split(".")[-2], 0
+            )
             with torch.no_grad():
                 model.get_parameter(fused)[row].flatten()[0] += 0.01
 
         engine.check_weights()
         engine._llm.apply_model(tamper)
-        with pytest.raises(EngineFailed, match=f"not the learner's after the hand-over: {name} differs$"):
+        with pytest.raises(
+            EngineFailed, match=f"not the learner's after the hand-over: {name} differs$"
+        ):
             engine.check_weights()
 
     def test_a_weight_that_vllm_drops_without_a_word_ends_the_load(self, engine, monkeypatch):
         (model,) = engine._llm.apply_model(lambda model: model)
         lost, whole = "model.layers.1.self_attn.o_proj.weight", type(model).load_weights
-        load = lambda self, weights: whole(self, ((name, weight) for name, weight in weights if name != lost))  # noqa: E731
+        load = lambda self, weights: whole(  # noqa: E731
+            self, ((name, weight) for name, weight in weights if name != lost)
+        )
         monkeypatch.setattr(type(model), "load_weights", load)
         parameter = engine.model.get_parameter(lost)
         with torch.no_grad():
@@ -212,14 +262,21 @@ class InProcessContract(Contract):
         reload(engine, version=3)  # compares all weights
         batch = pack([asyncio.run(episodes(engine, 5, turns=3))]).to(plain.device)
         with torch.no_grad():
-            errors = [(predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().mean() for model in (adapted, plain)]
+            errors = [
+                (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().mean()
+                for model in (adapted, plain)
+            ]
         assert 5 * errors[0] < errors[1]
 
     @pytest.mark.parametrize("fault", ["step", "ids"])
-    def test_a_failure_reaches_everyone_and_the_next_request_is_served(self, engine, monkeypatch, fault):
+    def test_a_failure_reaches_everyone_and_the_next_request_is_served(
+        self, engine, monkeypatch, fault
+    ):
         async def scenario(third):
             calls = [ask(engine, ids) for ids in ([5], [6], third)]
-            return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=60)
+            return await asyncio.wait_for(
+                asyncio.gather(*calls, return_exceptions=True), timeout=60
+            )
 
         def breaks():
             raise RuntimeError("out of memory")
@@ -247,7 +304,11 @@ class InProcessContract(Contract):
 
     @pytest.mark.parametrize("inline", [True, False])
     def test_in_a_thread_or_between_the_episodes_steps(self, engine, monkeypatch, inline):
-        monkeypatch.setattr(engine, "settings", engine.settings.model_copy(update={"inline": inline}))
+        monkeypatch.setattr(
+            engine, "settings", engine.settings.model_copy(update={"inline": inline})
+        )
         assert engine.settings.max_sequences < 40
-        done = asyncio.run(asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100))
+        done = asyncio.run(
+            asyncio.wait_for(episodes(engine, 40, turns=2, max_tokens=4), timeout=100)
+        )
         assert len(done) == 40

@@ -1,4 +1,6 @@
-"""A small HTTP server that speaks what we use of vLLM's protocol, with the native engine behind it, and that can be made to fail."""
+"""A small HTTP server that speaks what we use of vLLM's protocol, with the native engine behind it,
+and that can be made to fail.
+"""
 
 import asyncio
 import copy
@@ -54,7 +56,9 @@ class StandIn:
         self.cut_short = 0
         """Replies that were in the making when it was paused: vLLM would have given them up."""
         self.fault = ""
-        """hang up | hang | abort | no number | nonsense | an HTTP status: for the next `faults` replies."""
+        """hang up | hang | abort | no number | nonsense | an HTTP status: for the next `faults`
+        replies.
+        """
         self.faults = 0
         self.reply_s = 0.0
 
@@ -72,7 +76,11 @@ class StandIn:
             return await self.fail(request)
         body = await request.json()
         asked = dict(body["sampling_params"])
-        assert (asked.pop("ignore_eos"), asked.pop("logprobs"), asked.pop("detokenize")) == (True, 0, False)
+        assert (asked.pop("ignore_eos"), asked.pop("logprobs"), asked.pop("detokenize")) == (
+            True,
+            0,
+            False,
+        )
         self.in_flight += 1
         try:
             return await self.reply(body["token_ids"], asked)
@@ -85,11 +93,20 @@ class StandIn:
         session = Session("stand-in", None)
         reply = await self.engine.generate(ids, sampling, session)
         self.engine.release(session)
-        content = [{"token_id": token, "logprob": logprob} for token, logprob in zip(reply.ids, reply.logprobs, strict=True)]
+        content = [
+            {"token_id": token, "logprob": logprob}
+            for token, logprob in zip(reply.ids, reply.logprobs, strict=True)
+        ]
         return self.answer(reply.ids, content, reply.finish)
 
     def answer(self, ids, content, finish):
-        return web.json_response({"choices": [{"token_ids": ids, "logprobs": {"content": content}, "finish_reason": finish}]})
+        return web.json_response(
+            {
+                "choices": [
+                    {"token_ids": ids, "logprobs": {"content": content}, "finish_reason": finish}
+                ]
+            }
+        )
 
     async def fail(self, request):
         if self.fault == "hang up":
@@ -104,7 +121,11 @@ class StandIn:
             return web.Response(text="<html>hello</html>")
         else:
             error = {"error": {"message": "EngineCore encountered\nan issue"}}
-            return web.json_response(error, status=int(self.fault), headers={"Location": "/elsewhere"} if self.fault == "302" else {})
+            return web.json_response(
+                error,
+                status=int(self.fault),
+                headers={"Location": "/elsewhere"} if self.fault == "302" else {},
+            )
         return web.Response()
 
     async def control(self, request):
@@ -127,7 +148,9 @@ class StandIn:
             text = f"Worker failed with error ''Worker' object has no attribute '{body['method']}''"
             return web.json_response({"error": {"message": text}}, status=500)
         first = method(*body["args"])
-        return web.json_response({"results": [first, *[self.others.get(body["method"], first)] * (self.workers - 1)]})
+        return web.json_response(
+            {"results": [first, *[self.others.get(body["method"], first)] * (self.workers - 1)]}
+        )
 
     def palestra_describe(self):
         return {**self.facts, "tensor_parallel": self.workers, "mark": self.mark}
@@ -171,7 +194,9 @@ class StandIn:
 def running(stand_in):
     """`stand_in` in a thread; `stop()` ends it early."""
     started, stop = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(stand_in.serve(started, stop)), daemon=True)
+    thread = threading.Thread(
+        target=lambda: asyncio.run(stand_in.serve(started, stop)), daemon=True
+    )
     thread.start()
     assert started.wait(10)
 

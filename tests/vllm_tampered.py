@@ -1,4 +1,6 @@
-"""A worker extension that can spoil one worker's share of one weight after a hand-over; only a vLLM server of the tests imports it."""
+"""A worker extension that can spoil one worker's share of one weight after a hand-over; only a vLLM
+server of the tests imports it.
+"""
 
 import torch
 from vllm.distributed import get_tp_group

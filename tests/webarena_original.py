@@ -1,4 +1,6 @@
-"""libwebarena's own evaluators, with nothing behind them that asks for keys, addresses or a browser."""
+"""libwebarena's own evaluators, with nothing behind them that asks for keys, addresses or a
+browser.
+"""
 
 import contextlib
 import importlib
@@ -11,7 +13,9 @@ STAND_INS = {
     "browser_env": {},
     "browser_env.actions": {"Action": dict},
     "browser_env.utils": {"StateInfo": dict},
-    "browser_env.env_config": dict.fromkeys(("ACCOUNTS", "GITLAB", "MAP", "REDDIT", "SHOPPING", "SHOPPING_ADMIN", "WIKIPEDIA"), ""),
+    "browser_env.env_config": dict.fromkeys(
+        ("ACCOUNTS", "GITLAB", "MAP", "REDDIT", "SHOPPING", "SHOPPING_ADMIN", "WIKIPEDIA"), ""
+    ),
     "llms": {},
     "llms.providers": {},
     "llms.providers.openai_utils": {},
@@ -20,7 +24,8 @@ STAND_INS = {
 
 
 def load_evaluators(ask):
-    """The package's module `evaluators`. Skips where it, NLTK or NLTK's English model is not installed.
+    """The package's module `evaluators`. Skips where it, NLTK or NLTK's English model is not
+    installed.
 
     `ask`: called in place of the language model, with the package's messages.
     """
@@ -37,7 +42,9 @@ def load_evaluators(ask):
         for name, content in STAND_INS.items():
             module = sys.modules[f"webarena.{name}"] = ModuleType(f"webarena.{name}")
             module.__dict__.update(content, __path__=[])
-        sys.modules["webarena.llms.providers.openai_utils"].generate_from_openai_chat_completion = ask
+        sys.modules[
+            "webarena.llms.providers.openai_utils"
+        ].generate_from_openai_chat_completion = ask
         evaluators = importlib.import_module("webarena.evaluation_harness.evaluators")
     evaluators.time = ModuleType("time")
     evaluators.time.sleep = lambda seconds: None  # it rests on each page that it opens
@@ -49,7 +56,9 @@ def _only_here(package):
     """Nobody else is to find the package as it is made up here."""
 
     def taken():
-        return {name: sys.modules.pop(name) for name in [*sys.modules] if name.split(".")[0] == package}
+        return {
+            name: sys.modules.pop(name) for name in [*sys.modules] if name.split(".")[0] == package
+        }
 
     before = taken()
     try:

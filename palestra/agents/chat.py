@@ -1,4 +1,6 @@
-"""An agent turns observations into actions; it holds the tokens of its episode and only ever appends to them."""
+"""An agent turns observations into actions; it holds the tokens of its episode and only ever
+appends to them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Agent(Protocol):
     async def act(self, observation: str) -> Action: ...
 
     def observe(self, observation: str) -> None:
-        """Take note of what there is to see when no turns are left: what it would act on next, if it might."""
+        """Take note of what there is to see when no turns are left: what it would act on next, if
+        it might.
+        """
 
 
 @dataclass
@@ -59,16 +63,23 @@ class PromptConfig:
     def opening(self, observation: str) -> list[Message]:
         """The messages before the first reply."""
         needs_no_words = not self.instructions and self.format.is_self_evident
-        system = "" if needs_no_words else f"{self.instructions}\n\n{self.format.instructions}".strip()
+        system = (
+            "" if needs_no_words else f"{self.instructions}\n\n{self.format.instructions}".strip()
+        )
         messages = [Message("system", system)] if system else []
         for shown, thought, action in self.example:
-            messages += [Message("user", shown), Message("assistant", self.format.write(thought, action))]
+            messages += [
+                Message("user", shown),
+                Message("assistant", self.format.write(thought, action)),
+            ]
         return [*messages, Message("user", observation)]
 
 
 @dataclass
 class ChatAgent:
-    """An agent whose context is one chat: it renders only what is new onto the ids that it already holds."""
+    """An agent whose context is one chat: it renders only what is new onto the ids that it already
+    holds.
+    """
 
     prompt: PromptConfig
     engine: Engine
@@ -93,10 +104,15 @@ class ChatAgent:
         self.last_was_cut = generation.finish == "length"
         reply = self.prompt.renderer.reply_text(generation.ids)
         parsed = self.prompt.format.parse(reply)
-        return Action(reply, parsed.action, parsed.error, (start, len(self.stream.ids)), 0, self.last_was_cut)
+        return Action(
+            reply, parsed.action, parsed.error, (start, len(self.stream.ids)), 0, self.last_was_cut
+        )
 
     def take_up(self, stream: Segment, replies: int) -> None:
-        """Go on from the tokens of an earlier episode, in which `replies` replies were given. `stream` is appended to."""
+        """Go on from the tokens of an earlier episode, in which `replies` replies were given.
+
+        `stream` is appended to.
+        """
         self.stream, self.replies, self.last_was_cut = stream, replies, False
 
     def observe(self, observation: str) -> None:

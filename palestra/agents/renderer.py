@@ -1,4 +1,6 @@
-"""From messages to tokens, append-only: what was rendered or sampled once is never rendered again."""
+"""From messages to tokens, append-only: what was rendered or sampled once is
+never rendered again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ log = logging.getLogger(__name__)
 TemplateChoice = Literal["auto", "model", "chatml"]
 
 REMEMBERED = 4096
-"""Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat themselves."""
+"""Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat
+themselves.
+"""
 
 
 class TemplateError(UserError, ValueError):
@@ -30,13 +34,19 @@ class TemplateError(UserError, ValueError):
 class Renderer:
     """Renders a conversation piece by piece over a Hugging Face chat template.
 
-    Between a reply and the next one stands a *bridge*: the end of the reply, the observation, and the opening of the next
-    reply. The renderer is usable only if the bridge is the same text at every depth, which it proves when it is made.
+    Between a reply and the next one stands a *bridge*: the end of the reply, the observation, and
+    the opening of the next reply. The renderer is usable only if the bridge is the same text at
+    every depth, which it proves when it is made.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, template: TemplateChoice = "auto") -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, template: TemplateChoice = "auto"
+    ) -> None:
         self.tokenizer = tokenizer
-        self._special = sorted((t for t in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()} if t.strip()), key=len)
+        self._special = sorted(
+            (t for t in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()} if t.strip()),
+            key=len,
+        )
         self._encoded = lru_cache(maxsize=REMEMBERED)(self._encode_anew)
         self._template: str | None = CHATML if template == "chatml" else None
         """None is the tokenizer's own."""
@@ -45,7 +55,11 @@ class Renderer:
         except TemplateError as error:
             if template != "auto":
                 raise
-            log.warning("the tokenizer's chat template cannot be used (%s); falling back to the built-in ChatML", error)
+            log.warning(
+                "the tokenizer's chat template cannot be used (%s); falling back to the "
+                "built-in ChatML",
+                error,
+            )
             self._template = CHATML
             self._prove()
 
@@ -56,7 +70,8 @@ class Renderer:
     def bridge(self, observation: str, *, reply_ended: bool) -> list[int]:
         """What is appended after a reply: an observation, up to where the next reply begins.
 
-        A reply that ended by itself has its end token among the sampled ones; one that was cut gets it here, unsampled.
+        A reply that ended by itself has its end token among the sampled ones; one that was cut gets
+        it here, unsampled.
         """
         text = self._before + self._defuse(observation) + self._after
         return self._encode(text if reply_ended else self._end_text + text)
@@ -79,7 +94,9 @@ class Renderer:
         return text
 
     def _placed(self, messages: Sequence[Message]) -> list[Message]:
-        """Untrusted text made harmless; system text inside the first user message where the template knows no system role."""
+        """Untrusted text made harmless; system text inside the first user message where the
+        template knows no system role.
+        """
         safe = [Message(m.role, self._defuse(m.content)) for m in messages]
         if safe and safe[0].role == "system" and not self._has_system:
             merged = Message("user", f"{safe[0].content}\n\n{safe[1].content}")
@@ -102,7 +119,10 @@ class Renderer:
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of a library in Rust, and no Exception
                 raise
-            raise TemplateError(f"the tokenizer cannot encode a text of {len(text)} characters: {in_one_line(error)}") from error
+            raise TemplateError(
+                f"the tokenizer cannot encode a text of {len(text)} characters: "
+                f"{in_one_line(error)}"
+            ) from error
 
     def _text(self, messages: Sequence[Message], *, open_reply: bool = True) -> str:
         """By the template: ours right here, a model's own in a process where it may hang."""
@@ -115,7 +135,12 @@ class Renderer:
                 )
             else:
                 special = self.tokenizer.special_tokens_map
-                question = {"template": template, "messages": said, "open_reply": open_reply, "special": special}
+                question = {
+                    "template": template,
+                    "messages": said,
+                    "open_reply": open_reply,
+                    "special": special,
+                }
                 rendered = foreign.ask({"render": question}, **RENDERING)
         except (Refused, Overran, ValueError) as error:
             raise TemplateError(in_one_line(error)) from error
@@ -123,18 +148,27 @@ class Renderer:
         return rendered
 
     def _prove(self) -> None:
-        """Find the bridge, and show that appending it gives what the template would have rendered."""
+        """Find the bridge, and show that appending it gives what the template
+        would have rendered.
+        """
         if self._template is None and not self.tokenizer.chat_template:
             raise TemplateError("the tokenizer has no chat template")
         self._has_system = self._try_system()
-        opening, replies, observations = Message("user", "o0"), ["r1 x", "r2", "r3 y z"], ["o1", "o2 w", "o3"]
+        opening, replies, observations = (
+            Message("user", "o0"),
+            ["r1 x", "r2", "r3 y z"],
+            ["o1", "o2 w", "o3"],
+        )
         conversation = [opening]
         text = self._text(conversation)
         for depth, (reply, observation) in enumerate(zip(replies, observations, strict=True)):
             conversation += [Message("assistant", reply), Message("user", observation)]
             longer = self._text(conversation)
             if not longer.startswith(text + reply):
-                raise TemplateError(f"it is not prefix-preserving: after turn {depth + 1} it renders the earlier turns differently")
+                raise TemplateError(
+                    f"it is not prefix-preserving: after turn {depth + 1} it renders the "
+                    "earlier turns differently"
+                )
             bridge = longer[len(text + reply) :]
             if bridge.count(observation) != 1:
                 raise TemplateError(f"it changes observations: {observation!r} became {bridge!r}")
@@ -148,11 +182,16 @@ class Renderer:
         self._prove_tokens(text, opening, replies, observations)
 
     def _prove_thoughts(self, opening: Message) -> None:
-        """Show that the thoughts in an earlier reply stay: templates of reasoning models drop them, and nothing else of it."""
+        """Show that the thoughts in an earlier reply stay: templates of reasoning models drop them,
+        and nothing else of it.
+        """
         reply = "<think>\nt1\n</think>\n\nr1"
         text = self._text([opening, Message("assistant", reply), Message("user", "o1")])
         if not text.startswith(self._text([opening]) + reply):
-            raise TemplateError("it is not prefix-preserving: it leaves the thoughts (<think>...</think>) of earlier turns out")
+            raise TemplateError(
+                "it is not prefix-preserving: it leaves the thoughts (<think>...</think>) "
+                "of earlier turns out"
+            )
 
     def _try_system(self) -> bool:
         try:
@@ -173,9 +212,14 @@ class Renderer:
         self._end_id = end_id
         self._before, self._after = before.removeprefix(self._end_text), after
 
-    def _prove_tokens(self, text: str, opening: Message, replies: list[str], observations: list[str]) -> None:
+    def _prove_tokens(
+        self, text: str, opening: Message, replies: list[str], observations: list[str]
+    ) -> None:
         ids = self.prompt([opening])
         for reply, observation in zip(replies, observations, strict=True):
             ids += self.reply_ids(reply) + self.bridge(observation, reply_ended=True)
         if ids != self._encode(text):
-            raise TemplateError("pieces encoded one by one differ from the whole: a token would reach across a turn's border")
+            raise TemplateError(
+                "pieces encoded one by one differ from the whole: a token would reach "
+                "across a turn's border"
+            )

@@ -1,4 +1,7 @@
-"""An engine without a model: replies come from a function. For tests and for the expert and random baselines."""
+"""An engine without a model: replies come from a function.
+
+For tests and for the expert and random baselines.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,19 @@ Script = Callable[[Session, Sampling], Awaitable[str]]
 
 
 class Scripted:
-    """Turns a script's replies into tokens. Its log-probs are 0: a script is certain of what it does."""
+    """Turns a script's replies into tokens.
+
+    Its log-probs are 0: a script is certain of what it does.
+    """
 
     def __init__(self, script: Script, renderer: Renderer) -> None:
         self.script = script
         self.renderer = renderer
         self.version = 0
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         reply = self.renderer.reply_ids(await self.script(session, sampling))
         was_cut = len(reply) > sampling.max_tokens
         reply = reply[: sampling.max_tokens]
@@ -48,7 +56,9 @@ def expert(format: Format) -> Script:
 
 
 def noisy_expert(format: Format, noise: float) -> Script:
-    """Like the expert, but every so often (`noise`) it takes any action that is valid now: a demonstrator to be surpassed."""
+    """Like the expert, but every so often (`noise`) it takes any action that is valid now: a
+    demonstrator to be surpassed.
+    """
 
     async def reply(session: Session, sampling: Sampling) -> str:
         chance = random.Random(sampling.seed)

@@ -1,4 +1,5 @@
-"""What `palestra.core.confined` runs on tokenizers and chat templates of strangers. Only for its child process: torch is kept out.
+"""What `palestra.core.confined` runs on tokenizers and chat templates of strangers. Only for its
+child process: torch is kept out.
 
 A tokenizer may have a regular expression without end, and a chat template is a program.
 """
@@ -17,23 +18,37 @@ from transformers.utils.chat_template_utils import render_jinja_template  # noqa
 MOST_RENDERED = 2_000_000
 """Characters of a chat."""
 RUN = 48
-"""How often a character stands in a row: regular expressions that backtrack without end do so over less."""
+"""How often a character stands in a row: regular expressions that backtrack without end do so over
+less.
+"""
 TEXTS = (
     "Say red.\nThought: 12 + 3 = 15, isn't it?\n\nAction: go to the kitchen 7",
     "naïve Größe 東京 \U0001f600 <think>\n{'a': [1, 2.5e-3]}</think>\t| x_1 == \"y\";",
     "<|im_start|>user\n[INST] <s> </s> <pad> <unk>",
-    *(f"{character * RUN}!" for character in string.ascii_letters + string.digits + string.punctuation + " \n\t"),
+    *(
+        f"{character * RUN}!"
+        for character in string.ascii_letters + string.digits + string.punctuation + " \n\t"
+    ),
     *(f"{character} " * RUN + "!" for character in "aA0."),
 )
 
 
 def answer(question: dict[str, Any]) -> Any:
     """Render a chat, or load a tokenizer and try it on some texts."""
-    return _rendered(**question["render"]) if "render" in question else _tried(question["tokenizer"])
+    return (
+        _rendered(**question["render"]) if "render" in question else _tried(question["tokenizer"])
+    )
 
 
-def _rendered(template: str, messages: list[dict[str, str]], open_reply: bool, special: dict[str, Any]) -> str:
-    rendered: Any = render_jinja_template(conversations=[messages], chat_template=template, add_generation_prompt=open_reply, **special)
+def _rendered(
+    template: str, messages: list[dict[str, str]], open_reply: bool, special: dict[str, Any]
+) -> str:
+    rendered: Any = render_jinja_template(
+        conversations=[messages],
+        chat_template=template,
+        add_generation_prompt=open_reply,
+        **special,
+    )
     text = rendered[0][0]
     if not isinstance(text, str):
         raise TypeError(f"expected a text, came {type(text).__name__}")
@@ -43,7 +58,9 @@ def _rendered(template: str, messages: list[dict[str, str]], open_reply: bool, s
 
 
 def _tried(folder: str) -> int:
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
     for text in TEXTS:
         tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))
     return len(tokenizer)

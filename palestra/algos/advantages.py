@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
-"""Credits that differ by no more are equal: they are sums of floats, and the order of a sum must not pass for a signal."""
+"""Credits that differ by no more are equal: they are sums of floats, and the order of a sum must
+not pass for a signal.
+"""
 
 
 def group_mean(x_N: Tensor, group_N: Tensor) -> Tensor:
@@ -19,10 +21,14 @@ def group_mean(x_N: Tensor, group_N: Tensor) -> Tensor:
     return (sums_G / group_N.bincount(minlength=groups).clamp(min=1))[group_N]
 
 
-def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps: float = 1e-6) -> Tensor:
-    """GRPO (arXiv:2402.03300): each reward against its group's mean, in standard deviations if `scale`.
+def group_relative(
+    reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps: float = 1e-6
+) -> Tensor:
+    """GRPO (arXiv:2402.03300): each reward against its group's mean, in standard deviations if
+    `scale`.
 
-    Without `scale` it is the advantage of Dr. GRPO (arXiv:2503.20783). A group of one has no signal and gets 0.
+    Without `scale` it is the advantage of Dr. GRPO (arXiv:2503.20783). A group of one has no signal
+    and gets 0.
     """
     exact_N = reward_N.double()
     centered_N = exact_N - group_mean(exact_N, group_N)
@@ -35,7 +41,10 @@ def group_relative(reward_N: Tensor, group_N: Tensor, *, scale: bool = True, eps
 
 
 def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
-    """RLOO (arXiv:2402.14740): each reward against the mean of the others of its group. A group of one gets 0."""
+    """RLOO (arXiv:2402.14740): each reward against the mean of the others of its group.
+
+    A group of one gets 0.
+    """
     exact_N = reward_N.double()
     size_N = group_N.bincount()[group_N]
     centered_N = (exact_N - group_mean(exact_N, group_N)) * size_N / (size_N - 1).clamp(min=1)
@@ -43,7 +52,9 @@ def leave_one_out(reward_N: Tensor, group_N: Tensor) -> Tensor:
 
 
 def whiten(x_C: Tensor, eps: float = 1e-8) -> Tensor:
-    """With mean 0 and standard deviation 1 over all chosen tokens, as REINFORCE++ (arXiv:2501.03262) has its advantages."""
+    """With mean 0 and standard deviation 1 over all chosen tokens, as REINFORCE++
+    (arXiv:2501.03262) has its advantages.
+    """
     if len(x_C) < 2 or _is_rounding(x_C.max() - x_C.min(), x_C.abs().max()):
         return torch.zeros_like(x_C)
     exact_C = x_C.double()
@@ -57,10 +68,19 @@ def against_baseline(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
 
 
 def returns_to_go(reward_U: Tensor, trajectory_U: Tensor, *, gamma: float) -> Tensor:
-    """What each turn and those after it bring, discounted by `gamma` a turn. Turns stand in the order of play, in float64."""
-    runs, owners = int((trajectory_U[1:] != trajectory_U[:-1]).sum()) + 1, int((trajectory_U.bincount() > 0).sum())
+    """What each turn and those after it bring, discounted by `gamma` a turn.
+
+    Turns stand in the order of play, in float64.
+    """
+    runs, owners = (
+        int((trajectory_U[1:] != trajectory_U[:-1]).sum()) + 1,
+        int((trajectory_U.bincount() > 0).sum()),
+    )
     if runs > max(owners, 1):
-        raise ValueError(f"the items of one owner must stand together; those of {owners} owners came in {runs} pieces")
+        raise ValueError(
+            f"the items of one owner must stand together; those of {owners} owners came "
+            f"in {runs} pieces"
+        )
     returns_U, seen, decay = reward_U.double(), 1, gamma
     while seen < len(trajectory_U):  # each pass doubles how many turns every turn has seen
         together = trajectory_U[seen:] == trajectory_U[:-seen]
@@ -72,12 +92,21 @@ def returns_to_go(reward_U: Tensor, trajectory_U: Tensor, *, gamma: float) -> Te
     return returns_U
 
 
-def gae(reward_X: Tensor, value_X: Tensor, owner_X: Tensor, bootstrap_N: Tensor, *, gamma: float, lam: float) -> Tensor:
-    """Generalized advantage estimation (arXiv:1506.02438, eq. 16) over items X: chosen tokens, or turns.
+def gae(
+    reward_X: Tensor,
+    value_X: Tensor,
+    owner_X: Tensor,
+    bootstrap_N: Tensor,
+    *,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """Generalized advantage estimation (arXiv:1506.02438, eq. 16) over items X: chosen tokens, or
+    turns.
 
-    The items of one owner stand together, in the order of play. Observation tokens are no items: the trace passes over them undiscounted.
-    `bootstrap_N` is the value after an owner's last item: 0 where the episode ended by itself, the critic's estimate where only the
-    horizon ended it.
+    The items of one owner stand together, in the order of play. Observation tokens are no items:
+    the trace passes over them undiscounted. `bootstrap_N` is the value after an owner's last item:
+    0 where the episode ended by itself, the critic's estimate where only the horizon ended it.
     """
     is_last_X = torch.ones_like(owner_X, dtype=torch.bool)
     is_last_X[:-1] = owner_X[1:] != owner_X[:-1]
@@ -87,20 +116,27 @@ def gae(reward_X: Tensor, value_X: Tensor, owner_X: Tensor, bootstrap_N: Tensor,
     return returns_to_go(surprise_X, owner_X, gamma=gamma * lam).float()
 
 
-def turn_relative(reward_U: Tensor, trajectory_U: Tensor, group_N: Tensor, *, gamma: float) -> Tensor:
-    """RLOO (arXiv:2402.14740) turn by turn: what followed from a turn against what followed from the same turn in the others of its group.
+def turn_relative(
+    reward_U: Tensor, trajectory_U: Tensor, group_N: Tensor, *, gamma: float
+) -> Tensor:
+    """RLOO (arXiv:2402.14740) turn by turn: what followed from a turn against what followed from
+    the same turn in the others of its group.
 
-    Where no other came that far, against the mean of the others' whole returns. A group of one gets 0, and trajectories without turns are
-    no part of any. No baseline depends on the trajectory it is taken off, so the policy gradient stays unbiased.
-    Turns stand trajectory by trajectory, in the order of play.
+    Where no other came that far, against the mean of the others' whole returns. A group of one gets
+    0, and trajectories without turns are no part of any. No baseline depends on the trajectory it
+    is taken off, so the policy gradient stays unbiased. Turns stand trajectory by trajectory, in
+    the order of play.
     """
     returns_U = returns_to_go(reward_U, trajectory_U, gamma=gamma)
     place_U = torch.arange(len(trajectory_U), device=trajectory_U.device)
     is_first_U = torch.ones_like(trajectory_U, dtype=torch.bool)
     is_first_U[1:] = trajectory_U[1:] != trajectory_U[:-1]
     first_U = torch.where(is_first_U, place_U, 0).cummax(0).values
-    baseline_U, others_U = _mean_of_others(returns_U, group_N[trajectory_U] * len(trajectory_U) + place_U - first_U)
-    # every trajectory has a first turn, so what a trajectory's first turn is held against is the mean of the others' whole returns
+    baseline_U, others_U = _mean_of_others(
+        returns_U, group_N[trajectory_U] * len(trajectory_U) + place_U - first_U
+    )
+    # every trajectory has a first turn, so what a trajectory's first turn is held against is the
+    # mean of the others' whole returns
     baseline_U = torch.where(others_U > 0, baseline_U, baseline_U[first_U])
     difference_U = returns_U - baseline_U
     is_alike_U = (others_U[first_U] == 0) | _is_rounding(difference_U, baseline_U)
@@ -108,7 +144,10 @@ def turn_relative(reward_U: Tensor, trajectory_U: Tensor, group_N: Tensor, *, ga
 
 
 def anchored(returns_U: Tensor, anchor_U: Tensor, *, scale: bool) -> Tensor:
-    """GiGPO's step credit (arXiv:2505.10978, eq. 7): what followed from a turn against what followed from the same place in others."""
+    """GiGPO's step credit (arXiv:2505.10978, eq.
+
+    7): what followed from a turn against what followed from the same place in others.
+    """
     return group_relative(returns_U, anchor_U, scale=scale)
 
 
@@ -139,5 +178,7 @@ def _mean_of_others(x_U: Tensor, cell_U: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of the others that share one's cell, and how many they are."""
     cells, cell_U = torch.unique(cell_U, return_inverse=True)
     size_U = cell_U.bincount(minlength=len(cells))[cell_U]
-    sum_U = torch.zeros(len(cells), dtype=x_U.dtype, device=x_U.device).index_add_(0, cell_U, x_U)[cell_U]
+    sum_U = torch.zeros(len(cells), dtype=x_U.dtype, device=x_U.device).index_add_(0, cell_U, x_U)[
+        cell_U
+    ]
     return (sum_U - x_U) / (size_U - 1).clamp(min=1), size_U - 1

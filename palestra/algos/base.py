@@ -1,4 +1,6 @@
-"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits, what it minimizes."""
+"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits,
+what it minimizes.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,14 @@ class Algorithm(Settings):
 
     name: str
     source: ClassVar[Source] = "play"
-    """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of pairs, or rounds of both."""
+    """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of
+    pairs, or rounds of both.
+    """
     means_of_loss: ClassVar[frozenset[str]] = frozenset()
-    """Diagnostics that are averaged as the loss is, by `weights`. All others are means over all action tokens."""
+    """Diagnostics that are averaged as the loss is, by `weights`.
+
+    All others are means over all action tokens.
+    """
 
     @property
     def weighs_rewards(self) -> bool:
@@ -45,7 +52,9 @@ class Algorithm(Settings):
         return False
 
     def temperature(self, sampling: float) -> float:
-        """That of the log-probs which are learned from, where episodes are sampled at `sampling`."""
+        """That of the log-probs which are learned from,
+        where episodes are sampled at `sampling`.
+        """
         return sampling
 
     def learnable(self, group: Group) -> list[Trajectory]:
@@ -57,17 +66,23 @@ class Algorithm(Settings):
         return own_rewards(trajectory)
 
     def has_signal(self, group: Group) -> bool:
-        """Whether there is something to learn from the group: one without is replaced in dynamic sampling."""
+        """Whether there is something to learn from the group: one without is replaced in dynamic
+        sampling.
+        """
         return bool(self.learnable(group))
 
     @property
     def may_lack_signal(self) -> bool:
-        """Whether a group of sound episodes can be without a signal, so that playing another one in its place can help."""
+        """Whether a group of sound episodes can be without a signal, so that playing another one in
+        its place can help.
+        """
         return False
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What is to be computed before the first update, besides the log-probs that the engine gave."""
+        """What is to be computed before the first update, besides the log-probs that the engine
+        gave.
+        """
         return frozenset()
 
     @property
@@ -96,17 +111,23 @@ class Algorithm(Settings):
 
     @property
     def off_policy_error(self) -> str:
-        """Why it cannot learn from episodes that were sampled by older weights; empty where it can."""
+        """Why it cannot learn from episodes that were sampled by older weights;
+        empty where it can.
+        """
         return "takes no importance ratios, so nothing would make up for episodes of older weights"
 
     @property
     def supports_off_policy(self) -> bool:
-        """Whether tokens are weighed by how likely the learner's own policy is to choose them next to the one that sampled them."""
+        """Whether tokens are weighed by how likely the learner's own policy is to choose them next
+        to the one that sampled them.
+        """
         return False
 
     @property
     def learns_only_from_advantages(self) -> bool:
-        """Whether a token without an advantage has no gradient but that of the entropy, so that it need not be computed."""
+        """Whether a token without an advantage has no gradient but that of the entropy, so that it
+        need not be computed.
+        """
         return False
 
     @property
@@ -115,20 +136,26 @@ class Algorithm(Settings):
         return "segment"
 
     def lr_progress(self, step: int, steps: int) -> tuple[int, int]:
-        """Where training step `step` (from 1) stands in the schedule of the learning rate, and how long that is."""
+        """Where training step `step` (from 1) stands in the schedule of the learning rate, and how
+        long that is.
+        """
         return step - 1, steps
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """The objective as formulas that can be computed, with the numbers filled in: `name = expression  # comment`, a line each.
+        """The objective as formulas that can be computed, with the numbers filled in: `name =
+        expression  # comment`, a line each.
 
-        Suffixes say what a name has one number for: c an action token, u a turn, i a trajectory, p a pair. The first line is
-        what is maximized, over what one optimizer step learns from. Lines that begin with # are for people alone.
+        Suffixes say what a name has one number for: c an action token, u a turn, i a trajectory, p
+        a pair. The first line is what is maximized, over what one optimizer step learns from. Lines
+        that begin with # are for people alone.
         """
 
     @abstractmethod
     def add_advantages(self, batch: Batch) -> Batch:
-        """The batch with what the loss will read of it: advantages, and returns where there is a critic."""
+        """The batch with what the loss will read of it: advantages, and returns where there is a
+        critic.
+        """
 
     @abstractmethod
     def weights(self, batch: Batch) -> Tensor:
@@ -143,7 +170,9 @@ class CriticSettings(Settings):
     """Who estimates what is still to come."""
 
     kind: Literal["head", "model"] = "head"
-    """One more output of the policy's own network, or a network of its own that begins as a copy of it."""
+    """One more output of the policy's own network, or a network of its own that begins as a copy of
+    it.
+    """
     lr: PositiveFloat | None = None
     """Of the critic's own parameters; as the policy's where not set."""
     warmup: NonNegativeInt = 0

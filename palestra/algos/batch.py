@@ -1,7 +1,7 @@
 """Trajectories as tensors: segments laid end to end, without padding.
 
-Shapes stand in names. T: all tokens. S: segments. N: trajectories. U: turns. C: chosen tokens, those the policy sampled; credit
-and losses see only these, so no mask can be forgotten.
+Shapes stand in names. T: all tokens. S: segments. N: trajectories. U: turns. C: chosen tokens,
+those the policy sampled; credit and losses see only these, so no mask can be forgotten.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Batch:
     truncated_N: Tensor
     """Whether only a time limit ended the trajectory: the horizon, or the environment's own."""
     old_logp_C: Tensor
-    """What the ratio is taken against: the engine's log-probs, or the learner's before its first update."""
+    """What the ratio is taken against: the engine's log-probs, or the learner's before its first
+    update.
+    """
     reference_logp_C: Tensor | None = None
     value_C: Tensor | None = None
     """What the critic expected before each chosen token, ahead of the first update."""
@@ -75,11 +77,15 @@ class Batch:
     @property
     def positions_T(self) -> Tensor:
         """Counting anew in each segment."""
-        return torch.cat([torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()])
+        return torch.cat(
+            [torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()]
+        )
 
     @property
     def ends_with_observation_N(self) -> Tensor:
-        """Whether the last token of a trajectory was shown to the policy rather than chosen by it."""
+        """Whether the last token of a trajectory was shown to the policy rather
+        than chosen by it.
+        """
         is_last_S = self.is_last_S
         ends_S = self.lengths_S.cumsum(0) - 1
         shown_N = torch.zeros(len(self), dtype=torch.bool, device=self.ids_T.device)
@@ -88,12 +94,23 @@ class Batch:
 
     @property
     def is_last_S(self) -> Tensor:
-        """Whether a segment is the last one of its trajectory. Those of a trajectory stand together."""
-        return torch.cat([self.trajectory_S[1:] != self.trajectory_S[:-1], torch.ones_like(self.trajectory_S[:1], dtype=torch.bool)])
+        """Whether a segment is the last one of its trajectory.
+
+        Those of a trajectory stand together.
+        """
+        return torch.cat(
+            [
+                self.trajectory_S[1:] != self.trajectory_S[:-1],
+                torch.ones_like(self.trajectory_S[:1], dtype=torch.bool),
+            ]
+        )
 
     @property
     def in_common_S(self) -> list[int]:
-        """The tokens that a segment begins with like the one before it. Never all of them, and none where they are few."""
+        """The tokens that a segment begins with like the one before it.
+
+        Never all of them, and none where they are few.
+        """
         ids_S = numpy.split(self.ids_T.cpu().numpy(), self.lengths_S.cumsum(0).tolist()[:-1])
         return [0, *(_alike(one, other) for one, other in pairwise(ids_S))][: len(self.lengths_S)]
 
@@ -101,10 +118,20 @@ class Batch:
         return replace(self, **tensors)
 
     def to(self, device: torch.device) -> Batch:
-        return replace(self, **{f.name: value.to(device) for f in fields(self) if (value := getattr(self, f.name)) is not None})
+        return replace(
+            self,
+            **{
+                f.name: value.to(device)
+                for f in fields(self)
+                if (value := getattr(self, f.name)) is not None
+            },
+        )
 
     def take(self, segments: Tensor) -> Batch:
-        """The batch of these segments, in this order. Trajectories keep their numbers and rewards."""
+        """The batch of these segments, in this order.
+
+        Trajectories keep their numbers and rewards.
+        """
         starts_S = self.lengths_S.cumsum(0) - self.lengths_S
         per_segment_C = actions_per_segment(self)
         chosen_starts_S = per_segment_C.cumsum(0) - per_segment_C
@@ -112,7 +139,9 @@ class Batch:
         chosen = _ranges(chosen_starts_S[segments], per_segment_C[segments])
         index = {"T": tokens, "C": chosen, "S": segments}
         taken = {
-            f.name: value[index[f.name[-1]]] for f in fields(self) if (value := getattr(self, f.name)) is not None and f.name[-1] in index
+            f.name: value[index[f.name[-1]]]
+            for f in fields(self)
+            if (value := getattr(self, f.name)) is not None and f.name[-1] in index
         }
         return replace(self, **taken)
 
@@ -139,20 +168,37 @@ class Batch:
         unit_S = self.unit_S(unit)
         unit_C = unit_S.repeat_interleave(actions_per_segment(self))
         units = int(unit_S.max()) + 1 if len(unit_S) else 0
-        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(0, unit_C, (self.advantage_C != 0).long())
+        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(
+            0, unit_C, (self.advantage_C != 0).long()
+        )
         return (signals > 0)[unit_S]
 
-    def split(self, parts: int, generator: torch.Generator, unit: Unit = "trajectory") -> Iterator[Batch]:
+    def split(
+        self, parts: int, generator: torch.Generator, unit: Unit = "trajectory"
+    ) -> Iterator[Batch]:
         """Mini-batches in random order, of whole trajectories or whole groups."""
         unit_S = self.unit_S("group" if unit == "group" else "trajectory")
         units = int(unit_S.max()) + 1
-        for part in torch.randperm(units, generator=generator).to(unit_S.device).tensor_split(min(parts, units)):
-            numbers = part.sort().values  # trajectories of a group stay side by side: they begin alike
-            yield self.take(torch.cat([(unit_S == number).nonzero().flatten() for number in numbers]))
+        for part in (
+            torch.randperm(units, generator=generator)
+            .to(unit_S.device)
+            .tensor_split(min(parts, units))
+        ):
+            numbers = (
+                part.sort().values
+            )  # trajectories of a group stay side by side: they begin alike
+            yield self.take(
+                torch.cat([(unit_S == number).nonzero().flatten() for number in numbers])
+            )
 
     def share(self, rank: int, size: int, unit: Unit = "segment") -> Batch:
-        """One of `size` parts of about as many tokens to compute. Units stay whole; a part may be empty."""
-        own_S = self.lengths_S - torch.tensor(self.in_common_S, dtype=torch.long, device=self.lengths_S.device)
+        """One of `size` parts of about as many tokens to compute.
+
+        Units stay whole; a part may be empty.
+        """
+        own_S = self.lengths_S - torch.tensor(
+            self.in_common_S, dtype=torch.long, device=self.lengths_S.device
+        )
         unit_S = self.unit_S(unit)
         _, place_S = torch.unique_consecutive(unit_S, return_inverse=True)
         tokens = torch.zeros_like(self.lengths_S).index_add_(0, place_S, own_S)
@@ -161,9 +207,15 @@ class Batch:
         return self.take((part_S == rank).nonzero().flatten())
 
     def microbatches(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
-        """Pieces of at most `max_tokens` tokens to compute, each for one forward pass. Units stay whole, even one that alone is longer."""
+        """Pieces of at most `max_tokens` tokens to compute, each for one forward pass.
+
+        Units stay whole, even one that alone is longer.
+        """
         common_S = self.in_common_S
-        own_S = [length - common for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)]
+        own_S = [
+            length - common
+            for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)
+        ]
         start = begun = used = 0
         for _, same in groupby(self.unit_S(unit).tolist()):
             members = len(list(same))
@@ -189,7 +241,9 @@ def _alike(one: numpy.ndarray, other: numpy.ndarray) -> int:
 
 def actions_per_segment(batch: Batch) -> Tensor:
     """How many tokens the policy chose in each segment."""
-    segment_T = torch.arange(len(batch.lengths_S), device=batch.ids_T.device).repeat_interleave(batch.lengths_S)
+    segment_T = torch.arange(len(batch.lengths_S), device=batch.ids_T.device).repeat_interleave(
+        batch.lengths_S
+    )
     return torch.zeros_like(batch.lengths_S).index_add_(0, segment_T, batch.action_mask_T.long())
 
 
@@ -210,29 +264,53 @@ TurnRewards = Callable[[Trajectory], list[float]]
 """What the turns of a trajectory are credited with."""
 
 
-def pack(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards, *, keep_tail: bool = False) -> Batch:
+def pack(
+    groups: list[list[Trajectory]],
+    turn_rewards: TurnRewards = own_rewards,
+    *,
+    keep_tail: bool = False,
+) -> Batch:
     """One batch of all trajectories; those of one inner list form a group.
 
-    Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at where the trajectory stands.
+    Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at
+    where the trajectory stands.
     """
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
     first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
-    whole = [(owner, segment) for owner, trajectory in enumerate(trajectories) for segment in trajectory.segments]
+    whole = [
+        (owner, segment)
+        for owner, trajectory in enumerate(trajectories)
+        for segment in trajectory.segments
+    ]
     owned = whole if keep_tail else [(owner, _without_tail(segment)) for owner, segment in whole]
     segments = [segment for _, segment in owned]
-    sampled_logp_C = torch.tensor([p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen])
+    sampled_logp_C = torch.tensor(
+        [p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen]
+    )
     return rewards_only(groups, turn_rewards).with_(
         ids_T=torch.tensor([token for segment in segments for token in segment.ids]),
-        action_mask_T=torch.tensor([chosen for segment in segments for chosen in segment.mask], dtype=torch.bool),
+        action_mask_T=torch.tensor(
+            [chosen for segment in segments for chosen in segment.mask], dtype=torch.bool
+        ),
         lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
         trajectory_S=torch.tensor([owner for owner, _ in owned]),
-        trajectory_C=torch.tensor([owner for owner, segment in owned for _ in range(sum(segment.mask))]),
-        turn_C=torch.tensor([first + turn for first, t in zip(first_turn_N, trajectories, strict=False) for turn in _turn_of_chosen(t)]),
+        trajectory_C=torch.tensor(
+            [owner for owner, segment in owned for _ in range(sum(segment.mask))]
+        ),
+        turn_C=torch.tensor(
+            [
+                first + turn
+                for first, t in zip(first_turn_N, trajectories, strict=False)
+                for turn in _turn_of_chosen(t)
+            ]
+        ),
         index_C=torch.arange(len(sampled_logp_C)),
         sampled_logp_C=sampled_logp_C,
-        version_C=torch.tensor([v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]),
+        version_C=torch.tensor(
+            [v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]
+        ),
         old_logp_C=sampled_logp_C,
     )
 
@@ -241,7 +319,12 @@ def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own
     """A batch without tokens: what was earned, by which turns of which trajectories."""
     trajectories = [trajectory for group in groups for trajectory in group]
     rewards = [turn_rewards(trajectory) for trajectory in trajectories]
-    seen = [(number, turn.observation) for number, group in enumerate(groups) for t in group for turn in t.turns]
+    seen = [
+        (number, turn.observation)
+        for number, group in enumerate(groups)
+        for t in group
+        for turn in t.turns
+    ]
     anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
     none = torch.empty(0)
     numbers = torch.empty(0, dtype=torch.long)
@@ -257,26 +340,43 @@ def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own
         version_C=numbers,
         old_logp_C=none,
         reward_U=torch.tensor([reward for own in rewards for reward in own]),
-        trajectory_U=torch.tensor([owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long),
+        trajectory_U=torch.tensor(
+            [owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long
+        ),
         anchor_U=torch.tensor([anchors[place] for place in seen], dtype=torch.long),
         # exactly rounded sums: the same rewards in another order come to the same
         reward_N=torch.tensor([math.fsum(own) for own in rewards]),
-        group_N=torch.tensor([number for number, group in enumerate(groups) for _ in group], dtype=torch.long),
-        truncated_N=torch.tensor([trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool),
+        group_N=torch.tensor(
+            [number for number, group in enumerate(groups) for _ in group], dtype=torch.long
+        ),
+        truncated_N=torch.tensor(
+            [trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool
+        ),
     )
 
 
 def _without_tail(segment: Segment) -> Segment:
-    """Up to the last chosen token. A segment without one is kept whole: it is empty of credit anyway."""
-    end = max((place + 1 for place, chosen in enumerate(segment.mask) if chosen), default=len(segment.mask))
-    return Segment(segment.ids[:end], segment.mask[:end], segment.logprobs[:end], segment.versions[:end])
+    """Up to the last chosen token.
+
+    A segment without one is kept whole: it is empty of credit anyway.
+    """
+    end = max(
+        (place + 1 for place, chosen in enumerate(segment.mask) if chosen),
+        default=len(segment.mask),
+    )
+    return Segment(
+        segment.ids[:end], segment.mask[:end], segment.logprobs[:end], segment.versions[:end]
+    )
 
 
 def _turn_of_chosen(trajectory: Trajectory) -> list[int]:
     """The turn of each chosen token, in the order of the segments' tokens."""
     turns: list[int] = []
     for number, segment in enumerate(trajectory.segments):
-        turns += _turns_in(segment, [(i, turn.span) for i, turn in enumerate(trajectory.turns) if turn.segment == number])
+        turns += _turns_in(
+            segment,
+            [(i, turn.span) for i, turn in enumerate(trajectory.turns) if turn.segment == number],
+        )
     return turns
 
 

@@ -1,4 +1,6 @@
-"""CISPO (arXiv:2506.13585): importance weights are clipped, not gradients; no token falls silent."""
+"""CISPO (arXiv:2506.13585): importance weights are clipped, not gradients;
+no token falls silent.
+"""
 
 from __future__ import annotations
 

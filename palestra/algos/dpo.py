@@ -1,4 +1,6 @@
-"""DPO (arXiv:2305.18290) on whole episodes: of two trajectories of a task, make the better one likelier than the worse."""
+"""DPO (arXiv:2305.18290) on whole episodes: of two trajectories of a task, make the better one
+likelier than the worse.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from palestra.algos.losses import Stats, dpo_loss
 class DPO(Algorithm):
     name: Literal["dpo"] = "dpo"
     source: ClassVar[Source] = "pairs"
-    means_of_loss: ClassVar[frozenset[str]] = frozenset({"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"})
+    means_of_loss: ClassVar[frozenset[str]] = frozenset(
+        {"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"}
+    )
     data: tuple[str, ...] = Field(min_length=1)
     """Run folders and trajectory files with several trajectories of a task."""
     min_gap: PositiveFloat = 0.01
@@ -34,7 +38,9 @@ class DPO(Algorithm):
     length_normalized: bool = False
     """Take means over the tokens of a trajectory instead of sums."""
     imitation: NonNegativeFloat = 0.0
-    """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both from becoming unlikely."""
+    """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both
+    from becoming unlikely.
+    """
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -50,13 +56,18 @@ class DPO(Algorithm):
     def explain(self) -> list[str]:
         over = "mean_tokens" if self.length_normalized else "sum_tokens"
         smooth = self.label_smoothing
-        gain = f"{1 - smooth:.10g} * log_sigmoid(margin_p) + {smooth:.10g} * log_sigmoid(-margin_p)" if smooth else "log_sigmoid(margin_p)"
+        gain = (
+            f"{1 - smooth:.10g} * log_sigmoid(margin_p) + {smooth:.10g} * log_sigmoid(-margin_p)"
+            if smooth
+            else "log_sigmoid(margin_p)"
+        )
         gain += f" + {self.imitation:.10g} * chosen(mean_tokens(logp_c))" if self.imitation else ""
         return [
             f"maximize  mean_p({gain})",
             f"margin_p = {self.beta:.10g} * (chosen(score_i) - rejected(score_i))",
             f"score_i = {over}(logp_c - logp_ref_c)  # against the model before the first step",
-            f"# over {self.batch} pairs a step of: {', '.join(self.data)}; R_chosen >= {self.min_reward:.10g}, "
+            f"# over {self.batch} pairs a step of: {', '.join(self.data)}; R_chosen >= "
+            f"{self.min_reward:.10g}, "
             f"R_chosen - R_rejected >= {self.min_gap:.10g}, at most {self.per_task} pairs a task",
         ]
 
@@ -69,7 +80,12 @@ class DPO(Algorithm):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.reference_logp_C is not None
-        is_first_N = torch.cat([torch.ones_like(batch.group_N[:1], dtype=torch.bool), batch.group_N[1:] != batch.group_N[:-1]])
+        is_first_N = torch.cat(
+            [
+                torch.ones_like(batch.group_N[:1], dtype=torch.bool),
+                batch.group_N[1:] != batch.group_N[:-1],
+            ]
+        )
         is_chosen_C = is_first_N[batch.trajectory_C]  # a pair is [chosen, rejected]
         loss_C, stats = dpo_loss(
             policy.logp_C,
@@ -81,4 +97,6 @@ class DPO(Algorithm):
             length_normalized=self.length_normalized,
         )
         length_C = batch.trajectory_C.bincount()[batch.trajectory_C]
-        return loss_C - self.imitation * torch.where(is_chosen_C, policy.logp_C / length_C, 0.0), stats
+        return loss_C - self.imitation * torch.where(
+            is_chosen_C, policy.logp_C / length_C, 0.0
+        ), stats

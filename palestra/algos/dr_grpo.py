@@ -1,4 +1,8 @@
-"""Dr. GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the deviation and by the length."""
+"""Dr.
+
+GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the deviation and by the
+length.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""AgentEvol (arXiv:2406.04151): explore, keep what succeeded, train the base model anew on all that was kept; again."""
+"""AgentEvol (arXiv:2406.04151): explore, keep what succeeded, train the base model anew on all that
+was kept; again.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,19 @@ class AgentEvol(Imitation):
     name: Literal["evol"] = "evol"
     source: ClassVar[Source] = "rounds"
     round: PositiveInt = 50
-    """Training steps of a round. Each begins with exploration (`rollout.tasks` x `rollout.group` episodes) and the base model."""
+    """Training steps of a round.
+
+    Each begins with exploration (`rollout.tasks` x `rollout.group` episodes) and the base model.
+    """
     min_reward: float = 0.5
     """What an explored trajectory must reach to be kept."""
     best: PositiveInt = 1
     """Trajectories of a task that a round keeps at the most, by reward and then by fewer turns."""
     data: tuple[str, ...] = ()
-    """The base set, kept in all rounds: run folders and files, as for `sft`. With a base set the first round does not explore."""
+    """The base set, kept in all rounds: run folders and files, as for `sft`.
+
+    With a base set the first round does not explore.
+    """
     episodes: NonNegativeInt = 0
     """Episodes of the environment's expert that join the base set."""
     noise: float = Field(default=0.0, ge=0, le=1)
@@ -57,10 +65,14 @@ class AgentEvol(Imitation):
         return (step - 1) % self.round == 0 and (step > 1 or not self.has_base_set)
 
     def explain(self) -> list[str]:
-        base = ", ".join([*self.data, *([f"{self.episodes} episodes of the expert"] if self.episodes else [])])
+        base = ", ".join(
+            [*self.data, *([f"{self.episodes} episodes of the expert"] if self.episodes else [])]
+        )
         return [
             *super().explain(),
-            f"# over {self.batch} trajectories a step of all kept so far{f', and of {base}' if base else ''}",
-            f"# every {self.round} steps: explore, keep the best {self.best} of each task with R_i >= {self.min_reward:g}, "
+            f"# over {self.batch} trajectories a step of all kept so "
+            f"far{f', and of {base}' if base else ''}",
+            f"# every {self.round} steps: explore, keep the best {self.best} of each task "
+            f"with R_i >= {self.min_reward:g}, "
             "go back to the base model",
         ]

@@ -1,4 +1,6 @@
-"""GiGPO (arXiv:2505.10978): GRPO, and besides it each turn is judged against those that began at the same place."""
+"""GiGPO (arXiv:2505.10978): GRPO, and besides it each turn is judged against those that began at
+the same place.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,15 @@ class GiGPO(CriticFree):
         return [
             "A_u = episode_i + step_u",
             f"episode_i = {episode}",
-            f"step_u = {self.step_weight:.10g} * ({step})  # turns of the group that began with the same observation",
+            f"step_u = {self.step_weight:.10g} * ({step})  # turns of the group that "
+            "began with the same observation",
             f"return_u = to_go_turns(reward_u, {self.gamma:.10g})",
         ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
         """Equal rewards teach as well, where one came sooner than another from the same place."""
-        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.trajectory_U]
+        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[
+            batch.trajectory_U
+        ]
         returns_U = returns_to_go(batch.reward_U, batch.trajectory_U, gamma=self.gamma)
         return episode_U + self.step_weight * anchored(returns_U, batch.anchor_U, scale=self.scale)

@@ -12,7 +12,9 @@ from palestra.algos.policy import CriticFree
 
 
 class GroupRelative(CriticFree):
-    """Credit by comparison within the group; what is made of it is up to the subclasses' defaults."""
+    """Credit by comparison within the group;
+    what is made of it is up to the subclasses' defaults.
+    """
 
     scale: bool = True
     """Divide by the group's standard deviation."""
@@ -27,7 +29,10 @@ class GroupRelative(CriticFree):
         centered = "R_i - mean_group(R_i)"
         if not self.scale:
             return [f"A_i = {centered}"]
-        return [f"A_i = ({centered}) / (std_group(R_i) + 1e-06)  # 0 where all R_i of the group are equal"]
+        return [
+            f"A_i = ({centered}) / (std_group(R_i) + 1e-06)  # 0 where all R_i of the "
+            "group are equal"
+        ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
         return group_relative(batch.reward_N, batch.group_N, scale=self.scale)[batch.trajectory_U]

@@ -1,7 +1,9 @@
-"""GRPO for many turns, unbiased: each turn is judged by what followed it, against the others of the group at the same turn.
+"""GRPO for many turns, unbiased: each turn is judged by what followed it, against the others of the
+group at the same turn.
 
-Three things bias GRPO's gradient: a trajectory's own reward in the mean, the deviation, and the length in the denominator
-(arXiv:2503.20783). Here the mean is over the others, nothing is divided by a deviation, and the denominator is a constant.
+Three things bias GRPO's gradient: a trajectory's own reward in the mean, the deviation, and the
+length in the denominator (arXiv:2503.20783). Here the mean is over the others, nothing is divided
+by a deviation, and the denominator is a constant.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class MultiTurnGRPO(CriticFree):
     @property
     def credit_formulas(self) -> list[str]:
         return [
-            "A_u = return_u - mean_same_turn(return_u)  # the others of the group at the same turn, or else their whole returns",
+            "A_u = return_u - mean_same_turn(return_u)  # the others of the group at the "
+            "same turn, or else their whole returns",
             f"return_u = to_go_turns(reward_u, {self.gamma:.10g})",
         ]
 

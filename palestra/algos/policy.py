@@ -1,4 +1,7 @@
-"""What all policy-gradient methods share: the surrogate, the bounds on it, and what is added to it. Credit is left to each."""
+"""What all policy-gradient methods share: the surrogate, the bounds on it, and what is added to it.
+
+Credit is left to each.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,30 @@ from palestra.core.settings import Settings
 from palestra.core.types import Group, Trajectory
 
 REFUSED_KL = {
-    ("reward", "k2"): "its gradient through the reward is near 0, so it would not regularize; use k1",
-    ("reward", "k3"): "its gradient through the reward is near 0, so it would not regularize; use k1",
-    ("loss", "k1"): "its expected gradient in the loss is 0, so it would not regularize; use k3, or k2",
+    (
+        "reward",
+        "k2",
+    ): "its gradient through the reward is near 0, so it would not regularize; use k1",
+    (
+        "reward",
+        "k3",
+    ): "its gradient through the reward is near 0, so it would not regularize; use k1",
+    (
+        "loss",
+        "k1",
+    ): "its expected gradient in the loss is 0, so it would not regularize; use k3, or k2",
 }
 
 
 class ImportanceSampling(Settings):
-    """Importance weights against the difference between the probabilities that sampled a token and the learner's before its update:
-    that between two implementations, and that between older weights and new ones."""
+    """Importance weights against the difference between the probabilities that sampled a token and
+    the learner's before its update: that between two implementations, and that between older
+    weights and new ones.
+    """
 
     level: Literal["token", "sequence", "geometric"] = "token"
-    """One weight for each token, or for each trajectory: the product of its tokens' (0 or the cap for long ones), or their
-    geometric mean."""
+    """One weight for each token, or for each trajectory: the product of its tokens' (0 or the cap
+    for long ones), or their geometric mean."""
     cap: PositiveFloat = 2.0
     mask: bool = False
     """Leave tokens beyond the cap out instead of counting them with it."""
@@ -51,18 +65,29 @@ class ImportanceSampling(Settings):
     @model_validator(mode="after")
     def _leaves_something(self) -> ImportanceSampling:
         if self.mask_below is not None and self.mask_below >= self.cap:
-            raise ValueError(f"mask_below = {self.mask_below:.10g}: must be below cap ({self.cap:.10g})")
+            raise ValueError(
+                f"mask_below = {self.mask_below:.10g}: must be below cap ({self.cap:.10g})"
+            )
         return self
 
     def explain(self) -> list[str]:
         log_ratio = "logp_old_c - logp_sampled_c"
-        total = {"token": log_ratio, "sequence": f"sum_tokens({log_ratio})", "geometric": f"mean_tokens({log_ratio})"}
+        total = {
+            "token": log_ratio,
+            "sequence": f"sum_tokens({log_ratio})",
+            "geometric": f"mean_tokens({log_ratio})",
+        }
         x = "x_c" if self.level == "token" else "x_i"
-        bounded = f"where({x} > {self.cap:.10g}, 0, {x})" if self.mask else f"min({x}, {self.cap:.10g})"
+        bounded = (
+            f"where({x} > {self.cap:.10g}, 0, {x})" if self.mask else f"min({x}, {self.cap:.10g})"
+        )
         if self.mask_below is not None:
             bounded = f"where({x} < {self.mask_below:.10g}, 0, {bounded})"
         limit = f"{MOST_LOG_RATIO:.10g}"
-        return [f"correction_c = {bounded}", f"{x} = exp(clip({total[self.level]}, -{limit}, {limit}))"]
+        return [
+            f"correction_c = {bounded}",
+            f"{x} = exp(clip({total[self.level]}, -{limit}, {limit}))",
+        ]
 
 
 class PolicyGradient(Algorithm):
@@ -79,31 +104,46 @@ class PolicyGradient(Algorithm):
     entropy: NonNegativeFloat = 0.0
     """What the entropy of the policy counts for beside its advantages."""
     entropy_target: PositiveFloat | None = None
-    """The bonus is full at entropy 0, falls to nothing at this entropy (in nats a token), and stays so above it."""
+    """The bonus is full at entropy 0, falls to nothing at this entropy (in nats a token), and stays
+    so above it.
+    """
     overlong: Literal["train", "mask"] = "train"
-    """Trajectories that a token budget ended: learned from, or left out of the gradient and of the group's statistics."""
+    """Trajectories that a token budget ended: learned from, or left out of the gradient and of the
+    group's statistics.
+    """
     overlong_penalty: NonNegativeFloat = 0.0
     """Taken off the reward of a trajectory that a token budget ended."""
     invalid_penalty: NonNegativeFloat = 0.0
-    """Taken off the reward for each turn whose action could not be read or done. The environment's own reward is what is reported."""
+    """Taken off the reward for each turn whose action could not be read or done.
+
+    The environment's own reward is what is reported.
+    """
     turn_discount: float = Field(default=1.0, gt=0, le=1)
-    """What a reward is multiplied by for each turn before it: below 1, of two successes the quicker one is better."""
+    """What a reward is multiplied by for each turn before it: below 1, of two successes the quicker
+    one is better.
+    """
     negative_reward_scale: NonNegativeFloat = 1.0
-    """What a reward below 0 counts for: below 1, a policy is not taught to shun whatever may fail before it knows how to succeed."""
+    """What a reward below 0 counts for: below 1, a policy is not taught to shun whatever may fail
+    before it knows how to succeed.
+    """
     normalize: Normalize = "token"
     constant: PositiveInt | None = None
     """The divisor of `normalize = "constant"`: usually the token budget of an episode."""
     kl: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the reference, the model as it was before the first step."""
     kl_estimator: KL = "k3"
-    """Default: k3 in the loss, where k2 does as well; k1 in the reward, where nothing else regularizes."""
+    """Default: k3 in the loss, where k2 does as well; k1 in the reward, where nothing else
+    regularizes.
+    """
     kl_in: Literal["loss", "reward"] = "loss"
-    """Added to the loss of each token, or taken off its reward: then a token's advantage is less the KL of itself and all later tokens
-    of its trajectory."""
+    """Added to the loss of each token, or taken off its reward: then a token's advantage is less
+    the KL of itself and all later tokens of its trajectory."""
     recompute_logprobs: bool = False
     """Take ratios against the learner's own log-probs instead of the engine's."""
     correction: ImportanceSampling | None = None
-    """Against a mismatch between engine and learner, and against older weights; needs `recompute_old`."""
+    """Against a mismatch between engine and learner, and against older weights; needs
+    `recompute_old`.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -116,19 +156,31 @@ class PolicyGradient(Algorithm):
     def _no_idle_settings(self) -> PolicyGradient:
         """A setting that would do nothing is an error."""
         if (self.normalize == "constant") != (self.constant is not None):
-            raise ValueError(f"constant goes with normalize = 'constant' and only with it; normalize is {self.normalize!r}")
+            raise ValueError(
+                "constant goes with normalize = 'constant' and only with it; normalize "
+                f"is {self.normalize!r}"
+            )
         if self.correction is not None and not self.recompute_logprobs:
-            raise ValueError("correction needs recompute_old = true: without it the engine's log-probs are the old ones")
+            raise ValueError(
+                "correction needs recompute_old = true: without it the engine's log-probs "
+                "are the old ones"
+            )
         if self.kl == 0 and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
             raise ValueError("kl_estimator and kl_place do nothing while kl = 0")
         if reason := REFUSED_KL.get((self.kl_in, self.kl_estimator)):
-            raise ValueError(f"kl_estimator = {self.kl_estimator!r}: does not go with kl_in = {self.kl_in!r}: {reason}")
+            raise ValueError(
+                f"kl_estimator = {self.kl_estimator!r}: does not go with kl_in = "
+                f"{self.kl_in!r}: {reason}"
+            )
         if self.objective == "cispo" and (self.dual_clip is not None or self.ratio == "sequence"):
             raise ValueError("dual_clip and ratio = 'sequence' go with objective = 'clip' only")
         if self.entropy_target is not None and self.entropy == 0:
             raise ValueError("entropy_target does nothing while entropy = 0")
         if self.overlong == "mask" and self.overlong_penalty:
-            raise ValueError("overlong_penalty does nothing while overlong = 'mask': such trajectories are left out")
+            raise ValueError(
+                "overlong_penalty does nothing while overlong = 'mask': such trajectories "
+                "are left out"
+            )
         return self
 
     @property
@@ -151,9 +203,14 @@ class PolicyGradient(Algorithm):
 
     @property
     def off_policy_error(self) -> str:
-        """Ratios against the log-probs as sampled make up for older weights, and so does a correction; else nothing would."""
+        """Ratios against the log-probs as sampled make up for older weights, and so does a
+        correction; else nothing would.
+        """
         if self.recompute_logprobs and self.correction is None:
-            return "takes ratios against the newest weights (recompute_old), so episodes of older ones need algo.correction"
+            return (
+                "takes ratios against the newest weights (recompute_old), so episodes of "
+                "older ones need algo.correction"
+            )
         return ""
 
     @property
@@ -189,12 +246,14 @@ class PolicyGradient(Algorithm):
         if self.ratio == "sequence":
             difference = f"stop(mean_tokens({difference})) + logp_c - stop(logp_c)"
         limit = f"{MOST_LOG_RATIO:.10g}"
-        recomputed = "logp_learner_c  # the learner's own, before the first update of the step"
+        old = "logp_sampled_c  # as the engine sampled it"
+        if self.recompute_logprobs:
+            old = "logp_learner_c  # the learner's own, before the first update of the step"
         return [
             f"objective_c = {gain}",
             f"weight_c = {weights[self.normalize]}",
             f"ratio_c = exp(clip({difference}, -{limit}, {limit}))",
-            f"logp_old_c = {recomputed if self.recompute_logprobs else 'logp_sampled_c  # as the engine sampled it'}",
+            f"logp_old_c = {old}",
             *(self.correction.explain() if self.correction is not None else []),
             *self._explain_entropy(),
             *self._explain_kl(limit),
@@ -206,7 +265,10 @@ class PolicyGradient(Algorithm):
         if self.entropy_target is None:
             return [f"bonus = {self.entropy:.10g}"]
         share = f"clip(1 - H / {self.entropy_target:.10g}, 0, 1)"
-        return [f"bonus = {self.entropy:.10g} * {share}", "H = mean_step(-logp_sampled_c)  # the policy's entropy, as sampled"]
+        return [
+            f"bonus = {self.entropy:.10g} * {share}",
+            "H = mean_step(-logp_sampled_c)  # the policy's entropy, as sampled",
+        ]
 
     def _explain_kl(self, limit: str) -> list[str]:
         if not self.kl:
@@ -216,7 +278,8 @@ class PolicyGradient(Algorithm):
         formula = {
             "k1": f"{policy} - logp_ref_c  # k1",
             "k2": f"({log_ratio}) ** 2 / 2  # k2: has the gradient of KL(policy, reference)",
-            "k3": f"exp(clip({log_ratio}, -{limit}, {limit})) - 1 - ({log_ratio})  # k3: has the gradient of KL(reference, policy)",
+            "k3": f"exp(clip({log_ratio}, -{limit}, {limit})) - 1 - ({log_ratio})  # k3: has "
+            "the gradient of KL(reference, policy)",
         }
         return [f"KL_c = {formula[self.kl_estimator]}"]
 
@@ -226,20 +289,35 @@ class PolicyGradient(Algorithm):
 
     def explain_reward(self) -> list[str]:
         """What a trajectory is credited with, and which have no part."""
-        reward = f"where(r_u < 0, {self.negative_reward_scale:.10g} * r_u, r_u)" if self.negative_reward_scale != 1 else "r_u"
+        reward = (
+            f"where(r_u < 0, {self.negative_reward_scale:.10g} * r_u, r_u)"
+            if self.negative_reward_scale != 1
+            else "r_u"
+        )
         reward += f" * {self.turn_discount:.10g} ** turn_u" if self.turn_discount < 1 else ""
         reward += f" - {self.invalid_penalty:.10g} * invalid_u" if self.invalid_penalty else ""
         reward += f" - {self.overlong_penalty:.10g} * overlong_u" if self.overlong_penalty else ""
         names = ["r_u: the environment's reward for turn u"]
         names += ["turn_u: the number of turns before it"] if self.turn_discount < 1 else []
-        names += ["invalid_u: 1 where its action could not be read or done"] if self.invalid_penalty else []
-        names += ["overlong_u: 1 where a token budget ended the trajectory in it"] if self.overlong_penalty else []
-        left_out = "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
+        names += (
+            ["invalid_u: 1 where its action could not be read or done"]
+            if self.invalid_penalty
+            else []
+        )
+        names += (
+            ["overlong_u: 1 where a token budget ended the trajectory in it"]
+            if self.overlong_penalty
+            else []
+        )
+        left_out = (
+            "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
+        )
         return [
             "R_i = sum_turns(reward_u)",
             f"reward_u = {reward}",
             f"# c: an action token, u: its turn, i: its trajectory; {'; '.join(names)}",
-            f"# trajectories that {left_out} have no part, neither here nor in a mean or a deviation",
+            f"# trajectories that {left_out} have no part, neither here nor in a mean or "
+            "a deviation",
         ]
 
     @property
@@ -253,7 +331,9 @@ class PolicyGradient(Algorithm):
 
     @property
     def unit(self) -> Unit:
-        is_whole = self.ratio == "sequence" or (self.correction is not None and self.correction.level != "token")
+        is_whole = self.ratio == "sequence" or (
+            self.correction is not None and self.correction.level != "token"
+        )
         return "trajectory" if is_whole else "segment"
 
     @abstractmethod
@@ -269,7 +349,9 @@ class PolicyGradient(Algorithm):
 
     def weights(self, batch: Batch) -> Tensor:
         trajectories = len(set(batch.trajectory_S.tolist()))
-        return token_weights(batch.trajectory_C, trajectories, normalize=self.normalize, constant=self.constant or 1)
+        return token_weights(
+            batch.trajectory_C, trajectories, normalize=self.normalize, constant=self.constant or 1
+        )
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.advantage_C is not None
@@ -280,9 +362,13 @@ class PolicyGradient(Algorithm):
         else:
             if self.ratio == "sequence":
                 log_ratio_C = sequence_log_ratio(log_ratio_C, batch.trajectory_C, policy.logp_C)
-            loss_C, stats = clipped_policy_loss(log_ratio_C, batch.advantage_C, **clip, dual_clip=self.dual_clip)
+            loss_C, stats = clipped_policy_loss(
+                log_ratio_C, batch.advantage_C, **clip, dual_clip=self.dual_clip
+            )
         if self.correction is not None:
-            weight_C = importance_correction(batch.old_logp_C, batch.sampled_logp_C, batch.trajectory_C, **dict(self.correction))
+            weight_C = importance_correction(
+                batch.old_logp_C, batch.sampled_logp_C, batch.trajectory_C, **dict(self.correction)
+            )
             loss_C = loss_C * weight_C
             stats["policy/correction"] = weight_C
         if batch.entropy_weight_C is not None:
@@ -290,15 +376,22 @@ class PolicyGradient(Algorithm):
         if self.kl > 0:
             assert batch.reference_logp_C is not None
             if self.kl_in == "loss":
-                loss_C = loss_C + self.kl * kl_divergence(policy.logp_C, batch.reference_logp_C, self.kl_estimator)
+                loss_C = loss_C + self.kl * kl_divergence(
+                    policy.logp_C, batch.reference_logp_C, self.kl_estimator
+                )
             # one meaning in every setting: the unbiased estimate that is never negative
-            stats["policy/kl_reference"] = kl_divergence(policy.logp_C.detach(), batch.reference_logp_C, "k3")
-        # of the policy that sampled from the one it has become: the tokens are samples of the former
+            stats["policy/kl_reference"] = kl_divergence(
+                policy.logp_C.detach(), batch.reference_logp_C, "k3"
+            )
+        # of the policy that sampled from the one it has become: the tokens are samples of the
+        # former
         stats["policy/kl"] = kl_divergence(batch.old_logp_C, policy.logp_C.detach(), "k3")
         return loss_C, stats
 
     def kl_in_reward(self, batch: Batch) -> Tensor:
-        """What is taken off the reward of each token; 0 where the divergence is part of the loss."""
+        """What is taken off the reward of each token;
+        0 where the divergence is part of the loss.
+        """
         if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
         assert batch.reference_logp_C is not None
@@ -310,7 +403,10 @@ class CriticFree(PolicyGradient):
 
     @abstractmethod
     def turn_credit(self, batch: Batch) -> Tensor:
-        """How much better than expected it went from each turn on. Reads rewards, turns and groups, and no tokens."""
+        """How much better than expected it went from each turn on.
+
+        Reads rewards, turns and groups, and no tokens.
+        """
 
     @property
     @abstractmethod
@@ -324,11 +420,15 @@ class CriticFree(PolicyGradient):
         """What each token and all later ones of its trajectory have taken off their rewards."""
         if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
-        return returns_to_go(self.kl_in_reward(batch), batch.trajectory_C, gamma=1.0).to(batch.old_logp_C.dtype)
+        return returns_to_go(self.kl_in_reward(batch), batch.trajectory_C, gamma=1.0).to(
+            batch.old_logp_C.dtype
+        )
 
     def explain_credit(self) -> list[str]:
         add_advantages = self.credit_formulas[0].split(" = ")[0]
-        in_reward = f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_in == "reward" else ""
+        in_reward = (
+            f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_in == "reward" else ""
+        )
         return [f"A_c = {add_advantages}{in_reward}", *self.credit_formulas]
 
     @property
@@ -340,7 +440,10 @@ class CriticFree(PolicyGradient):
         return True
 
     def has_signal(self, group: Group) -> bool:
-        """Whether the rewards credit any turn. A divergence in the reward is no reason to play a group again."""
+        """Whether the rewards credit any turn.
+
+        A divergence in the reward is no reason to play a group again.
+        """
         members = self.learnable(group)
         if not members:
             return False

@@ -18,14 +18,23 @@ from palestra.algos.policy import PolicyGradient
 class PPO(PolicyGradient):
     name: Literal["ppo"] = "ppo"
     level: Literal["turn", "token"] = "turn"
-    """What the trace of the advantages passes over: turns, or chosen tokens. Observations are not decisions in either."""
+    """What the trace of the advantages passes over: turns, or chosen tokens.
+
+    Observations are not decisions in either.
+    """
     gamma: float = Field(default=0.95, gt=0, le=1)
-    """Discount a turn or a token. Default: 0.95 by turns, 1 by tokens, where 0.95 would leave 2e-6 of a reward.
-    At 1, with `bootstrap`, putting the end off for ever would cost nothing."""
+    """Discount a turn or a token. Default: 0.95 by turns, 1 by tokens, where 0.95 would leave 2e-6
+    of a reward. At 1, with `bootstrap`, putting the end off for ever would cost nothing."""
     lam: float = Field(default=0.95, ge=0, le=1)
-    """1: what really followed against what was expected; 0: the next estimate against this one. Default: 0.95 by turns, 1 by tokens."""
+    """1: what really followed against what was expected; 0: the next estimate against this one.
+
+    Default: 0.95 by turns, 1 by tokens.
+    """
     bootstrap: bool = True
-    """Count what the critic still expects where only a time limit ended an episode. Default: true where gamma is below 1."""
+    """Count what the critic still expects where only a time limit ended an episode.
+
+    Default: true where gamma is below 1.
+    """
     whiten: bool = True
     """Bring the advantages of a step to mean 0 and deviation 1."""
     value_weight: PositiveFloat = 0.5
@@ -44,7 +53,10 @@ class PPO(PolicyGradient):
     @model_validator(mode="after")
     def _time_must_cost(self) -> PPO:
         if self.bootstrap and self.gamma == 1:
-            raise ValueError("gamma = 1 with bootstrap = true never teaches to finish: set gamma below 1, or bootstrap = false")
+            raise ValueError(
+                "gamma = 1 with bootstrap = true never teaches to finish: set gamma below "
+                "1, or bootstrap = false"
+            )
         return self
 
     @property
@@ -65,12 +77,19 @@ class PPO(PolicyGradient):
         if self.value_clip is not None:
             clip = f"{self.value_clip:.10g}"
             bounded = f"max({bounded}, (clip(V_c, V_old_c - {clip}, V_old_c + {clip}) - G_c) ** 2)"
-        own = {"head": "one more output of the policy", "model": "a network of its own"}[self.critic.kind]
-        warmup = [f"# in the first {self.critic.warmup} steps only V learns"] if self.critic.warmup else []
+        own = {"head": "one more output of the policy", "model": "a network of its own"}[
+            self.critic.kind
+        ]
+        warmup = (
+            [f"# in the first {self.critic.warmup} steps only V learns"]
+            if self.critic.warmup
+            else []
+        )
         return [
             f"maximize  sum_c(weight_c * (objective_c - {self.value_weight:.10g} * value_loss_c))",
             *formulas,
-            f"value_loss_c = {bounded} / 2  # V: the critic, {own}; V_old: before the first update of the step",
+            f"value_loss_c = {bounded} / 2  # V: the critic, {own}; V_old: before the "
+            "first update of the step",
             *warmup,
         ]
 
@@ -85,7 +104,9 @@ class PPO(PolicyGradient):
         lines = [
             f"A_c = {'whiten_step(gain_c)' if self.whiten else 'gain_c'}",
             f"G_c = gain_c + {value}  # what the critic should have expected",
-            f"gain_c = gain_{x}" if self.level == "turn" else f"gain_c = gae({reward}, {value}, {end}, {self.gamma:.10g}, {self.lam:.10g})",
+            f"gain_c = gain_{x}"
+            if self.level == "turn"
+            else f"gain_c = gae({reward}, {value}, {end}, {self.gamma:.10g}, {self.lam:.10g})",
         ]
         if self.level == "turn":
             lines += [
@@ -94,7 +115,8 @@ class PPO(PolicyGradient):
             ]
         if self.bootstrap:
             lines += [
-                "# V_end_i: V after the last observation where a time limit ended the trajectory (V before the last turn where that",
+                "# V_end_i: V after the last observation where a time limit ended the "
+                "trajectory (V before the last turn where that",
                 "# observation did not fit into the context), else 0",
             ]
         return lines
@@ -113,11 +135,20 @@ class PPO(PolicyGradient):
         kl_C = self.kl_in_reward(batch)
         if self.level == "turn":
             reward_U = batch.reward_U.to(kl_C.dtype).index_add(0, batch.turn_C, -kl_C)
-            trace = gae(reward_U, _turn_values(batch), batch.trajectory_U, after_N, gamma=self.gamma, lam=self.lam)
+            trace = gae(
+                reward_U,
+                _turn_values(batch),
+                batch.trajectory_U,
+                after_N,
+                gamma=self.gamma,
+                lam=self.lam,
+            )
             return trace[batch.turn_C]
         last_C = _is_first(batch.turn_C.flip(0)).flip(0)
         reward_C = torch.where(last_C, batch.reward_U[batch.turn_C], 0.0) - kl_C
-        return gae(reward_C, batch.value_C, batch.trajectory_C, after_N, gamma=self.gamma, lam=self.lam)
+        return gae(
+            reward_C, batch.value_C, batch.trajectory_C, after_N, gamma=self.gamma, lam=self.lam
+        )
 
     def _value_after(self, batch: Batch) -> Tensor:
         """What was still to come where a time limit ended a trajectory."""
@@ -125,10 +156,13 @@ class PPO(PolicyGradient):
         if not self.bootstrap:
             return torch.zeros_like(batch.value_after_N)
         after_N = batch.value_after_N
-        # the critic learns where a reply begins: without the last observation, it is asked where the last reply began
+        # the critic learns where a reply begins: without the last observation, it is asked where
+        # the last reply began
         was_shown_N = batch.ends_with_observation_N
         last_turn_U = _is_first(batch.trajectory_U.flip(0)).flip(0)
-        before_last_N = after_N.index_put((batch.trajectory_U[last_turn_U],), _turn_values(batch)[last_turn_U])
+        before_last_N = after_N.index_put(
+            (batch.trajectory_U[last_turn_U],), _turn_values(batch)[last_turn_U]
+        )
         return torch.where(batch.truncated_N, torch.where(was_shown_N, after_N, before_last_N), 0.0)
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
@@ -136,7 +170,9 @@ class PPO(PolicyGradient):
         assert batch.value_C is not None
         assert batch.return_C is not None
         policy_C, stats = super().loss(policy, batch)
-        value_C, value_stats = clipped_value_loss(policy.value_C, batch.value_C, batch.return_C, clip=self.value_clip)
+        value_C, value_stats = clipped_value_loss(
+            policy.value_C, batch.value_C, batch.return_C, clip=self.value_clip
+        )
         return policy_C + self.value_weight * value_C, stats | value_stats
 
 
@@ -144,7 +180,9 @@ def _turn_values(batch: Batch) -> Tensor:
     """What the critic expected of each turn: its estimate before the turn's first token."""
     assert batch.value_C is not None
     first_C = _is_first(batch.turn_C)
-    return torch.zeros_like(batch.reward_U, dtype=batch.value_C.dtype).index_put_((batch.turn_C[first_C],), batch.value_C[first_C])
+    return torch.zeros_like(batch.reward_U, dtype=batch.value_C.dtype).index_put_(
+        (batch.turn_C[first_C],), batch.value_C[first_C]
+    )
 
 
 def _is_first(turn_C: Tensor) -> Tensor:

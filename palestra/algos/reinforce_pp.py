@@ -1,4 +1,6 @@
-"""REINFORCE++ (arXiv:2501.03262): rewards whitened over the whole batch, with or without the group's mean as a baseline."""
+"""REINFORCE++ (arXiv:2501.03262): rewards whitened over the whole batch, with or without the
+group's mean as a baseline.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,18 @@ class ReinforcePP(CriticFree):
     def explain_credit(self) -> list[str]:
         formula, *rest = super().explain_credit()
         before = formula.removeprefix("A_c = ")
-        return [f"A_c = whiten_step({before})  # mean 0 and deviation 1 over the action tokens of the step", *rest]
+        return [
+            f"A_c = whiten_step({before})  # mean 0 and deviation 1 over the action "
+            "tokens of the step",
+            *rest,
+        ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        credit_N = group_relative(batch.reward_N, batch.group_N, scale=False) if self.baseline else batch.reward_N
+        credit_N = (
+            group_relative(batch.reward_N, batch.group_N, scale=False)
+            if self.baseline
+            else batch.reward_N
+        )
         return credit_N[batch.trajectory_U]
 
     def advantages(self, batch: Batch) -> Tensor:

@@ -1,4 +1,6 @@
-"""Rejection-sampling fine-tuning (arXiv:2308.01825): play, keep the best of each task, imitate them."""
+"""Rejection-sampling fine-tuning (arXiv:2308.01825): play, keep the best of each task, imitate
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,4 +34,8 @@ class RFT(Imitation):
         return best_of(super().learnable(group), min_reward=self.min_reward, best=self.best)
 
     def explain(self) -> list[str]:
-        return [*super().explain(), f"# over the best {self.best} trajectories of each task, those with R_i >= {self.min_reward:g}"]
+        return [
+            *super().explain(),
+            f"# over the best {self.best} trajectories of each task, those with R_i >= "
+            f"{self.min_reward:g}",
+        ]

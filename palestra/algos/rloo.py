@@ -17,7 +17,9 @@ class RLOO(CriticFree):
 
     @property
     def credit_formulas(self) -> list[str]:
-        return ["A_i = R_i - mean_others(R_i)  # the others of its group; in a group of one A_i = 0"]
+        return [
+            "A_i = R_i - mean_others(R_i)  # the others of its group; in a group of one A_i = 0"
+        ]
 
     def explain_credit(self) -> list[str]:
         formula, *rest = super().explain_credit()
@@ -29,7 +31,11 @@ class RLOO(CriticFree):
         return leave_one_out(batch.reward_N, batch.group_N)[batch.trajectory_U]
 
     def kl_to_go(self, batch: Batch) -> Tensor:
-        """The divergence is part of the baseline, too: that of the others, from their first token on."""
+        """The divergence is part of the baseline, too: that of the others, from their first token
+        on.
+        """
         kl_C = self.kl_in_reward(batch)
-        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(0, batch.trajectory_C, kl_C)
+        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(
+            0, batch.trajectory_C, kl_C
+        )
         return super().kl_to_go(batch) - mean_of_others(total_N, batch.group_N)[batch.trajectory_C]

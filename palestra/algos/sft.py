@@ -16,7 +16,9 @@ class Imitation(Algorithm):
     """The loss of all that imitate; whom they imitate is up to the subclasses."""
 
     def temperature(self, sampling: float) -> float:
-        """Imitation makes the model itself likelier to say what it is shown, however it is sampled afterwards."""
+        """Imitation makes the model itself likelier to say what it is shown, however it is sampled
+        afterwards.
+        """
         return 1.0
 
     def add_advantages(self, batch: Batch) -> Batch:
@@ -36,7 +38,10 @@ class SFT(Imitation):
     name: Literal["sft"] = "sft"
     source: ClassVar[Source] = "demonstrations"
     data: tuple[str, ...] = ()
-    """Run folders and files: our trajectories, AgentGym's conversations, OpenAI's chats. Without any, the environment's expert shows."""
+    """Run folders and files: our trajectories, AgentGym's conversations, OpenAI's chats.
+
+    Without any, the environment's expert shows.
+    """
     min_reward: float = 0.5
     """Trajectories of less are not imitated. Conversations have no reward and all count."""
     episodes: PositiveInt = 1000
@@ -49,12 +54,24 @@ class SFT(Imitation):
     @model_validator(mode="after")
     def _one_teacher(self) -> SFT:
         if self.data and (self.episodes, self.noise) != (1000, 0.0):
-            raise ValueError("episodes and noise are the expert's, who has no part where data is given")
+            raise ValueError(
+                "episodes and noise are the expert's, who has no part where data is given"
+            )
         if not self.data and self.min_reward != 0.5:
-            raise ValueError("min_reward chooses from data, and there is none: all that the expert solves is imitated")
+            raise ValueError(
+                "min_reward chooses from data, and there is none: all that the expert "
+                "solves is imitated"
+            )
         return self
 
     def explain(self) -> list[str]:
-        expert = f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), those that were solved"
-        of = f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}" if self.data else expert
+        expert = (
+            f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), "
+            "those that were solved"
+        )
+        of = (
+            f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}"
+            if self.data
+            else expert
+        )
         return [*super().explain(), f"# over {self.batch} trajectories a step of: {of}"]

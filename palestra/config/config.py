@@ -50,9 +50,17 @@ CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind",
 """Tables whose other keys depend on this one: choosing anew starts from the defaults."""
 
 LEARNING_RATES = {"tiny": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
-"""Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model."""
+"""Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model.
 
-DEFAULTS = {"algo": "grpo", "engine": "torch", "horizon": "fixed", "model": "tiny", "env": DEFAULT_ENV}
+"""
+
+DEFAULTS = {
+    "algo": "grpo",
+    "engine": "torch",
+    "horizon": "fixed",
+    "model": "tiny",
+    "env": DEFAULT_ENV,
+}
 
 
 LARGEST = 1_000_000
@@ -73,7 +81,9 @@ class AgentSettings(Settings):
     example: bool = False
     """Show the environment's worked example in the prompt."""
     template: Literal["auto", "model", "chatml"] = "auto"
-    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot be appended to."""
+    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot
+    be appended to.
+    """
     context_tokens: PositiveInt = 4096
     """All tokens of an episode."""
     reply_tokens: PositiveInt = 256
@@ -82,7 +92,10 @@ class AgentSettings(Settings):
     @model_validator(mode="after")
     def _reply_fits(self) -> AgentSettings:
         if self.reply_tokens >= self.context_tokens:
-            raise ValueError(f"reply_tokens ({self.reply_tokens}) must be below context_tokens ({self.context_tokens})")
+            raise ValueError(
+                f"reply_tokens ({self.reply_tokens}) must be below context_tokens "
+                f"({self.context_tokens})"
+            )
         return self
 
 
@@ -94,21 +107,33 @@ class Config(Settings):
     limit: LimitSettings = LimitSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    """What the model computes in. Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the end."""
+    """What the model computes in.
+
+    Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the
+    end.
+    """
     threads: NonNegativeInt = 0
     """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
-    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = TinyModel()
+    model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = (
+        TinyModel()
+    )
     env: EnvSettings | None = None
     mixture: tuple[Member, ...] = ()
     """Several environments instead of one `env`."""
     agent: AgentSettings = AgentSettings()
-    engine: Annotated[SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])] = TorchEngineSettings()
+    engine: Annotated[
+        SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])
+    ] = TorchEngineSettings()
     rollout: RolloutSettings = RolloutSettings()
-    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = GRPO()
+    algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = (
+        GRPO()
+    )
     optim: OptimizerConfig = OptimizerConfig()
     lora: LoraSettings | None = None
     """Train an adapter; all weights learn where the table is not there."""
-    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])] = Fixed()
+    horizon: Annotated[
+        SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])
+    ] = Fixed()
     warm_start: WarmStart | None = None
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
@@ -134,8 +159,16 @@ class Config(Settings):
         if not isinstance(optim, dict) or "lr" in optim:
             return tree
         model = tree.get("model", {})
-        is_pretrained = isinstance(model, PretrainedModel) or (isinstance(model, dict) and model.get("kind") == "pretrained")
-        kind = "tiny" if not is_pretrained else "lora" if tree.get("lora") not in (None, UNSET) else "pretrained"
+        is_pretrained = isinstance(model, PretrainedModel) or (
+            isinstance(model, dict) and model.get("kind") == "pretrained"
+        )
+        kind = (
+            "tiny"
+            if not is_pretrained
+            else "lora"
+            if tree.get("lora") not in (None, UNSET)
+            else "pretrained"
+        )
         return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
 
     @model_validator(mode="after")
@@ -143,28 +176,44 @@ class Config(Settings):
         if self.unresolved:
             return self  # what fits together is judged where the classes may be imported
         if self.env is not None and self.mixture:
-            raise ValueError("env and mixture: there is either one environment or a mixture of them")
+            raise ValueError(
+                "env and mixture: there is either one environment or a mixture of them"
+            )
         labels = [spec.label for spec in self.env_specs]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"mixture: two environments are called {label!r}; give each a label of its own")
+                raise ValueError(
+                    f"mixture: two environments are called {label!r}; give each a label of its own"
+                )
         for spec in self.env_specs:
             self._check_place(spec)
         if isinstance(self.model, TinyModel) and self.dtype == "bfloat16":
-            raise ValueError("dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'")
+            raise ValueError(
+                "dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'"
+            )
         if isinstance(self.model, TinyModel) and self.lora is not None:
-            raise ValueError("lora: an adapter needs a model that has learned something; set model.path, or train all weights")
+            raise ValueError(
+                "lora: an adapter needs a model that has learned something; set "
+                "model.path, or train all weights"
+            )
         self._check_idle()
         self._check_launch()
         self._check_age()
         if self.guard is not None:
             reach = self.save.every * (self.save.keep - 1)
-            self.guard.check(self.algo, reach, is_beside_learner=self.rollout.is_beside_learner, partial=self.rollout.partial)
+            self.guard.check(
+                self.algo,
+                reach,
+                is_beside_learner=self.rollout.is_beside_learner,
+                partial=self.rollout.partial,
+            )
         return self
 
     @property
     def unresolved(self) -> str:
-        """The first table whose class is named "module:Class" and was not imported; empty where there is none."""
+        """The first table whose class is named "module:Class" and was not imported; empty where
+        there is none.
+        """
         tables: dict[str, Settings | None] = {
             "algo.name": self.algo,
             "engine.name": self.engine,
@@ -189,15 +238,25 @@ class Config(Settings):
     def _check_age(self) -> None:
         """Whether the algorithm can learn from what older weights have played."""
         objection = self.algo.off_policy_error
-        overlap = {name: getattr(self.rollout, name) for name in ("prefetch", "partial", "max_staleness") if getattr(self.rollout, name)}
+        overlap = {
+            name: getattr(self.rollout, name)
+            for name in ("prefetch", "partial", "max_staleness")
+            if getattr(self.rollout, name)
+        }
         for name, value in overlap.items():
             if objection:
                 raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {objection}")
         if self.rollout.max_staleness and not self.algo.supports_off_policy:
             cure = "set algo.recompute_logprobs = true and algo.correction.cap = 2"
-            raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: tokens of older weights must be weighed; {cure}")
+            raise ValueError(
+                f"rollout.max_staleness = {self.rollout.max_staleness}: tokens of older "
+                f"weights must be weighed; {cure}"
+            )
         if self.rollout.max_staleness and self.is_deterministic:
-            race = "what is played beside the learner depends on timing; set engine.deterministic = false"
+            race = (
+                "what is played beside the learner depends on timing; set "
+                "engine.deterministic = false"
+            )
             raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: {race}")
 
     @property
@@ -208,69 +267,133 @@ class Config(Settings):
     def _check_place(self, spec: EnvSpec) -> None:
         table = "env" if self.env is not None else f"mixture.{spec.label}"
         if self.rollout.partial and self.is_deterministic and not spec.env.is_inline:
-            where = f"{table}.name = {spec.env.name!r}" if spec.env.is_remote else f"{table}.isolation = 'process'"
-            race = "is apart from training, and which group is complete first is a race; set engine.deterministic = false"
+            where = (
+                f"{table}.name = {spec.env.name!r}"
+                if spec.env.is_remote
+                else f"{table}.isolation = 'process'"
+            )
+            race = (
+                "is apart from training, and which group is complete first is a race; set "
+                "engine.deterministic = false"
+            )
             raise ValueError(f"rollout.partial = {self.rollout.partial}: {where} {race}")
         if self.algo.compares_within_groups and spec.group < 2:
-            table = "rollout" if self.env is not None or self.rollout.group == spec.group else f"mixture.{spec.label}"
-            raise ValueError(f"{table}.group = {spec.group}: {self.algo.name} compares trajectories of a task and needs at least 2")
+            table = (
+                "rollout"
+                if self.env is not None or self.rollout.group == spec.group
+                else f"mixture.{spec.label}"
+            )
+            raise ValueError(
+                f"{table}.group = {spec.group}: {self.algo.name} compares trajectories of "
+                "a task and needs at least 2"
+            )
 
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
         plays = self.algo.source in ("play", "rounds")
         only_play = ("resample_rounds", "prefetch", "partial", "max_staleness")
-        idle = {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play} if self.algo.source != "play" else {}
+        idle = (
+            {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play}
+            if self.algo.source != "play"
+            else {}
+        )
         if not plays:
             default = RolloutSettings()
-            idle |= {f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name) for name in ("tasks", "group")}
+            idle |= {
+                f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name)
+                for name in ("tasks", "group")
+            }
             idle["horizon.kind"] = self.horizon.kind != "fixed"
         does = "does not play every step" if plays else "plays no episodes while training"
         for name, is_set in idle.items():
             if is_set:
                 table, field = name.split(".")
-                raise ValueError(f"{name} = {getattr(getattr(self, table), field)!r}: has no effect, {self.algo.name} {does}")
+                raise ValueError(
+                    f"{name} = {getattr(getattr(self, table), field)!r}: has no effect, "
+                    f"{self.algo.name} {does}"
+                )
         for member in self.mixture:
-            if not plays and (member.group is not None or (member.horizon is not None and member.horizon.kind != "fixed")):
-                raise ValueError(f"mixture.{member.title}: group and horizon have no effect, {self.algo.name} {does}")
+            if not plays and (
+                member.group is not None
+                or (member.horizon is not None and member.horizon.kind != "fixed")
+            ):
+                raise ValueError(
+                    f"mixture.{member.title}: group and horizon have no effect, "
+                    f"{self.algo.name} {does}"
+                )
             if member.reward_scale != 1 and not self.algo.weighs_rewards:
                 reason = self._why_scale_is_idle()
                 raise ValueError(
-                    f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has no effect under {self.algo.name}{reason}"
+                    f"mixture.{member.title}.reward_scale = {member.reward_scale:g}: has "
+                    f"no effect under {self.algo.name}{reason}"
                 )
         if self.rollout.resample_rounds and not self.algo.may_lack_signal:
             reason = "every group has a signal there, so none is replaced"
-            raise ValueError(f"rollout.resample_rounds = {self.rollout.resample_rounds}: has no effect under {self.algo.name}: {reason}")
+            raise ValueError(
+                f"rollout.resample_rounds = {self.rollout.resample_rounds}: has no effect "
+                f"under {self.algo.name}: {reason}"
+            )
         critic = self.algo.critic_settings
         if critic is not None and critic.warmup >= self.steps:
-            raise ValueError(f"algo.critic.warmup = {critic.warmup}: must be below steps ({self.steps}), or the policy never learns")
+            raise ValueError(
+                f"algo.critic.warmup = {critic.warmup}: must be below steps "
+                f"({self.steps}), or the policy never learns"
+            )
 
     def _why_scale_is_idle(self) -> str:
         if "scale" not in type(self.algo).model_fields:
             return ""
-        return ", which divides by the deviation of the same rewards; set algo.scale = false, or the environment's weight"
+        return (
+            ", which divides by the deviation of the same rewards; set algo.scale = false, or "
+            "the environment's weight"
+        )
 
     def _check_launch(self) -> None:
         """What several workers, or shared weights, cannot do."""
         launch = self.launch
         if launch.workers > 1 and self.rollout.partial:
-            reason = "which group is complete first differs from worker to worker; use rollout.prefetch or rollout.max_staleness"
-            raise ValueError(f"rollout.partial = {self.rollout.partial}: with launch.workers = {launch.workers}, {reason}")
+            reason = (
+                "which group is complete first differs from worker to worker; use "
+                "rollout.prefetch or rollout.max_staleness"
+            )
+            raise ValueError(
+                f"rollout.partial = {self.rollout.partial}: with launch.workers = "
+                f"{launch.workers}, {reason}"
+            )
         if launch.workers > 1 and self.optim.accumulation_parts not in (1, launch.workers):
             raise ValueError(
-                f"optim.accumulation_parts = {self.optim.accumulation_parts}: {launch.workers} workers add up in {launch.workers} parts"
+                f"optim.accumulation_parts = {self.optim.accumulation_parts}: "
+                f"{launch.workers} workers add up in {launch.workers} parts"
             )
         critic = self.algo.critic_settings
-        for field, is_set in (("lora", self.lora is not None), ("algo.critic.kind", critic is not None and critic.kind == "model")):
+        for field, is_set in (
+            ("lora", self.lora is not None),
+            ("algo.critic.kind", critic is not None and critic.kind == "model"),
+        ):
             if launch.sharding == "fsdp" and is_set:
-                raise ValueError(f"launch.sharding = 'fsdp': does not go with {field} yet; did you mean 'none'?")
+                raise ValueError(
+                    f"launch.sharding = 'fsdp': does not go with {field} yet; did you mean 'none'?"
+                )
 
     @cached_property
     def env_specs(self) -> tuple[EnvSpec, ...]:
         """The environments of the run: one, or those of the mixture."""
         if self.env is not None:
-            return (EnvSpec(label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+            return (
+                EnvSpec(
+                    label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0
+                ),
+            )
         return tuple(
-            EnvSpec(m.title, m, m.weight, m.horizon or self.horizon, m.group or self.rollout.group, m.reward_scale) for m in self.mixture
+            EnvSpec(
+                m.title,
+                m,
+                m.weight,
+                m.horizon or self.horizon,
+                m.group or self.rollout.group,
+                m.reward_scale,
+            )
+            for m in self.mixture
         )
 
     @property
@@ -282,7 +405,10 @@ class Config(Settings):
 
 
 def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
-    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values. `imports`: as for `build`."""
+    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values.
+
+    `imports`: as for `build`.
+    """
     return build(_read(path), overrides, imports=imports)
 
 
@@ -291,7 +417,9 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         tree = read_toml(read_regular(path, most_bytes=LARGEST).decode())
     except FileNotFoundError:
-        siblings = [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        siblings = (
+            [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        )
         hint = f"; {nearest(path.name, siblings)}" if siblings else ""
         raise ConfigError(f"{path}: no such recipe{hint}") from None
     except OSError as error:
@@ -303,13 +431,20 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     base = tree.pop("base", None)
     if base is None:
         return tree
-    if not isinstance(base, str) or (other := path.parent / base).resolve() in (*above, path.resolve()):
-        raise ConfigError(f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder")
+    if not isinstance(base, str) or (other := path.parent / base).resolve() in (
+        *above,
+        path.resolve(),
+    ):
+        raise ConfigError(
+            f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder"
+        )
     return _laid_over(_read(other, (*above, path.resolve())), tree)
 
 
 def _laid_over(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """All tables key by key; one that chooses something else, such as another algorithm, has nothing of the base's."""
+    """All tables key by key; one that chooses something else, such as another algorithm, has
+    nothing of the base's.
+    """
 
     def laid(name: str, old: Any, new: Any) -> Any:
         if not isinstance(old, dict) or not isinstance(new, dict) or _chooses_anew(name, old, new):
@@ -324,20 +459,29 @@ def _chooses_anew(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     return key is not None and key in new and new[key] != old.get(key, DEFAULTS[table])
 
 
-def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
+def build(
+    tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, imports: bool = False
+) -> Config:
     """A configuration from nested tables and dotted overrides.
 
-    `imports`: import the classes that are named "module:Class". Without it, reading a configuration runs nothing: it may be anybody's.
+    `imports`: import the classes that are named "module:Class". Without it, reading a configuration
+    runs nothing: it may be anybody's.
     """
     overrides = dict(overrides or {})
     if isinstance(tree.get("model"), str):
         tree = tree | {"model": _named(tree["model"])}
     if isinstance(overrides.get("model"), str):
-        overrides |= {f"model.{key}": value for key, value in _named(overrides.pop("model")).items()}
+        overrides |= {
+            f"model.{key}": value for key, value in _named(overrides.pop("model")).items()
+        }
     dropped: dict[str, list[str]] = {}
     for table, key in CHOICES.items():
         choice = overrides.get(f"{table}.{key}")
-        if choice is not None and isinstance(tree.get(table), dict) and tree[table].get(key, DEFAULTS[table]) != choice:
+        if (
+            choice is not None
+            and isinstance(tree.get(table), dict)
+            and tree[table].get(key, DEFAULTS[table]) != choice
+        ):
             dropped[f"{table}.{key} = {choice!r}"] = _dropped(table, key, tree[table], overrides)
             tree = tree | {table: {key: choice}}
     for dotted, value in overrides.items():
@@ -349,13 +493,23 @@ def build(tree: dict[str, Any], overrides: dict[str, Any] | None = None, *, impo
         raise ConfigError(hidden(_explain(error, tree))) from None
     for choice, settings in dropped.items():
         if settings:
-            log.warning("%s begins with its own defaults; dropped from the recipe: %s", choice, ", ".join(settings))
+            log.warning(
+                "%s begins with its own defaults; dropped from the recipe: %s",
+                choice,
+                ", ".join(settings),
+            )
     return config
 
 
 def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any]) -> list[str]:
-    """What a recipe says in a table that another choice does not take over: its settings may mean something else there."""
-    return [f"{table}.{name} = {value!r}" for name, value in old.items() if name != key and f"{table}.{name}" not in overrides]
+    """What a recipe says in a table that another choice does not take over: its settings may mean
+    something else there.
+    """
+    return [
+        f"{table}.{name} = {value!r}"
+        for name, value in old.items()
+        if name != key and f"{table}.{name}" not in overrides
+    ]
 
 
 def _named(path: str) -> dict[str, str]:
@@ -382,14 +536,24 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     spec = [str(part) for part in problem["loc"]]
     field = ".".join(spec) or "the run"
     if problem["type"] == "extra_forbidden":
-        return f"{field} = {problem['input']!r}: there is no such setting; {nearest(spec[-1], _siblings(tree, spec[:-1]))}"
+        return (
+            f"{field} = {problem['input']!r}: there is no such setting; "
+            f"{nearest(spec[-1], _siblings(tree, spec[:-1]))}"
+        )
     if problem["type"] == "missing":
         return f"{field}: is required and not set"
     if problem["type"] == "literal_error":
-        expected = [part.strip(" '") for part in problem["ctx"]["expected"].replace(" or ", ",").split(",")]
-        return f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; {nearest(str(problem['input']), expected)}"
+        expected = [
+            part.strip(" '") for part in problem["ctx"]["expected"].replace(" or ", ",").split(",")
+        ]
+        return (
+            f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; "
+            f"{nearest(str(problem['input']), expected)}"
+        )
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):  # it names a field below this one
+    if problem["type"] == "value_error" and re.match(
+        r"[a-z_.]+ = ", message
+    ):  # it names a field below this one
         return f"{field}.{message}" if spec else message
     if isinstance(problem["input"], Settings):
         return f"{field}: {message}"
@@ -399,7 +563,12 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
 def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
     """The settings there are at a place in the tree."""
     kind: type[Settings] = Config
-    registries: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    registries: dict[str, Registry[Any]] = {
+        "algo": algos,
+        "engine": engines,
+        "horizon": horizons,
+        "model": models,
+    }
     node: Any = tree
     for name in spec:
         node = node[int(name)] if name.isdecimal() else node[name]
@@ -409,5 +578,9 @@ def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
         elif not name.isdecimal():
             annotation = kind.model_fields[name].annotation
             options = (*get_args(annotation), annotation)
-            kind = next(option for option in options if inspect.isclass(option) and issubclass(option, Settings))
+            kind = next(
+                option
+                for option in options
+                if inspect.isclass(option) and issubclass(option, Settings)
+            )
     return list(kind.model_fields)

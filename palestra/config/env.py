@@ -18,7 +18,9 @@ DEFAULT_ENV = "textcraft"
 
 class EnvSettings(Settings):
     name: str = DEFAULT_ENV
-    """A registered environment, "module:Class", or the URL of a served one such as "http://host:8100/textcraft"."""
+    """A registered environment, "module:Class", or the URL of a served one such as
+    "http://host:8100/textcraft".
+    """
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
     isolation: Literal["inline", "process"] = "inline"
@@ -28,17 +30,27 @@ class EnvSettings(Settings):
     per_worker: PositiveInt | None = None
     """Environments in one worker process; what the environment says itself where not set."""
     memory_mb: PositiveInt | None = None
-    """A worker process that holds more gets no new episodes, and is replaced when its last one has ended; 4096 where not set."""
+    """A worker process that holds more gets no new episodes, and is replaced when its last one has
+    ended; 4096 where not set.
+    """
     max_processes: PositiveInt | None = None
-    """A worker that has more processes, itself and all that its environments have started, is killed. Default: 128."""
+    """A worker that has more processes, itself and all that its environments have started, is
+    killed. Default: 128.
+    """
     pass_env: tuple[str, ...] = ()
-    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they get all that is no secret."""
+    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they
+    get all that is no secret.
+    """
     sandbox: Literal["none", "bwrap"] = "none"
-    """With "bwrap", worker processes run under bubblewrap: without network, and with only what they need of the disk, read-only."""
+    """With "bwrap", worker processes run under bubblewrap: without network, and with only what they
+    need of the disk, read-only.
+    """
     sandbox_read: tuple[str, ...] = ()
     """Further files and folders that a sandbox can read."""
     urls: tuple[str, ...] = ()
-    """Where `name` is the URL of a served environment: further servers that have it, asked by the seats that are free."""
+    """Where `name` is the URL of a served environment: further servers that have it, asked by the
+    seats that are free.
+    """
 
     @property
     def is_remote(self) -> bool:
@@ -53,14 +65,23 @@ class EnvSettings(Settings):
     def _no_idle_settings(self) -> EnvSettings:
         for name in ("per_worker", "memory_mb", "max_processes"):
             if self.isolation == "inline" and getattr(self, name) is not None:
-                raise ValueError(f"{name} = {getattr(self, name)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+                raise ValueError(
+                    f"{name} = {getattr(self, name)}: has no effect with isolation = "
+                    "'inline'; did you mean 'process'?"
+                )
         if self.isolation == "inline" and self.pass_env:
-            raise ValueError(f"pass_env = {list(self.pass_env)}: has no effect with isolation = 'inline'; did you mean 'process'?")
+            raise ValueError(
+                f"pass_env = {list(self.pass_env)}: has no effect with isolation = "
+                "'inline'; did you mean 'process'?"
+            )
         if reason := misuse(self.name, self.sandbox, self.sandbox_read, self.isolation):
             raise ValueError(reason)
         for url in (self.name, *self.urls):
             if is_url(url) and has_password(url):
-                raise ValueError(f"name = {url!r}: expected a URL without user and password; a token goes into {TOKEN_VARIABLE}")
+                raise ValueError(
+                    f"name = {url!r}: expected a URL without user and password; a token "
+                    f"goes into {TOKEN_VARIABLE}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -73,9 +94,15 @@ class EnvSettings(Settings):
             raise ValueError(f"urls = {list(self.urls)}: name must be a URL too, not {self.name!r}")
         for url in self.urls:
             if not is_url(url) or label_of(url) != label_of(self.name):
-                raise ValueError(f"urls = {list(self.urls)}: expected URLs of {label_of(self.name)} like {self.name!r}, got {url!r}")
+                raise ValueError(
+                    f"urls = {list(self.urls)}: expected URLs of {label_of(self.name)} "
+                    f"like {self.name!r}, got {url!r}"
+                )
         if self.is_remote and self.isolation != "inline":
-            raise ValueError(f"isolation = {self.isolation!r}: has no effect, the environment's server decides where it runs")
+            raise ValueError(
+                f"isolation = {self.isolation!r}: has no effect, the environment's server "
+                "decides where it runs"
+            )
         return self
 
 
@@ -83,10 +110,15 @@ class Member(EnvSettings):
     """One environment of a mixture."""
 
     label: str = Field(default="", pattern=r"^[\w.-]*$")
-    """What the run calls it. Default: its registered name, the last part of a URL, or a class's name in small letters."""
+    """What the run calls it.
+
+    Default: its registered name, the last part of a URL, or a class's name in small letters.
+    """
     weight: PositiveFloat = 1.0
     """Its share of the tasks, beside the weights of the others."""
-    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] | None = None
+    horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] | None = (
+        None
+    )
     """The run's where not set."""
     group: PositiveInt | None = None
     """Trajectories per task; `rollout.group` where not set."""

@@ -36,7 +36,9 @@ class GuardSettings(Settings):
     success_fall: Share | None = None
     """How far the success rate may be below the best that it was, both over a window."""
     action: Literal["warn", "rollback", "stop"] = "warn"
-    """Say so; go back to the checkpoint from before the window and sample differently from there on; or end the run."""
+    """Say so; go back to the checkpoint from before the window and sample differently from there
+    on; or end the run.
+    """
     rollbacks: PositiveInt | None = None
     """How often a run may go back before it is ended; 3 where not set."""
 
@@ -52,29 +54,48 @@ class GuardSettings(Settings):
     @model_validator(mode="after")
     def _no_idle_settings(self) -> GuardSettings:
         if not self.bounds:
-            raise ValueError(f"no bound is set, so it has no effect; set one of {', '.join(FIGURES)}")
+            raise ValueError(
+                f"no bound is set, so it has no effect; set one of {', '.join(FIGURES)}"
+            )
         if self.rollbacks is not None and self.action != "rollback":
-            raise ValueError(f"rollbacks = {self.rollbacks}: has no effect with action = {self.action!r}; did you mean 'rollback'?")
+            raise ValueError(
+                f"rollbacks = {self.rollbacks}: has no effect with action = "
+                f"{self.action!r}; did you mean 'rollback'?"
+            )
         return self
 
     def check(self, algo: Algorithm, reach: int, *, is_beside_learner: bool, partial: int) -> None:
-        """What a run has no figure for cannot be bound, and going back must be possible and lead somewhere else.
+        """What a run has no figure for cannot be bound, and going back must be possible and lead
+        somewhere else.
 
         `reach`: the steps between the oldest checkpoint that is kept and the newest.
         """
         for name in ("success_fall", "zero_advantage_above", "mismatch_above"):
-            if name in self.bounds and algo.source not in (("play", "rounds") if name != "mismatch_above" else ("play",)):
-                raise ValueError(f"guard.{name} = {self.bounds[name]:g}: has no effect, {algo.name} does not learn from play at every step")
+            if name in self.bounds and algo.source not in (
+                ("play", "rounds") if name != "mismatch_above" else ("play",)
+            ):
+                raise ValueError(
+                    f"guard.{name} = {self.bounds[name]:g}: has no effect, {algo.name} "
+                    "does not learn from play at every step"
+                )
         if self.mismatch_above is not None and is_beside_learner:
-            raise ValueError(f"guard.mismatch_above = {self.mismatch_above:g}: has no effect where all episodes are of older weights")
+            raise ValueError(
+                f"guard.mismatch_above = {self.mismatch_above:g}: has no effect where all "
+                "episodes are of older weights"
+            )
         if self.action == "rollback" and algo.source != "play":
-            raise ValueError(f"guard.action = 'rollback': {algo.name} would go the same way again; use 'warn' or 'stop'")
+            raise ValueError(
+                f"guard.action = 'rollback': {algo.name} would go the same way again; use "
+                "'warn' or 'stop'"
+            )
         if self.action == "rollback" and partial:
             raise ValueError(
-                f"guard.action = 'rollback': groups in flight (rollout.partial = {partial}) cannot go back; use 'warn' or 'stop'"
+                "guard.action = 'rollback': groups in flight (rollout.partial = "
+                f"{partial}) cannot go back; use 'warn' or 'stop'"
             )
         if self.action == "rollback" and reach < self.window:
             raise ValueError(
-                f"guard.window = {self.window}: save.every * (save.keep - 1) must be at least that, and is {reach}: "
+                f"guard.window = {self.window}: save.every * (save.keep - 1) must be at "
+                f"least that, and is {reach}: "
                 "a rollback needs a checkpoint from before the window"
             )

@@ -18,7 +18,9 @@ class LoraSettings(Settings):
     alpha: PositiveInt = 32
     """The adapter's output counts alpha / rank."""
     targets: tuple[str, ...] = (ALL_LINEAR,)
-    """Names of the linear modules that get one, such as "q_proj"; "all-linear" is all but the head."""
+    """Names of the linear modules that get one, such as "q_proj"; "all-linear" is all but the head.
+
+    """
 
     @field_validator("targets", mode="before")
     @classmethod

@@ -18,20 +18,27 @@ class TinyModel(Settings):
     layers: PositiveInt = 3
     heads: PositiveInt = 4
     tokenizer: Literal["words", "bpe", "bytes"] = "words"
-    """One token per word of the environment's own vocabulary, per piece of a word as learned from its texts, or per byte."""
+    """One token per word of the environment's own vocabulary, per piece of a word as learned from
+    its texts, or per byte.
+    """
     vocab_size: int | None = Field(default=None, ge=512)
     """How many, with tokenizer = "bpe"; 2,048 where not set."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TinyModel:
         if self.width % (2 * self.heads):
-            raise ValueError(f"width ({self.width}) must be a multiple of twice the heads ({self.heads})")
+            raise ValueError(
+                f"width ({self.width}) must be a multiple of twice the heads ({self.heads})"
+            )
         return self
 
     @model_validator(mode="after")
     def _no_idle_pieces(self) -> TinyModel:
         if self.vocab_size is not None and self.tokenizer != "bpe":
-            raise ValueError(f"vocab_size = {self.vocab_size}: has no effect with tokenizer = {self.tokenizer!r}; did you mean 'bpe'?")
+            raise ValueError(
+                f"vocab_size = {self.vocab_size}: has no effect with tokenizer = "
+                f"{self.tokenizer!r}; did you mean 'bpe'?"
+            )
         return self
 
 
@@ -40,11 +47,16 @@ class PretrainedModel(Settings):
 
     kind: Literal["pretrained"] = "pretrained"
     path: str
-    """A Hugging Face directory, a name on the hub such as "Qwen/Qwen2.5-1.5B-Instruct", a GGUF file, or an adapter's directory."""
+    """A Hugging Face directory, a name on the hub such as "Qwen/Qwen2.5-1.5B-Instruct", a GGUF
+    file, or an adapter's directory.
+    """
 
 
 models: Registry[type[Settings]] = Registry(
     "models",
-    {"tiny": "palestra.config.model:NewModel", "pretrained": "palestra.config.model:PretrainedModel"},
+    {
+        "tiny": "palestra.config.model:NewModel",
+        "pretrained": "palestra.config.model:PretrainedModel",
+    },
     base="palestra.core.settings:Settings",
 )

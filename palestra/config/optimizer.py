@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from palestra.core.settings import Settings
 
@@ -14,7 +21,9 @@ class OptimizerConfig(Settings):
     """How the learner steps."""
 
     lr: PositiveFloat = 1e-6
-    """Default: 2e-4 for a model made on the spot, 1e-5 for an adapter, 1e-6 for all weights of a pretrained one."""
+    """Default: 2e-4 for a model made on the spot, 1e-5 for an adapter, 1e-6 for all weights of a
+    pretrained one.
+    """
     warmup: NonNegativeInt = 0
     """Training steps over which the learning rate grows from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -31,10 +40,12 @@ class OptimizerConfig(Settings):
     microbatch_tokens: PositiveInt = 4096
     """Tokens in one forward and backward pass; gradients add up over these."""
     accumulation_parts: PositiveInt = 1
-    """One worker adds gradients up in so many parts, as that many workers do: the order of sums is then the same for both. Takes the
-    memory of another gradient."""
+    """One worker adds gradients up in so many parts, as that many workers do: the order of sums is
+    then the same for both. Takes the memory of another gradient."""
     activation_checkpointing: bool = False
-    """Keep only what enters a layer and compute it again on the way back: a third more time, a fraction of the memory."""
+    """Keep only what enters a layer and compute it again on the way back: a third more time, a
+    fraction of the memory.
+    """
     compile: bool = False
     """Compile the learner's layers by torch.compile; the engine's path stays as it is."""
 
@@ -49,5 +60,11 @@ class OptimizerConfig(Settings):
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         share = (step - self.warmup) / max(steps - self.warmup, 1)
-        falling = {"constant": 1.0, "linear": 1 - share, "cosine": (1 + math.cos(math.pi * share)) / 2}[self.schedule]
-        return self.lr * (falling if self.schedule == "constant" else self.final + (1 - self.final) * falling)
+        falling = {
+            "constant": 1.0,
+            "linear": 1 - share,
+            "cosine": (1 + math.cos(math.pi * share)) / 2,
+        }[self.schedule]
+        return self.lr * (
+            falling if self.schedule == "constant" else self.final + (1 - self.final) * falling
+        )

@@ -48,7 +48,9 @@ def refuse_renamed(tree: dict[str, Any]) -> None:
         for name, value in settings.items():
             dotted = f"{table}.{name}"
             if dotted in RENAMED:
-                raise ConfigError(f"{dotted} = {value!r}: this setting is now called {RENAMED[dotted]}")
+                raise ConfigError(
+                    f"{dotted} = {value!r}: this setting is now called {RENAMED[dotted]}"
+                )
             new = RENAMED_VALUES.get(dotted, {}).get(value) if isinstance(value, str) else None
             if new is not None:
                 raise ConfigError(f"{dotted} = {value!r}: this value is now called {new!r}")

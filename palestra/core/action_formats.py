@@ -1,4 +1,6 @@
-"""How a model writes an action, and how that is read: strict in what counts, forgiving to whitespace."""
+"""How a model writes an action, and how that is read: strict in what counts, forgiving to
+whitespace.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,25 @@ class ReAct(Format):
     """`Thought: ...` and then `Action: ...`, once each (arXiv:2210.03629)."""
 
     _form = "Thought: why the next action is a good one\nAction: the action"
-    instructions = f"Answer every observation with one thought and one action, in exactly this form:\n{_form}"
+    instructions = (
+        f"Answer every observation with one thought and one action, in exactly this form:\n{_form}"
+    )
     _action_label = re.compile(r"^[ \t]*Action[ \t]*:[ \t]*", re.MULTILINE)
 
     def parse(self, reply: str) -> Parsed:
         labels = list(self._action_label.finditer(reply))
         if not labels:
-            return Parsed(None, f"There was no line that begins with 'Action:'. Answer in exactly this form:\n{self._form}")
+            return Parsed(
+                None,
+                "There was no line that begins with 'Action:'. Answer in exactly this "
+                f"form:\n{self._form}",
+            )
         if len(labels) > 1:
-            return Parsed(None, f"Expected exactly one 'Action:'; there were {len(labels)}. Give one action at a time.")
+            return Parsed(
+                None,
+                f"Expected exactly one 'Action:'; there were {len(labels)}. Give one "
+                "action at a time.",
+            )
         action = reply[labels[0].end() :].strip()
         if not action:
             return Parsed(None, "Expected an action after 'Action:'; there was nothing.")
@@ -52,7 +64,11 @@ class ReAct(Format):
         return Parsed(action)
 
     def write(self, thought: str, action: str) -> str:
-        return f"Thought: {' '.join(thought.split())}\nAction: {action}" if thought.strip() else f"Action: {action}"
+        return (
+            f"Thought: {' '.join(thought.split())}\nAction: {action}"
+            if thought.strip()
+            else f"Action: {action}"
+        )
 
 
 class Plain(Format):
@@ -63,14 +79,17 @@ class Plain(Format):
 
     def parse(self, reply: str) -> Parsed:
         action = reply.strip()
-        return Parsed(action) if action else Parsed(None, "Expected an action; the reply was empty.")
+        return (
+            Parsed(action) if action else Parsed(None, "Expected an action; the reply was empty.")
+        )
 
     def write(self, thought: str, action: str) -> str:
         return action
 
 
 class Tags(Format):
-    """`<think>...</think>` and then the action as a tag: `search[words]` is written `<search>words</search>` (arXiv:2503.09516).
+    """`<think>...</think>` and then the action as a tag: `search[words]` is written
+    `<search>words</search>` (arXiv:2503.09516).
 
     An action that is no name with an argument in brackets stands in `<action>`.
     """
@@ -79,7 +98,8 @@ class Tags(Format):
         "Answer every observation with one thought and one action, in exactly this form:\n"
         "<think>why the next action is a good one</think>\n"
         "<name>argument</name>\n"
-        "where the tag is the name of the action: search[words] is written <search>words</search>. An action without brackets is "
+        "where the tag is the name of the action: search[words] is written "
+        "<search>words</search>. An action without brackets is "
         "written <action>the action</action>."
     )
     _thought = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -93,17 +113,29 @@ class Tags(Format):
         opening = self._opening.search(rest)
         if opening is None or opening[1] in self._reserved[:2]:
             found = f"there was <{opening[1]}>" if opening else "there was no tag"
-            return Parsed(None, f"Expected <think>...</think> and then one action as a tag, such as <search>words</search>; {found}.")
+            return Parsed(
+                None,
+                "Expected <think>...</think> and then one action as a tag, such as "
+                f"<search>words</search>; {found}.",
+            )
         name, closing = opening[1], f"</{opening[1]}>"
         argument, found_end, after = rest[opening.end() :].partition(closing)
         if not found_end:
             return Parsed(None, f"Expected {closing} at the end of the action; there was none.")
         if after.strip():
-            return Parsed(None, f"Expected nothing after {closing}; there was more. Give one action at a time and wait for its result.")
+            return Parsed(
+                None,
+                f"Expected nothing after {closing}; there was more. Give one action at a "
+                "time and wait for its result.",
+            )
         argument = argument.strip()
         if name != "action":
             return Parsed(f"{name}[{argument}]")
-        return Parsed(argument) if argument else Parsed(None, "Expected an action in <action>; there was nothing.")
+        return (
+            Parsed(argument)
+            if argument
+            else Parsed(None, "Expected an action in <action>; there was nothing.")
+        )
 
     def write(self, thought: str, action: str) -> str:
         named = self._named.fullmatch(action)
@@ -111,15 +143,20 @@ class Tags(Format):
             tagged = f"<{named[1]}>{named[2]}</{named[1]}>"
         else:
             tagged = f"<action>{action}</action>"
-        return f"<think>{' '.join(thought.split())}</think>\n{tagged}" if thought.strip() else tagged
+        return (
+            f"<think>{' '.join(thought.split())}</think>\n{tagged}" if thought.strip() else tagged
+        )
 
 
 class Block(Format):
-    """Any words, and then the action between three backticks: ```click [12]``` (arXiv:2307.13854)."""
+    """Any words, and then the action between three backticks:
+    ```click [12]``` (arXiv:2307.13854).
+    """
 
     instructions = (
         "Answer every observation with what you think and one action, in exactly this form:\n"
-        "Let's think step by step. Why the next action is a good one. In summary, the next action I will perform is ```the action```"
+        "Let's think step by step. Why the next action is a good one. In summary, the "
+        "next action I will perform is ```the action```"
     )
     _block = re.compile(r"```(.*?)```", re.DOTALL)
 
@@ -129,7 +166,11 @@ class Block(Format):
             found = f"there were {len(blocks)}" if blocks else "there was none"
             return Parsed(None, f"Expected exactly one action between ``` and ```; {found}.")
         action = blocks[0].strip()
-        return Parsed(action) if action else Parsed(None, "Expected an action between ``` and ```; there was nothing.")
+        return (
+            Parsed(action)
+            if action
+            else Parsed(None, "Expected an action between ``` and ```; there was nothing.")
+        )
 
     def write(self, thought: str, action: str) -> str:
         why = f"Let's think step by step. {' '.join(thought.split())} " if thought.strip() else ""

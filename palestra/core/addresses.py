@@ -14,9 +14,11 @@ def is_loopback(host: str) -> bool:
 
 
 def tokens_for(host: str, variable: str, *, is_asked_for: bool) -> tuple[str, ...]:
-    """Those of the environment variable, separated by commas or blanks. Raises ValueError where there must be one and is none.
+    """Those of the environment variable, separated by commas or blanks. Raises ValueError where
+    there must be one and is none.
 
-    There must be one for any address that others reach, and where somebody asked for tokens by naming the variable.
+    There must be one for any address that others reach, and where somebody asked for tokens by
+    naming the variable.
     """
     tokens = tuple(os.environ.get(variable, "").replace(",", " ").split())
     if not tokens and (is_asked_for or not is_loopback(host)):

@@ -1,6 +1,8 @@
-"""A child process in which what strangers wrote is tried: what hangs, crashes or takes all memory there costs one answer.
+"""A child process in which what strangers wrote is tried: what hangs, crashes or takes all memory
+there costs one answer.
 
-The child has neither the parent's environment variables nor its descriptors, writes no files, and dies with its question's deadline.
+The child has neither the parent's environment variables nor its descriptors, writes no files, and
+dies with its question's deadline.
 """
 
 from __future__ import annotations
@@ -24,9 +26,23 @@ from palestra.core.untrusted import terminal_safe
 START_S = 120.0
 """For the child's imports: disks may be slow."""
 MOST_ANSWER = 1 << 24
-KEPT_VARIABLES = ("PATH", "HOME", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "HF_HOME", "HF_HUB_CACHE")
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "TZ",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+)
 """Of the environment. Tokens are not among them."""
-BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from palestra.core.confined import serve; serve(*sys.argv[2:])"
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from palestra.core.confined "
+    "import serve; serve(*sys.argv[2:])"
+)
 
 
 class Limits(TypedDict):
@@ -84,7 +100,8 @@ class Confined:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"HF_HUB_OFFLINE": "1"},
+            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+            | {"HF_HUB_OFFLINE": "1"},
             start_new_session=True,  # so that the keyboard's interrupt is not for it
         )
         self._receive(START_S)
@@ -92,7 +109,11 @@ class Confined:
 
     def _receive(self, seconds: float) -> Any:
         assert self._child is not None
-        source, until, received = _pipe(self._child.stdout).fileno(), time.monotonic() + seconds, b""
+        source, until, received = (
+            _pipe(self._child.stdout).fileno(),
+            time.monotonic() + seconds,
+            b"",
+        )
         poll = select.poll()  # select() knows no descriptors above 1,023
         poll.register(source, select.POLLIN)
         wanted = 8
@@ -115,7 +136,10 @@ class Confined:
         self._child = None
         if code == -signal.SIGALRM:
             return f"it took more than {seconds:g} s"
-        return f"it ended the process that tried it ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+        return (
+            "it ended the process that tried it "
+            f"({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+        )
 
     def _end(self) -> None:
         child, self._child = self._child, None

@@ -1,4 +1,7 @@
-"""Ctrl-C before a command is ready for it. The first seconds are imports, and what they have half done is not worth a traceback."""
+"""Ctrl-C before a command is ready for it.
+
+The first seconds are imports, and what they have half done is not worth a traceback.
+"""
 
 import os
 import signal
@@ -11,7 +14,10 @@ _is_running = False
 
 
 def install() -> None:
-    """In a program of ours, before anything else is imported. Who has made us ignore Ctrl-C is obeyed."""
+    """In a program of ours, before anything else is imported.
+
+    Who has made us ignore Ctrl-C is obeyed.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _on_interrupt)
 
@@ -34,7 +40,9 @@ def running() -> Iterator[None]:
 
 
 def _on_interrupt(number: int, frame: FrameType | None) -> None:
-    """Not by an exception while modules are imported: libraries swallow it or take it for an error of their own."""
+    """Not by an exception while modules are imported: libraries swallow it or take it for an error
+    of their own.
+    """
     if not _is_running or _imports(frame):
         os._exit(128 + number)
     raise KeyboardInterrupt

@@ -1,4 +1,7 @@
-"""Errors that a user can fix. Their message is all there is to say: the command line prints it without a traceback."""
+"""Errors that a user can fix.
+
+Their message is all there is to say: the command line prints it without a traceback.
+"""
 
 from __future__ import annotations
 

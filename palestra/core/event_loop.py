@@ -1,4 +1,6 @@
-"""The event loop of a run: on the thread of whoever asks, or in a thread of its own while episodes are played beside the learner."""
+"""The event loop of a run: on the thread of whoever asks, or in a thread of its own while episodes
+are played beside the learner.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ GRACE_S = 30.0
 
 
 class EventLoop:
-    """What is asked for is run to its end; what was begun in between goes on only while the loop runs."""
+    """What is asked for is run to its end; what was begun in between goes on only while the loop
+    runs.
+    """
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -43,7 +47,9 @@ class EventLoop:
             raise
 
     def _abandon(self) -> None:
-        """What was under way does not go on when the loop is used again to close things, and nobody asks what became of it."""
+        """What was under way does not go on when the loop is used again to close things, and nobody
+        asks what became of it.
+        """
         self.get_loop().set_exception_handler(lambda loop, context: None)
         for task in asyncio.all_tasks(self.get_loop()):
             task.cancel()
@@ -52,7 +58,9 @@ class EventLoop:
         """From now on it runs in a thread of its own, also while nobody asks for anything."""
         if self._thread is None:
             self._is_over = asyncio.Event()
-            thread = threading.Thread(target=lambda: self._runner.run(self._until_over()), name="playing", daemon=True)
+            thread = threading.Thread(
+                target=lambda: self._runner.run(self._until_over()), name="playing", daemon=True
+            )
             thread.start()
             self._thread = thread
 
@@ -65,7 +73,11 @@ class EventLoop:
         self.get_loop().call_soon_threadsafe(self._is_over.set)
         thread.join(GRACE_S)
         if thread.is_alive():
-            log.error("an environment has not answered for %g s; the thread in which it is played is left behind", GRACE_S)
+            log.error(
+                "an environment has not answered for %g s; the thread in which it is "
+                "played is left behind",
+                GRACE_S,
+            )
         else:
             self._thread = None
 

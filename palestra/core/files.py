@@ -1,4 +1,7 @@
-"""Files: written whole or not at all, and read only where they are what they should be. Errors say which file and why."""
+"""Files: written whole or not at all, and read only where they are what they should be.
+
+Errors say which file and why.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class CannotWrite(UserError):
 
 
 class CannotRead(UserError):
-    """Not what should be there: a directory, a pipe, too large, not JSON. The message is one line and names the file."""
+    """Not what should be there: a directory, a pipe, too large, not JSON.
+
+    The message is one line and names the file.
+    """
 
 
 @contextmanager
@@ -40,10 +46,14 @@ def writing(path: Path) -> Iterator[None]:
         raise CannotWrite(f"{path}: cannot be written: {reason}") from error
 
 
-def replace_file(path: Path, content: bytes, *, is_lasting: bool = False, makes_folder: bool = True) -> None:
-    """Write a file whole or not at all. `is_lasting`: when this returns, it is there even if the machine loses power.
+def replace_file(
+    path: Path, content: bytes, *, is_lasting: bool = False, makes_folder: bool = True
+) -> None:
+    """Write a file whole or not at all. `is_lasting`: when this returns, it is there even if the
+    machine loses power.
 
-    `makes_folder`: the folder that it belongs into is made where it is not there, but never the one above.
+    `makes_folder`: the folder that it belongs into is made where it is not there, but never the one
+    above.
     """
     draft = path.with_name(f".{path.name}.draft")
     with writing(path):
@@ -51,7 +61,9 @@ def replace_file(path: Path, content: bytes, *, is_lasting: bool = False, makes_
             path.parent.mkdir(exist_ok=True)
         try:
             delete(draft)
-            with draft.open("xb") as file:  # never through a link, nor into a pipe, that somebody has put there
+            with draft.open(
+                "xb"
+            ) as file:  # never through a link, nor into a pipe, that somebody has put there
                 file.write(content)
             if is_lasting:
                 sync(draft)
@@ -72,7 +84,10 @@ def delete(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """A regular file, or a link to one, for reading. Raises OSError where it is something else, and never waits for a pipe."""
+    """A regular file, or a link to one, for reading.
+
+    Raises OSError where it is something else, and never waits for a pipe.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -91,7 +106,10 @@ def read_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_json(path: Path, *, most_bytes: int = MOST_BYTES) -> Any:
-    """JSON that comes from outside: from a regular file, not too large and not nested too deeply. Raises CannotRead."""
+    """JSON that comes from outside: from a regular file, not too large and not nested too deeply.
+
+    Raises CannotRead.
+    """
     try:
         content = read_regular(path, most_bytes=most_bytes)
     except OSError as error:

@@ -1,4 +1,6 @@
-"""One trainer for each run folder: a lock that is held for as long as the trainer lives, and is gone with it."""
+"""One trainer for each run folder: a lock that is held for as long as the trainer lives, and is
+gone with it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class FolderInUse(UserError):
 class FolderLock:
     """`flock` on a file in the folder and, so that deleting the file does not help, on the folder.
 
-    The system releases both when the process ends, however it ends. What is in the file only says who holds the lock.
+    The system releases both when the process ends, however it ends. What is in the file only says
+    who holds the lock.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -39,12 +42,17 @@ class FolderLock:
         self._descriptors: list[int] = []
 
     def take(self, *, timeout_s: float = 0.0) -> None:
-        """Raises FolderInUse where another has it, after `patience_s`, and CannotWrite where the file cannot be made."""
+        """Raises FolderInUse where another has it, after `patience_s`, and CannotWrite where the
+        file cannot be made.
+        """
         until = time.monotonic() + timeout_s
         while not self._is_taken_now():
             self.release()
             if time.monotonic() >= until:
-                raise FolderInUse(f"{self.folder}: is being trained already, by {self._holder()}; wait for it, or stop it first")
+                raise FolderInUse(
+                    f"{self.folder}: is being trained already, by {self._holder()}; wait "
+                    "for it, or stop it first"
+                )
             time.sleep(RETRY_S)
         self._sign()
 
@@ -64,7 +72,10 @@ class FolderLock:
             if error.errno in TAKEN:
                 return False
             log.warning(
-                "%s: this file system has no locks (%s): nothing would notice a second trainer in this folder", self.folder, error.strerror
+                "%s: this file system has no locks (%s): nothing would notice a second "
+                "trainer in this folder",
+                self.folder,
+                error.strerror,
             )
             return True
         if self.path.name != NAME:  # the folder's own lock is the launcher's
@@ -80,18 +91,25 @@ class FolderLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | flags, 0o666)
         except OSError as error:
-            try:  # another user's, or on a disk that has become read-only: it can be locked all the same
+            # another user's, or on a disk that has become read-only: it can be locked all the same
+            try:
                 descriptor = os.open(self.path, os.O_RDONLY | flags)
             except OSError:
                 raise CannotWrite(f"{self.path}: cannot be written: {error.strerror}") from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise CannotWrite(f"{self.path}: cannot be written: it is not a regular file; delete it")
+            raise CannotWrite(
+                f"{self.path}: cannot be written: it is not a regular file; delete it"
+            )
         return descriptor
 
     def _sign(self) -> None:
         """Where the disk is full, others only do not learn who it is."""
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
         content = json.dumps(holder).encode() + b"\n"
         with suppress(OSError):
             os.pwrite(self._descriptors[0], content, 0)
@@ -107,7 +125,9 @@ class FolderLock:
 
 
 NAME, WRITERS_NAME = ".lock", ".lock-writer"
-"""The command's, and that of the one of several workers that writes: it may outlive the command that started it for a moment."""
+"""The command's, and that of the one of several workers that writes: it may outlive the command
+that started it for a moment.
+"""
 
 _held: set[FolderLock] = set()
 

@@ -19,7 +19,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNDER_WAY_S = 5.0
 """How long what is under way may take to come to an end: an update of the weights, say."""
 SAME_S = 0.5
-"""Signals that come so close together are one: `timeout` and others send theirs to a process and to its group."""
+"""Signals that come so close together are one: `timeout` and others send theirs to a process and to
+its group.
+"""
 CLOSING_S = 3.0
 """How long environments and trackers may take to close when all is saved."""
 
@@ -34,8 +36,13 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def told_apart() -> Iterator[None]:
-    """In here Ctrl-C raises `Interrupted`, so that a KeyboardInterrupt is somebody's own and no person's."""
-    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """In here Ctrl-C raises `Interrupted`, so that a KeyboardInterrupt is somebody's own and no
+    person's.
+    """
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
     if not is_ours:
         yield
         return
@@ -51,35 +58,46 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 
 
 ENDING_S = 10.0
-"""How long threads and exit handlers of libraries and environments may keep a program that is over."""
+"""How long threads and exit handlers of libraries and environments may keep a program that is over.
+
+"""
 
 
 def end_in_time(code: int, seconds: float = ENDING_S) -> None:
-    """The interpreter waits for threads, and calls what is registered with atexit: neither keeps it for ever, nor changes its exit code."""
+    """The interpreter waits for threads, and calls what is registered with atexit: neither keeps it
+    for ever, nor changes its exit code.
+    """
 
     def end() -> None:
         time.sleep(seconds)
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
-        os.write(2, f"palestra: a thread or an exit handler did not end within {seconds:g} s and was left behind\n".encode())
+        os.write(
+            2,
+            f"palestra: a thread or an exit handler did not end within {seconds:g} s and "
+            "was left behind\n".encode(),
+        )
         os._exit(code)
 
     threading.Thread(target=end, name="end", daemon=True).start()
 
 
 class Interrupts:
-    """What a signal does: it raises `Interrupted`, at once or, where that would leave something half done, at the end of it.
+    """What a signal does: it raises `Interrupted`, at once or, where that would leave something
+    half done, at the end of it.
 
-    Until `installed` it does nothing. What takes too long is not waited for: the process then ends, with what is on disk.
-    A second signal ends it at once.
+    Until `installed` it does nothing. What takes too long is not waited for: the process then ends,
+    with what is on disk. A second signal ends it at once.
     """
 
     def __init__(self, exit_message: Callable[[], str] = str) -> None:
         self.exit_message = exit_message
         """What a person is told where the process ends without further ado."""
         self.together: Callable[[int], int] | None = None
-        """Where several ranks train a run: asks all of them which signal they have had, so that they leave together."""
+        """Where several ranks train a run: asks all of them which signal they have had, so that
+        they leave together.
+        """
         self._asked = 0
         self._is_held = self._is_saving = False
         self._deadline = math.inf
@@ -94,7 +112,9 @@ class Interrupts:
         os.set_blocking(writer, False)
         before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        watcher = threading.Thread(target=self._watch, args=(reader,), name="interrupts", daemon=True)
+        watcher = threading.Thread(
+            target=self._watch, args=(reader,), name="interrupts", daemon=True
+        )
         watcher.start()
         try:
             yield
@@ -116,10 +136,14 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """What is done in here can be abandoned at any point; by several ranks only before it begins, as none can go on alone."""
+        """What is done in here can be abandoned at any point; by several ranks only before it
+        begins, as none can go on alone.
+        """
         if self.together is not None:
             agreed = self.together(self._asked)
-            self._asked = self._asked or agreed  # one that came meanwhile is the others' to hear of the next time
+            self._asked = (
+                self._asked or agreed
+            )  # one that came meanwhile is the others' to hear of the next time
             with self._set(not agreed):
                 yield
             return
@@ -142,7 +166,10 @@ class Interrupts:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """What is saved is saved whole, however long it takes. What follows a signal then may not take long."""
+        """What is saved is saved whole, however long it takes.
+
+        What follows a signal then may not take long.
+        """
         with self.held():
             self._is_saving = True
             try:
@@ -151,7 +178,9 @@ class Interrupts:
                 self._deadline, self._is_saving = time.monotonic() + CLOSING_S, False
 
     def ask(self, number: int) -> None:
-        """As if the signal had come, at the next point where it could do something: from a thread, where there are no signals."""
+        """As if the signal had come, at the next point where it could do something: from a thread,
+        where there are no signals.
+        """
         self._asked = self._asked or number
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -160,7 +189,9 @@ class Interrupts:
             self.check()
 
     def _watch(self, reader: int) -> None:
-        """In a thread of its own, which learns of signals through a pipe: the main thread may be deep in a library."""
+        """In a thread of its own, which learns of signals through a pipe: the main thread may be
+        deep in a library.
+        """
         count, number, first = 0, 0, 0.0
         while True:
             ready, _, _ = select.select([reader], [], [], 0.1 if count else None)

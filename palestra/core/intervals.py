@@ -8,14 +8,33 @@ from collections.abc import Sequence
 Z = 1.959963984540054
 """Of a two-sided interval of 95%."""
 
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120)
+T_95 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+    2.120,
+)
 """Student's t of a two-sided interval of 95%, for 1 to 16 degrees of freedom."""
 
 Interval = tuple[float, float]
 
 
 def student(freedom: float) -> float:
-    """The quantile for a 95% interval; between whole degrees of freedom the lower one, which is the wider."""
+    """The quantile for a 95% interval; between whole degrees of freedom the lower one, which is the
+    wider.
+    """
     if freedom < 1:
         return math.inf
     if freedom <= len(T_95):
@@ -35,7 +54,9 @@ def wilson(successes: float, n: int) -> Interval:
 
 
 def t_interval(values: Sequence[float]) -> Interval:
-    """Of the mean of two values or more: Student's t, since five tasks at a normal quantile cover 87% and not 95%."""
+    """Of the mean of two values or more: Student's t, since five tasks at a normal quantile cover
+    87% and not 95%.
+    """
     n = len(values)
     mean = sum(values) / n
     variance = sum((value - mean) ** 2 for value in values) / (n - 1)
@@ -44,7 +65,9 @@ def t_interval(values: Sequence[float]) -> Interval:
 
 
 def clustered(means: Sequence[float]) -> Interval:
-    """The interval of a share over tasks, each of them a mean over its own episodes (which are not independent)."""
+    """The interval of a share over tasks, each of them a mean over its own episodes (which are not
+    independent).
+    """
     n = len(means)
     if n < 2:
         return (0.0, 1.0)
@@ -55,5 +78,8 @@ def clustered(means: Sequence[float]) -> Interval:
 
 
 def unbounded(means: Sequence[float]) -> Interval | None:
-    """The same of what has no bounds, such as rewards. None of one task alone, and where all are alike: the others may be anything."""
+    """The same of what has no bounds, such as rewards.
+
+    None of one task alone, and where all are alike: the others may be anything.
+    """
     return t_interval(means) if len(set(means)) > 1 else None

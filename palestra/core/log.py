@@ -11,7 +11,9 @@ from palestra.core.files import writing
 
 
 class _Quiet(logging.FileHandler):
-    """A message that cannot be written, on a full disk say, is lost; it does not become an error of its own."""
+    """A message that cannot be written, on a full disk say, is lost; it does not become an error of
+    its own.
+    """
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -24,7 +26,9 @@ def _refuse_other_kinds(path: Path) -> None:
 
 
 def log_to(path: Path) -> None:
-    """All messages of ours into the run's log, for people and for the time after; the terminal is the display's."""
+    """All messages of ours into the run's log, for people and for the time after; the terminal is
+    the display's.
+    """
     root = logging.getLogger("palestra")
     root.setLevel(logging.INFO)
     root.propagate = False

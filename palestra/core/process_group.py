@@ -1,4 +1,6 @@
-"""The processes that train a run together: one, or several that all run the same loop and each do a share of its work."""
+"""The processes that train a run together: one, or several that all run the same loop and each do a
+share of its work.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,18 @@ class ProcessGroup:
         return replace(self, cpu_group=self.background_group)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This rank's part of what all have: the shares are in the order of ranks, and as equal as they can be."""
-        return items[len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size]
+        """This rank's part of what all have: the shares are in the order of ranks, and as equal as
+        they can be.
+        """
+        return items[
+            len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size
+        ]
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """Everybody's message, in the order of ranks. All ranks must call this, each for the same reason."""
+        """Everybody's message, in the order of ranks.
+
+        All ranks must call this, each for the same reason.
+        """
         if self.size == 1:
             return [message]
         import torch
@@ -61,14 +70,22 @@ class ProcessGroup:
         padded = torch.frombuffer(bytearray(message.ljust(longest, b"\0")), dtype=torch.uint8)
         received = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         distributed.all_gather(received, padded, group=self.cpu_group)
-        return [bytes(one.numpy().tobytes()[: int(length)]) for one, length in zip(received, lengths, strict=True)]
+        return [
+            bytes(one.numpy().tobytes()[: int(length)])
+            for one, length in zip(received, lengths, strict=True)
+        ]
 
     def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """The sums over all ranks, which need not have the same names. Every rank gets the same ones to the last bit."""
+        """The sums over all ranks, which need not have the same names.
+
+        Every rank gets the same ones to the last bit.
+        """
         sums: dict[str, float] = {}
         for message in self.all_gather_bytes(msgspec.json.encode(numbers)):
             for name, number in msgspec.json.decode(message, type=dict[str, float | None]).items():
-                sums[name] = sums.get(name, 0.0) + (math.nan if number is None else number)  # JSON has null for what is not a number
+                sums[name] = sums.get(name, 0.0) + (
+                    math.nan if number is None else number
+                )  # JSON has null for what is not a number
         return sums
 
     def wait(self) -> None:
@@ -87,7 +104,9 @@ def current() -> ProcessGroup:
 
 @contextmanager
 def join() -> Iterator[ProcessGroup]:
-    """Meet the other ranks, as the environment says (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)."""
+    """Meet the other ranks, as the environment says (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
+    MASTER_PORT).
+    """
     global _current
     import torch
     from torch import distributed
@@ -98,9 +117,15 @@ def join() -> Iterator[ProcessGroup]:
         torch.cuda.set_device(local_rank)
     was_there = distributed.is_initialized()  # Ray has made one already
     if not was_there:
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=PATIENCE)
-    cpu_group, background = (distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2))
-    _current = ProcessGroup(distributed.get_rank(), distributed.get_world_size(), local_rank, cpu_group, background)
+        distributed.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=PATIENCE
+        )
+    cpu_group, background = (
+        distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)
+    )
+    _current = ProcessGroup(
+        distributed.get_rank(), distributed.get_world_size(), local_rank, cpu_group, background
+    )
     try:
         yield _current
         _current.wait()  # a rank that leaves early takes the others' connections with it

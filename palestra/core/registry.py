@@ -19,8 +19,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     if not close:
         return f"there are: {', '.join(known)}"
-    alike = [difflib.SequenceMatcher(None, name, choice).ratio() for choice in close]
-    return f"did you mean {' or '.join(repr(choice) for choice, ratio in zip(close, alike, strict=True) if ratio == alike[0])}?"
+    likeness = {c: difflib.SequenceMatcher(None, name, c).ratio() for c in close}
+    best = max(likeness.values())
+    return f"did you mean {' or '.join(repr(c) for c in close if likeness[c] == best)}?"
 
 
 class UnknownName(UserError, KeyError):
@@ -31,10 +32,16 @@ class UnknownName(UserError, KeyError):
 
 
 class Registry(Generic[T]):
-    """A name for each choice: built in (imported when asked for), registered, or a plugin's entry point `palestra.<kind>`."""
+    """A name for each choice: built in (imported when asked for), registered, or a plugin's entry
+    point `palestra.<kind>`.
+    """
 
-    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, *, base: str = "") -> None:
-        """`base`: "module:Class" that everything must be a subclass of, imported when it is needed."""
+    def __init__(
+        self, kind: str, builtin: Mapping[str, str] | None = None, *, base: str = ""
+    ) -> None:
+        """`base`: "module:Class" that everything must be a subclass of,
+        imported when it is needed.
+        """
         self.kind = kind
         self._base = base
         self._builtin = dict(builtin or {})
@@ -60,7 +67,9 @@ class Registry(Generic[T]):
         try:
             return cast(T, _attribute(path))
         except (ImportError, AttributeError, ValueError) as error:
-            raise UnknownName(f"the {self._singular} {name!r} cannot be imported: {error}") from error
+            raise UnknownName(
+                f"the {self._singular} {name!r} cannot be imported: {error}"
+            ) from error
 
     def _fits(self, name: str, item: T) -> T:
         """The item, where it is a class of the right kind. It is called only after this."""
@@ -68,7 +77,9 @@ class Registry(Generic[T]):
             return item
         base = _attribute(self._base)
         if not isinstance(item, type) or not issubclass(item, base):
-            raise UnknownName(f"the {self._singular} {name!r} is no subclass of {self._base.replace(':', '.')}")
+            raise UnknownName(
+                f"the {self._singular} {name!r} is no subclass of {self._base.replace(':', '.')}"
+            )
         return item
 
     def names(self) -> list[str]:
@@ -86,10 +97,14 @@ class Registry(Generic[T]):
     def check_name(self, name: str) -> None:
         """Raise UnknownName where the name cannot mean anything. Nothing is imported."""
         if not self.is_external(name) and name not in self:
-            raise UnknownName(f"no {self._singular} is called {name!r}; {nearest(name, self.names())}")
+            raise UnknownName(
+                f"no {self._singular} is called {name!r}; {nearest(name, self.names())}"
+            )
 
     def __getitem__(self, name: str) -> T:
-        """Imports what is asked for: `palestra` itself, an installed plugin, or whatever a "module:Class" names."""
+        """Imports what is asked for: `palestra` itself, an installed plugin, or whatever a
+        "module:Class" names.
+        """
         if name in self._items:
             return self._items[name]
         if name in self._builtin:

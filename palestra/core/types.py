@@ -1,4 +1,6 @@
-"""What flows through a run: a task is played as a trajectory of turns, over one or more streams of tokens."""
+"""What flows through a run: a task is played as a trajectory of turns, over one or more streams of
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Stop(StrEnum):
 
     @property
     def is_fault(self) -> bool:
-        """Our machinery is to blame, not the agent: no gradient, and no part in the group's statistics."""
+        """Our machinery is to blame, not the agent: no gradient, and no part in the group's
+        statistics.
+        """
         return self in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)
 
     @property
@@ -64,11 +68,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An environment's answer to an action, with Gymnasium's meaning of terminated and truncated."""
+    """An environment's answer to an action, with Gymnasium's meaning of
+    terminated and truncated.
+    """
 
     observation: str
     reward: float = 0.0
-    """In [0, 1] unless the environment's own definition says otherwise; a raw score goes to `info`."""
+    """In [0, 1] unless the environment's own definition says otherwise; a raw score goes to `info`.
+
+    """
     terminated: bool = False
     truncated: bool = False
     success: bool | None = None
@@ -98,7 +106,9 @@ class Sampling:
     """0 keeps all tokens."""
     stop_ids: tuple[int, ...] = ()
     seed: int = 0
-    """Seeds the noise of this one reply: the same seed, context and weights give the same tokens."""
+    """Seeds the noise of this one reply: the same seed, context and weights give the same tokens.
+
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the agent saw, wrote and got. Text is for people; tokens are in the segment at `span`."""
+    """What the agent saw, wrote and got.
+
+    Text is for people; tokens are in the segment at `span`.
+    """
 
     observation: str
     reply: str
@@ -163,7 +176,9 @@ class Trajectory:
     stage: int = 0
     """The stage of the horizon's schedule."""
     reward_scale: float = 1.0
-    """What its rewards count for in a mixture of environments; those recorded are the environment's own."""
+    """What its rewards count for in a mixture of environments; those recorded are the environment's
+    own.
+    """
     is_baseline: bool = False
     """Played greedily, for others of its task to be compared with; never trained on."""
     attempt: int = 0
@@ -172,7 +187,9 @@ class Trajectory:
     fault: str = ""
     """What broke, where something did."""
     is_collateral: bool = False
-    """Another episode broke it: it was begun anew with the same seed, and that did not count as a retry."""
+    """Another episode broke it: it was begun anew with the same seed, and that did not count as a
+    retry.
+    """
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds in the engine and in the environment."""
 
@@ -192,7 +209,9 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one task, played with the same weights unless these changed in between (`rollout.partial`, `staleness`)."""
+    """The trajectories of one task, played with the same weights unless these changed in between
+    (`rollout.partial`, `staleness`).
+    """
 
     task: Task
     trajectories: list[Trajectory]

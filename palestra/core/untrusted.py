@@ -1,4 +1,6 @@
-"""Reading what others may have written: regular files alone, no links, and bounded in size, depth and number."""
+"""Reading what others may have written: regular files alone, no links, and bounded in size, depth
+and number.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,15 @@ CONFIG_BYTES = 256_000
 RESULT_BYTES = 16 * MB
 """Of a JSON file. An evaluation with a thousand categories has 1 MB."""
 LINE_BYTES = 32 * MB
-"""Of a line of JSON. An episode of a million tokens has 30 MB; decoding takes up to 16 times the size."""
+"""Of a line of JSON.
+
+An episode of a million tokens has 30 MB; decoding takes up to 16 times the size.
+"""
 DEPTH = 100
-"""Of lists and objects in one another. Decoders and encoders survive some 990, if nothing is on the stack."""
+"""Of lists and objects in one another.
+
+Decoders and encoders survive some 990, if nothing is on the stack.
+"""
 CONTAINERS = 1_000_000
 """Lists and objects in one text: `[],` is three bytes in a file and 72 in memory."""
 KEY_PARTS = 32
@@ -54,10 +62,11 @@ class Unreadable(UserError):
 
 
 def open_file(top: Path, name: str) -> BinaryIO:
-    """The file `name` ("eval/step-000004.json") in the folder `top`, which the user named and may be a link.
+    """The file `name` ("eval/step-000004.json") in the folder `top`, which the user named and may
+    be a link.
 
-    Below `top` no link is followed. Raises FileNotFoundError where there is nothing, and Unreadable where
-    there is something else than a regular file. Never waits for one.
+    Below `top` no link is followed. Raises FileNotFoundError where there is nothing, and Unreadable
+    where there is something else than a regular file. Never waits for one.
     """
     *folders, last = _parts(name)
     try:
@@ -68,7 +77,9 @@ def open_file(top: Path, name: str) -> BinaryIO:
         _expect(folder, last, stat.S_IFREG)
         descriptor = os.open(*_at(folder, last), os.O_RDONLY | SAFELY, **_within(folder))
         try:
-            _check(os.fstat(descriptor).st_mode, stat.S_IFREG)  # it may have been exchanged meanwhile
+            _check(
+                os.fstat(descriptor).st_mode, stat.S_IFREG
+            )  # it may have been exchanged meanwhile
         except Unreadable:
             os.close(descriptor)
             raise
@@ -94,18 +105,24 @@ def read_file(top: Path, name: str, most: int) -> bytes:
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
-    """With their ends. Raises Unreadable at a line that is too long: what comes after it is not read either."""
+    """With their ends.
+
+    Raises Unreadable at a line that is too long: what comes after it is not read either.
+    """
     try:
         while line := file.readline(LINE_BYTES + 1):
             if len(line) > LINE_BYTES:
-                raise Unreadable(f"a line has more than {size_text(LINE_BYTES)}; nothing is read from there on")
+                raise Unreadable(
+                    f"a line has more than {size_text(LINE_BYTES)}; nothing is read from there on"
+                )
             yield line
     except OSError as error:
         raise Unreadable(_reason(error)) from error
 
 
 def names(top: Path, folder: str, suffix: str) -> list[str]:
-    """What `folder` in `top` holds that ends with `suffix`, of whatever kind, sorted; none where there is no such folder.
+    """What `folder` in `top` holds that ends with `suffix`, of whatever kind, sorted; none where
+    there is no such folder.
 
     Hidden ones are left out. Raises Unreadable where it is no folder.
     """
@@ -122,7 +139,9 @@ def names(top: Path, folder: str, suffix: str) -> list[str]:
                 if entry.name.endswith(suffix) and not entry.name.startswith("."):
                     found.append(entry.name)
                 if len(found) > NAMES:
-                    raise Unreadable(f"expected at most {NAMES:,} files in the folder; none of them is read")
+                    raise Unreadable(
+                        f"expected at most {NAMES:,} files in the folder; none of them is read"
+                    )
     except OSError as error:
         raise Unreadable(_reason(error)) from error
     finally:
@@ -131,7 +150,9 @@ def names(top: Path, folder: str, suffix: str) -> list[str]:
 
 
 def trouble(top: Path, name: str, *, folder: bool = False) -> str | None:
-    """Why this would not be read as a file (or a folder), by its kind; None where nothing speaks against it."""
+    """Why this would not be read as a file (or a folder), by its kind; None where nothing speaks
+    against it.
+    """
     try:
         if folder:
             _close(_open_folder(top, _parts(name)))
@@ -181,7 +202,9 @@ def _expect(folder: int | str, name: str, kind: int) -> None:
 def _check(mode: int, kind: int) -> None:
     if stat.S_IFMT(mode) != kind:
         expected = "regular file" if kind == stat.S_IFREG else "folder"
-        raise Unreadable(f"expected a {expected}, got {KINDS.get(stat.S_IFMT(mode), 'something else')}")
+        raise Unreadable(
+            f"expected a {expected}, got {KINDS.get(stat.S_IFMT(mode), 'something else')}"
+        )
 
 
 def _at(folder: int | str, name: str) -> tuple[str]:
@@ -205,10 +228,12 @@ def _reason(error: OSError) -> str:
 
 
 def decode(text: bytes, decoder: msgspec.json.Decoder[T], *, is_flat: bool = False) -> T:
-    """JSON from anywhere. NaN and Infinity, numbers out of range, broken UTF-8 and lone surrogates are refused.
+    """JSON from anywhere. NaN and Infinity, numbers out of range, broken UTF-8 and lone surrogates
+    are refused.
 
-    Of keys that stand twice the last one counts, as in a browser. `is_flat`: nothing in the decoder's type is of
-    any depth, so that the decoder itself refuses or passes over whatever is nested. Raises Unreadable.
+    Of keys that stand twice the last one counts, as in a browser. `is_flat`: nothing in the
+    decoder's type is of any depth, so that the decoder itself refuses or passes over whatever is
+    nested. Raises Unreadable.
     """
     if not is_flat:  # takes longer than such a decoder
         check_nesting(text)
@@ -221,7 +246,10 @@ def decode(text: bytes, decoder: msgspec.json.Decoder[T], *, is_flat: bool = Fal
 
 
 def check_nesting(text: bytes) -> None:
-    """Raises Unreadable where JSON is nested too deeply or has too many parts. Cheap: no loop goes over single bytes."""
+    """Raises Unreadable where JSON is nested too deeply or has too many parts.
+
+    Cheap: no loop goes over single bytes.
+    """
     if text.count(b"[") + text.count(b"{") <= DEPTH:
         return
     brackets = _brackets(text)
@@ -246,7 +274,9 @@ def _brackets(text: bytes) -> bytes:
     """The brackets of a JSON text, without those in strings, and all as square ones."""
     marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_BRACKETS)
     found, inside = [], 0
-    for start in range(0, len(marks), _PIECE):  # in pieces: a text of quotes alone would become a list of millions
+    for start in range(
+        0, len(marks), _PIECE
+    ):  # in pieces: a text of quotes alone would become a list of millions
         parts = marks[start : start + _PIECE].split(b'"')
         found.append(b"".join(parts[inside::2]))
         inside ^= (len(parts) - 1) & 1
@@ -254,7 +284,11 @@ def _brackets(text: bytes) -> bytes:
 
 
 _STRINGS = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"""|\\?\Z)' r"|'''.*?(?:'''|\Z)" r'|"(?:\\.|[^"\\\n])*+(?:"|$|\\\Z)' r"|'[^'\n]*(?:'|$)" r"|#[^\n]*",
+    r'"""(?:\\.|[^\\])*?(?:"""|\\?\Z)'
+    r"|'''.*?(?:'''|\Z)"
+    r'|"(?:\\.|[^"\\\n])*+(?:"|$|\\\Z)'
+    r"|'[^'\n]*(?:'|$)"
+    r"|#[^\n]*",
     re.DOTALL | re.MULTILINE,
 )
 """And comments. Where one begins it always matches, so that the time is linear in the text."""
@@ -300,8 +334,14 @@ def valid_utf8(text: str) -> str:
 
 
 def terminal_safe(text: str) -> str:
-    """For a terminal: with a mark in place of what it would obey, be it an escape, a new line or a change of direction."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)
+    """For a terminal: with a mark in place of what it would obey, be it an escape, a new line or a
+    change of direction.
+    """
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]",
+        "\N{REPLACEMENT CHARACTER}",
+        text,
+    )
 
 
 def size_text(count: int) -> str:

@@ -19,7 +19,10 @@ class EngineFailed(UserError, RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """One episode, as an engine knows it. An engine may keep its cache between calls until `release`."""
+    """One episode, as an engine knows it.
+
+    An engine may keep its cache between calls until `release`.
+    """
 
     id: str
     env: EnvHandle
@@ -29,16 +32,23 @@ class Session:
 class Engine(Protocol):
     """Continuous batching: any number of `generate` calls may wait at the same time."""
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
-        """Sample a reply to `ids`, all tokens of the episode so far. `ids` only ever grows within a session."""
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
+        """Sample a reply to `ids`, all tokens of the episode so far.
+
+        `ids` only ever grows within a session.
+        """
 
     def release(self, session: Session) -> None:
         """The episode is over; its cache can go."""
 
     async def load(self, version: int) -> None:
-        """Take the learner's weights over, before the first reply and when they have changed, and forget what old ones computed.
+        """Take the learner's weights over, before the first reply and when they have changed, and
+        forget what old ones computed.
 
-        Replies in the making are completed first and no new ones begun, so that each is of one version.
+        Replies in the making are completed first and no new ones begun, so that each is of one
+        version.
         """
 
     def rest(self) -> None:

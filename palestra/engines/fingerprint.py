@@ -1,4 +1,6 @@
-"""Digests of weights: what two copies of a model compare to know that they are the same, bit for bit."""
+"""Digests of weights: what two copies of a model compare to know that they are the same, bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,17 @@ def _multipliers(device: torch.device) -> Tensor:
 def fingerprint(weights: Named) -> dict[str, int]:
     """A 64-bit number for each weight: the sum of its words, each times an odd number of its place.
 
-    One changed word always changes it, and so do other changes save with a chance of about 2**-63. Sums of integers do not
-    depend on their order, so it is the same on every device; all are read from there at once.
+    One changed word always changes it, and so do other changes save with a chance of about 2**-63.
+    Sums of integers do not depend on their order, so it is the same on every device; all are read
+    from there at once.
     """
     sums = {name: _sums(weight) for name, weight in weights}
     if not sums:
         return {}
     numbers = iter(torch.stack([number for pieces in sums.values() for number in pieces]).tolist())
-    return {name: reduce(_append, (next(numbers) for _ in pieces), 0) for name, pieces in sums.items()}
+    return {
+        name: reduce(_append, (next(numbers) for _ in pieces), 0) for name, pieces in sums.items()
+    }
 
 
 def digest(weights: Named) -> str:
@@ -52,7 +57,9 @@ def _sums(weight: Tensor) -> list[Tensor]:
 
 
 def _words(weight: Tensor) -> Tensor:
-    """The bits as 64-bit words, in place where they lie so, with zeros at the end where the last word is not full."""
+    """The bits as 64-bit words, in place where they lie so, with zeros at the end where the last
+    word is not full.
+    """
     flat = weight.detach().contiguous().flatten()
     per_word = 8 // flat.element_size()
     if len(flat) % per_word or flat.storage_offset() % per_word:
@@ -64,5 +71,7 @@ def differences(expected: Mapping[str, int], found: Mapping[str, int]) -> list[s
     """What is wrong with each weight that is not the same on both sides, one line each."""
     missing = [f"{name} is missing" for name in expected if name not in found]
     unknown = [f"{name} is unknown to the learner" for name in found if name not in expected]
-    changed = [f"{name} differs" for name, number in expected.items() if found.get(name, number) != number]
+    changed = [
+        f"{name} differs" for name, number in expected.items() if found.get(name, number) != number
+    ]
     return [*missing, *unknown, *changed]

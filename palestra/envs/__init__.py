@@ -42,7 +42,8 @@ def is_url(name: str) -> bool:
 
 
 def label_of(name: str) -> str:
-    """What a run calls an environment: its registered name, the last part of a URL, or a class's name in small letters.
+    """What a run calls an environment: its registered name, the last part of a URL, or a class's
+    name in small letters.
 
     It is read off the name alone: nothing is imported, and no server is asked.
     """
@@ -52,7 +53,9 @@ def label_of(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise UnknownName where a name cannot mean an environment, without importing it or asking a server."""
+    """Raise UnknownName where a name cannot mean an environment, without importing it or asking a
+    server.
+    """
     if not is_url(name):
         envs.check_name(name)
         return
@@ -67,7 +70,9 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
         kind = envs[name]
     except UnknownName as error:
         raise ValueError(f"name = {name!r}: {error}") from error
-    accepted = [p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    accepted = [
+        p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD
+    ]
     for option, value in options.items():
         if option not in accepted:
             hint = nearest(option, accepted) if accepted else "it has none"
@@ -76,7 +81,9 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
         with contained():
             return kind(**options)
     except Exception as error:  # whatever a constructor raises is about its options or its set-up
-        raise ValueError(f"options = {options!r}: {name}: {' '.join(str(error).split())}") from error
+        raise ValueError(
+            f"options = {options!r}: {name}: {' '.join(str(error).split())}"
+        ) from error
 
 
 __all__ = ["Environment", "check_name", "content_id", "envs", "is_url", "label_of", "make_env"]

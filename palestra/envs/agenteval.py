@@ -1,4 +1,6 @@
-"""AgentEval's names for tasks (arXiv:2406.04151): `textcraft_12` is the task that AgentGym's server of TextCraft has at number 12."""
+"""AgentEval's names for tasks (arXiv:2406.04151): `textcraft_12` is the task that AgentGym's server
+of TextCraft has at number 12.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,24 @@ LONGEST_NUMBER = 9
 def agenteval_number(env: str, id: str) -> int | None:
     """12 of `textcraft_12`, where the environment is called textcraft; None of any other id."""
     kind, _, number = id.rpartition("_")
-    is_number = number.isascii() and number.isdecimal() and len(number) <= LONGEST_NUMBER and number == str(int(number))
+    is_number = (
+        number.isascii()
+        and number.isdecimal()
+        and len(number) <= LONGEST_NUMBER
+        and number == str(int(number))
+    )
     return int(number) if kind == env and is_number else None
 
 
-def no_such_task(env: str, id: str, *, shape: str, example: str, name: str, names: Iterable[str]) -> ValueError:
-    """The error for an id whose first part `name` is none of `names`: what ids look like, and the name that may have been meant."""
+def no_such_task(
+    env: str, id: str, *, shape: str, example: str, name: str, names: Iterable[str]
+) -> ValueError:
+    """The error for an id whose first part `name` is none of `names`: what ids look like, and the
+    name that may have been meant.
+    """
     hint = nearest(name[:100], names)
     meant = f"; {hint}" if hint.startswith("did you mean") else ""
-    return ValueError(f"{env} has no task {id[:100]!r}: expected {shape} or {env}_<number>, such as {example} or {env}_12{meant}")
+    return ValueError(
+        f"{env} has no task {id[:100]!r}: expected {shape} or {env}_<number>, such as "
+        f"{example} or {env}_12{meant}"
+    )

@@ -1,4 +1,7 @@
-"""The contract of every environment: text in, text out, synchronous. No tokens, no tensors, no sockets."""
+"""The contract of every environment: text in, text out, synchronous.
+
+No tokens, no tensors, no sockets.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,27 @@ from typing import Any, ClassVar
 from palestra.core.types import Example, Step, Task
 
 UNLISTED = "unlisted"
-"""The split of a task that can be played and stands in no split, such as a BabyAI level with a seed that is in none."""
+"""The split of a task that can be played and stands in no split, such as a BabyAI level with a seed
+that is in none.
+"""
 
 
 class Environment(ABC):
-    """One instance plays one episode at a time. Write `tasks`, `reset` and `step`; the rest has defaults.
+    """One instance plays one episode at a time. Write `tasks`, `reset` and `step`; the rest has
+    defaults.
 
-    The constructor's keyword arguments are the environment's options: a recipe sets them under `[env.options]`.
+    The constructor's keyword arguments are the environment's options: a recipe sets them under
+    `[env.options]`.
     """
 
     name: ClassVar[str]
     """What recipes and task ids call it."""
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     per_process: ClassVar[int] = 64
-    """How many of them one worker process may hold. They are stepped in turns: 1 for one that is slow, heavy, or alone in its process."""
+    """How many of them one worker process may hold.
+
+    They are stepped in turns: 1 for one that is slow, heavy, or alone in its process.
+    """
     max_turns: int = 20
     """The full horizon: enough turns for a careful agent to solve the hardest task."""
     instructions: str = ""
@@ -39,7 +49,8 @@ class Environment(ABC):
     def task(self, id: str) -> Task:
         """The task with this id, in whatever split it is; `ValueError` where there is none.
 
-        Override it for further names that tasks go by, such as AgentEval's `babyai_7`, and for tasks that stand in no split.
+        Override it for further names that tasks go by, such as AgentEval's `babyai_7`, and for
+        tasks that stand in no split.
         """
         for split in self.splits:
             if (found := self._tasks_by_id(split).get(id)) is not None:
@@ -47,7 +58,9 @@ class Environment(ABC):
         raise self.no_task(id)
 
     def no_task(self, id: str, *more: str) -> ValueError:
-        """The error for an id that there is not: it says what ids look like, `more` of them included."""
+        """The error for an id that there is not: it says what ids look like, `more` of them
+        included.
+        """
         first = {split: next(iter(self._tasks_by_id(split)), None) for split in self.splits}
         alike = [repr(known) for known in (*first.values(), *more) if known is not None]
         return ValueError(f"{self.name} has no task {id[:100]!r}; ids look like {', '.join(alike)}")
@@ -82,18 +95,22 @@ class Environment(ABC):
         return None
 
     def scene(self) -> dict[str, Any] | None:
-        """What a person would want to see of the state now, as JSON with a `kind`: for the viewer, never for the agent.
+        """What a person would want to see of the state now, as JSON with a `kind`: for the viewer,
+        never for the agent.
 
         Asking changes nothing. A scene may show what the agent cannot see.
         """
         return None
 
     def vocabulary(self) -> list[str] | None:
-        """All words its texts and actions can contain, where they are few: a small model made on the spot gets a token for each."""
+        """All words its texts and actions can contain, where they are few: a small model made on
+        the spot gets a token for each.
+        """
         return None
 
     def texts(self) -> Iterable[str] | None:
-        """What is read and written in it, where its words are many: a small model made on the spot learns its pieces of words from them.
+        """What is read and written in it, where its words are many: a small model made on the spot
+        learns its pieces of words from them.
 
         Of the train split only.
         """

@@ -1,4 +1,7 @@
-"""The contract that every environment keeps, ours or a plugin's. `palestra env check NAME` and the tests run it."""
+"""The contract that every environment keeps, ours or a plugin's.
+
+`palestra env check NAME` and the tests run it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,13 @@ class Check:
     detail: str
 
 
-def check_environment(name: str, options: dict[str, Any] | None = None, *, tasks: int = 20, promise_s: float = PROMISE_S) -> list[Check]:
+def check_environment(
+    name: str,
+    options: dict[str, Any] | None = None,
+    *,
+    tasks: int = 20,
+    promise_s: float = PROMISE_S,
+) -> list[Check]:
     """Try every promise on a sample of tasks, each within `promise_s`."""
     with guarded(name, "tasks()", deadline_s=promise_s):
         examiner = _Examiner(name, options or {}, tasks)
@@ -109,7 +118,9 @@ class _Examiner:
         self.tasks: list[Task] = [
             task
             for tasks in self.by_split.values()
-            for task in random.Random(0).sample(tasks, min(len(tasks), max(count // len(self.by_split), 1)))
+            for task in random.Random(0).sample(
+                tasks, min(len(tasks), max(count // len(self.by_split), 1))
+            )
         ]
 
     def make(self) -> Environment:
@@ -146,15 +157,27 @@ class _Examiner:
         digests = set()
         for seed in ("0", "1", "4711"):
             done = subprocess.run(  # noqa: S603
-                [sys.executable, "-c", FINGERPRINT, self.name, msgspec.json.encode(self.options).decode()],
-                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                [
+                    sys.executable,
+                    "-c",
+                    FINGERPRINT,
+                    self.name,
+                    msgspec.json.encode(self.options).decode(),
+                ],
+                env={
+                    **os.environ,
+                    "PYTHONHASHSEED": seed,
+                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                },
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=PROMISE_S,
             )
             if done.returncode:
-                raise Violation(f"cannot be made in a fresh process: {done.stderr.strip().splitlines()[-1]}")
+                raise Violation(
+                    f"cannot be made in a fresh process: {done.stderr.strip().splitlines()[-1]}"
+                )
             digests.add(done.stdout.strip())
         if len(digests) > 1:
             raise Violation("ids or first observations differ between hash seeds")
@@ -167,7 +190,9 @@ class _Examiner:
             if not isinstance(first, str) or not first:
                 raise Violation(f"{task.id}: the first observation must be text, got {first!r}")
             if other.reset(task) != first or one.reset(task) != first:
-                raise Violation(f"{task.id}: the first observation differs from one reset to the next")
+                raise Violation(
+                    f"{task.id}: the first observation differs from one reset to the next"
+                )
         other.close()
         one.close()
         one.close()  # twice is allowed
@@ -186,7 +211,9 @@ class _Examiner:
                 action = self._some_action(env, rng)
                 other.step(self._some_action(other, random.Random(0)))
                 if env.step(action).observation != expected:
-                    raise Violation(f"{task.id}: another instance changed what {action!r} is answered with")
+                    raise Violation(
+                        f"{task.id}: another instance changed what {action!r} is answered with"
+                    )
                 steps += 1
         return f"{steps} steps beside another instance"
 
@@ -196,8 +223,14 @@ class _Examiner:
             env.reset(task)
             for action in NONSENSE:
                 step = env.step(action)
-                if not isinstance(step, Step) or not isinstance(step.observation, str) or not step.observation:
-                    raise Violation(f"{action[:40]!r} was not answered with an observation: {step!r}")
+                if (
+                    not isinstance(step, Step)
+                    or not isinstance(step.observation, str)
+                    or not step.observation
+                ):
+                    raise Violation(
+                        f"{action[:40]!r} was not answered with an observation: {step!r}"
+                    )
                 checked(step)
                 if step.reward:
                     raise Violation(f"{action[:40]!r} was rewarded with {step.reward}")
@@ -219,7 +252,9 @@ class _Examiner:
                 step = env.step(action)
                 offered += 1
                 if step.invalid:
-                    raise Violation(f"{task.id}: {action!r} was offered and refused: {step.observation[:80]!r}")
+                    raise Violation(
+                        f"{task.id}: {action!r} was offered and refused: {step.observation[:80]!r}"
+                    )
                 if step.terminated or step.truncated:
                     break
         return f"{offered} actions"
@@ -232,13 +267,20 @@ class _Examiner:
             if played is None:
                 continue
             if not played[-1].success:
-                raise Violation(f"{task.id}: the expert ended after {len(played)} of {env.max_turns} turns without success")
+                raise Violation(
+                    f"{task.id}: the expert ended after {len(played)} of {env.max_turns} "
+                    "turns without success"
+                )
             total = sum(step.reward for step in played)
             if not 0 < total <= 1 + 1e-9:  # many small rewards are rounded
                 raise Violation(f"{task.id}: the expert's rewards add up to {total}, not to (0, 1]")
             solved += 1
             turns += len(played)
-        return f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average" if solved else "has no expert"
+        return (
+            f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average"
+            if solved
+            else "has no expert"
+        )
 
     def after_the_end(self) -> str:
         ended = 0
@@ -250,7 +292,10 @@ class _Examiner:
             last = (env.actions() or ["again"])[0]
             step = env.step(last)
             if step.reward or not (step.terminated or step.truncated):
-                raise Violation(f"{task.id}: a step after the end gave reward {step.reward}, terminated {step.terminated}")
+                raise Violation(
+                    f"{task.id}: a step after the end gave reward {step.reward}, "
+                    f"terminated {step.terminated}"
+                )
             ended += 1
         return f"{ended} episodes"
 
@@ -269,7 +314,9 @@ class _Examiner:
                 self._looked_at(env, step.observation)
                 shown += 1
                 if step != expected or env.actions() != other.actions():
-                    raise Violation(f"{task.id}: {action!r} is answered differently after a look at the scene")
+                    raise Violation(
+                        f"{task.id}: {action!r} is answered differently after a look at the scene"
+                    )
                 if step.terminated or step.truncated:
                     break
             env.close()
@@ -281,8 +328,14 @@ class _Examiner:
         if scene is None:
             return None
         encoded = msgspec.json.encode(scene)
-        if not isinstance(msgspec.json.decode(encoded)["kind"], str) or len(encoded) > LARGEST_SCENE:
-            raise Violation(f"a scene needs a kind and at most {LARGEST_SCENE} bytes, not {encoded[:80]!r} ({len(encoded)} bytes)")
+        if (
+            not isinstance(msgspec.json.decode(encoded)["kind"], str)
+            or len(encoded) > LARGEST_SCENE
+        ):
+            raise Violation(
+                f"a scene needs a kind and at most {LARGEST_SCENE} bytes, not "
+                f"{encoded[:80]!r} ({len(encoded)} bytes)"
+            )
         if msgspec.json.encode(env.scene()) != encoded:
             raise Violation(f"the scene after {after[:80]!r} differs from one look to the next")
         return scene

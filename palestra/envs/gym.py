@@ -37,7 +37,9 @@ class GymEnv(gymnasium.Env[str, str]):
         self._order = list(self._tasks)
         self._shown = ""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
         wanted = (options or {}).get("task")
         task = self._tasks[wanted] if wanted is not None else self._drawn()

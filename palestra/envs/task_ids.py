@@ -22,13 +22,19 @@ class NamedTask(NamedTuple):
 
 
 def tasks_in(path: Path, envs: Mapping[str, Environment]) -> list[Task]:
-    """The tasks that a file names, in its order, whatever splits they are in. `envs` are those that are played, by label."""
+    """The tasks that a file names, in its order, whatever splits they are in.
+
+    `envs` are those that are played, by label.
+    """
     found: dict[Task, NamedTask] = {}
     for named in read_ids(path):
         task = _find(path, named, envs)
         if task in found:
             first = found[task]
-            raise ConfigError(f"--ids {path}, {named.place}: {named.id} is the same task as {first.id} in {first.place}; name it once")
+            raise ConfigError(
+                f"--ids {path}, {named.place}: {named.id} is the same task as {first.id} "
+                f"in {first.place}; name it once"
+            )
         found[task] = named
     return list(found)
 
@@ -45,12 +51,17 @@ def _find(path: Path, named: NamedTask, envs: Mapping[str, Environment]) -> Task
         raise ConfigError(f"--ids {path}, {named.place}: {'; '.join(objections)}")
     if len(found) > 1:
         several = " and ".join(task.env for task in found)
-        raise ConfigError(f"--ids {path}, {named.place}: {named.id} is a task of {several}; choose one of them with --env")
+        raise ConfigError(
+            f"--ids {path}, {named.place}: {named.id} is a task of {several}; choose one "
+            "of them with --env"
+        )
     return found[0]
 
 
 def read_ids(path: Path) -> Sequence[NamedTask]:
-    """Plain text with one id a line, a JSON list, or JSON lines; in JSON an id is text, or the `item_id` of an object."""
+    """Plain text with one id a line, a JSON list, or JSON lines; in JSON an id is text, or the
+    `item_id` of an object.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -72,7 +83,10 @@ def _by_line(path: Path, text: str) -> Iterator[NamedTask]:
     for number, line in enumerate(text.split("\n"), 1):
         content = line.strip()
         if content.startswith("{"):
-            yield NamedTask(_id_of(path, f"line {number}", _decoded(path, content, first_line=number)), f"line {number}")
+            yield NamedTask(
+                _id_of(path, f"line {number}", _decoded(path, content, first_line=number)),
+                f"line {number}",
+            )
         elif content:
             yield NamedTask(content, f"line {number}")
 
@@ -81,7 +95,9 @@ def _decoded(path: Path, text: str, *, first_line: int) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = first_line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else first_line
+        line = (
+            first_line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else first_line
+        )
         raise ConfigError(f"--ids {path}, line {line}: is no JSON ({error}); {EXPECTED}") from error
 
 

@@ -1,6 +1,7 @@
 """How many turns an agent may take as training goes on (ScalingInter-RL, arXiv:2509.08755).
 
-A schedule is a pure function of `Progress`, and its settings are itself. Resuming gives the horizon that never stopping gives.
+A schedule is a pure function of `Progress`, and its settings are itself. Resuming gives the horizon
+that never stopping gives.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from palestra.core.registry import Registry
 from palestra.core.settings import Settings
 
 ROUNDING = 1e-9
-"""Sums of success rates are off by less than this: ten steps of 0.6 have a mean of 0.6, and open a gate of 0.6."""
+"""Sums of success rates are off by less than this: ten steps of 0.6 have a mean of 0.6, and open a
+gate of 0.6.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ class Fixed(Horizon):
 
 
 class Stages(Horizon):
-    """The paper's schedule: `turns[k]` during the k-th stretch of `every` steps, the last one for ever."""
+    """The paper's schedule: `turns[k]` during the k-th stretch of `every` steps, the last one for
+    ever.
+    """
 
     kind: Literal["stages"] = "stages"
     turns: tuple[PositiveInt, ...] = Field(min_length=1)
@@ -115,7 +120,8 @@ class Linear(Horizon):
 
 
 class Adaptive(Horizon):
-    """A stage further when success says so, never on a timer alone; a stage back when success breaks down.
+    """A stage further when success says so, never on a timer alone; a stage back when success
+    breaks down.
 
     Stages are left by what was measured in them: the mean success of the last `window` steps.
     """
@@ -129,7 +135,9 @@ class Adaptive(Horizon):
     fall: float = Field(default=0.2, gt=0, le=1)
     """Go back when success is so far below that at which the stage before was left."""
     plateau: float | None = Field(default=0.01, ge=0)
-    """Go on, too, where a window differs from the one before it by no more than this; without it success alone decides."""
+    """Go on, too, where a window differs from the one before it by no more than this; without it
+    success alone decides.
+    """
 
     @model_validator(mode="after")
     def _growing(self) -> Adaptive:
@@ -143,8 +151,8 @@ class Adaptive(Horizon):
     def stage(self, progress: Progress) -> int:
         """What the whole history leads to, step by step.
 
-        A stage that was fallen back to is left again by a higher gate only, halfway from where it was left to 1: so it cannot swing
-        for ever, and a plateau no longer opens it.
+        A stage that was fallen back to is left again by a higher gate only, halfway from where it
+        was left to 1: so it cannot swing for ever, and a plateau no longer opens it.
         """
         stage, since = 0, 0
         left_at, gates = dict[int, float](), dict[int, float]()

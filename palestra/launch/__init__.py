@@ -1,4 +1,6 @@
-"""From a run folder to workers that train it: in this process, in several on this host, or in those of a Ray cluster."""
+"""From a run folder to workers that train it: in this process, in several on this host, or in those
+of a Ray cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def launch(run: Run, spec: WorkerSpec, envs: Mapping[str, Environment]) -> None:
-    """Train `run` to its end, by as many workers as it says. `envs`: those that the checks made; other processes make their own."""
+    """Train `run` to its end, by as many workers as it says.
+
+    `envs`: those that the checks made; other processes make their own.
+    """
     from palestra.training.setup import close_envs
 
     settings = run.config.launch

@@ -1,4 +1,6 @@
-"""Environment servers for the time of a run: the real server, started beside an actor of the cluster."""
+"""Environment servers for the time of a run: the real server, started beside an actor of the
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,27 @@ def served(config: Config) -> list[Served]:
     for spec in specs:
         if spec.env.sandbox != "none":
             raise ConfigError(
-                f"launch.env_servers = {config.launch.env_servers}: {spec.label} is played in a sandbox, which these servers do not have; "
+                f"launch.env_servers = {config.launch.env_servers}: {spec.label} is "
+                "played in a sandbox, which these servers do not have; "
                 "serve it by `palestra env serve --sandbox bwrap` and give its URL"
             )
     names = [_name_on_server(spec) for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"launch.env_servers = {config.launch.env_servers}: one server cannot have two environments called {name!r}; "
+                f"launch.env_servers = {config.launch.env_servers}: one server cannot "
+                f"have two environments called {name!r}; "
                 "serve them by `palestra env serve` and give their URLs"
             )
     if not specs:
-        raise ConfigError(f"launch.env_servers = {config.launch.env_servers}: has no effect, all environments are on servers already")
-    return [Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env) for p in specs]
+        raise ConfigError(
+            f"launch.env_servers = {config.launch.env_servers}: has no effect, all "
+            "environments are on servers already"
+        )
+    return [
+        Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env)
+        for p in specs
+    ]
 
 
 def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:
@@ -49,7 +59,10 @@ def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[st
     if not addresses:
         return {}
     specs = [spec for spec in config.env_specs if not spec.env.is_remote]
-    return {spec.label: [f"{address}/{_name_on_server(spec)}" for address in addresses] for spec in specs}
+    return {
+        spec.label: [f"{address}/{_name_on_server(spec)}" for address in addresses]
+        for spec in specs
+    }
 
 
 def _name_on_server(spec: EnvSpec) -> str:
@@ -63,7 +76,9 @@ class EnvServer:
     def __init__(self, settings: bytes) -> None:
         from ray.util import get_node_ip_address
 
-        described = msgspec.structs.replace(msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0)
+        described = msgspec.structs.replace(
+            msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0
+        )
         command = [sys.executable, "-m", "palestra.envs.serving.main"]
         kept = [name for one in described.served for name in one.pass_env]
         self._process = subprocess.Popen(  # noqa: S603

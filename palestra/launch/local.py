@@ -1,4 +1,6 @@
-"""Workers on this host, by torch elastic: they start together, and when one is lost all go on together from the newest checkpoint."""
+"""Workers on this host, by torch elastic: they start together, and when one is lost all go on
+together from the newest checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from palestra.launch.worker import Failure, LaunchFailed, WorkerSpec, forget_failure, read_failure, resume_hint, say_restart, say_stopped
+from palestra.launch.worker import (
+    Failure,
+    LaunchFailed,
+    WorkerSpec,
+    forget_failure,
+    read_failure,
+    resume_hint,
+    say_restart,
+    say_stopped,
+)
 from palestra.runs.run import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -26,7 +37,9 @@ LEAVING_S = 600
 
 
 def launch_local(run: Run, spec: WorkerSpec) -> None:
-    """Each attempt is a launch of its own, with a fresh meeting point: what a lost worker left in the old one confuses gloo."""
+    """Each attempt is a launch of its own, with a fresh meeting point: what a lost worker left in
+    the old one confuses gloo.
+    """
     restarts = run.config.launch.restarts
     with _elastic_behaves():
         for attempt in range(restarts + 1):
@@ -38,7 +51,9 @@ def launch_local(run: Run, spec: WorkerSpec) -> None:
                 say_stopped(run, stopped.sigval.name)
                 raise SystemExit(128 + stopped.sigval) from None
             except ChildFailedError as error:
-                run.check_folder()  # where it is gone, the worker could not leave word, and another one would not find it either
+                # where it is gone, the worker could not leave word, and another one would not find
+                # it either
+                run.check_folder()
                 failure = _failure(run.folder, error)
             finally:
                 forget_failure(run.folder)
@@ -46,7 +61,9 @@ def launch_local(run: Run, spec: WorkerSpec) -> None:
                 raise LaunchFailed(failure.line)
             if attempt < restarts:
                 say_restart(run, failure.line, attempt + 1)
-    raise LaunchFailed(f"{failure.line}; the run was restarted {restarts} times, {resume_hint(run)}")
+    raise LaunchFailed(
+        f"{failure.line}; the run was restarted {restarts} times, {resume_hint(run)}"
+    )
 
 
 def _start_workers(workers: int, spec: WorkerSpec) -> None:
@@ -69,13 +86,19 @@ def _start_workers(workers: int, spec: WorkerSpec) -> None:
 
 
 def _failure(folder: Path, error: ChildFailedError) -> Failure:
-    """What broke the run: an error that somebody must mend, else a worker that was killed, else what a worker said."""
+    """What broke the run: an error that somebody must mend, else a worker that was killed, else
+    what a worker said.
+    """
     said = read_failure(folder)
     if said is not None and said.is_users:
         return said
     for rank, failed in sorted(error.failures.items()):
-        if failed.exitcode < 0 and failed.exitcode != -signal.SIGTERM:  # which elastic itself sends to those that are left
-            return Failure(rank, "", f"worker {rank} was lost (killed by {failed.signal_name()})", False)
+        if (
+            failed.exitcode < 0 and failed.exitcode != -signal.SIGTERM
+        ):  # which elastic itself sends to those that are left
+            return Failure(
+                rank, "", f"worker {rank} was lost (killed by {failed.signal_name()})", False
+            )
     if said is not None:
         return said
     rank, failed = error.get_first_failure()
@@ -84,10 +107,16 @@ def _failure(folder: Path, error: ChildFailedError) -> Failure:
 
 @contextmanager
 def _elastic_behaves() -> Iterator[None]:
-    """It reports at length on what we say in a line, and leaves its own handling of signals behind."""
+    """It reports at length on what we say in a line,
+    and leaves its own handling of signals behind.
+    """
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(LEAVING_S))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict) if name.startswith("torch.distributed.")]
+    loggers = [
+        logging.getLogger(name)
+        for name in list(logging.root.manager.loggerDict)
+        if name.startswith("torch.distributed.")
+    ]
     loud = [logger for logger in loggers if not logger.disabled]
     for logger in loud:
         logger.disabled = True

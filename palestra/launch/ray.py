@@ -1,4 +1,7 @@
-"""Workers on the hosts of a Ray cluster, by Ray Train. It makes a lost worker good; where to go on, our own newest checkpoint says."""
+"""Workers on the hosts of a Ray cluster, by Ray Train.
+
+It makes a lost worker good; where to go on, our own newest checkpoint says.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,18 @@ from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_lab
 from palestra.launch.worker import Failure, LaunchFailed, WorkerSpec, resume_hint, say_stopped, work
 from palestra.runs.run import Run
 
-os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # paths in a recipe are relative to where it was started
+os.environ.setdefault(
+    "RAY_CHDIR_TO_TRIAL_DIR", "0"
+)  # paths in a recipe are relative to where it was started
 
 try:
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
 except ImportError as error:
-    raise ConfigError("launch.kind = 'ray': Ray is not installed; pip install 'palestra[ray]'") from error
+    raise ConfigError(
+        "launch.kind = 'ray': Ray is not installed; pip install 'palestra[ray]'"
+    ) from error
 
 
 STORAGE = ".ray"
@@ -47,7 +54,9 @@ STOP_EVERY_S = 1.0
 
 
 class Board:
-    """An actor that outlives the workers: what they need to know, what the first of them shows, and why one of them gave up."""
+    """An actor that outlives the workers: what they need to know, what the first of them shows, and
+    why one of them gave up.
+    """
 
     def __init__(self, token: str, restarts: int) -> None:
         self._token, self._restarts = token, restarts
@@ -64,7 +73,10 @@ class Board:
         self._attempts += 1
         if self._attempts > 1:
             why = self._failure.line if self._failure is not None else "a worker was lost"
-            self.show(f"{why}; all workers go on from the newest checkpoint (restart {self._attempts - 1} of {self._restarts})\n")
+            self.show(
+                f"{why}; all workers go on from the newest checkpoint (restart "
+                f"{self._attempts - 1} of {self._restarts})\n"
+            )
         self._failure = None
 
     def show(self, text: str) -> None:
@@ -110,7 +122,12 @@ def launch_on_ray(run: Run, spec: WorkerSpec) -> None:
         servers = _start_env_servers(run, token)
         addresses = ray.get([server.address.remote() for server in servers])
         spec = msgspec.structs.replace(spec, env_urls=urls_by_label(run.config, addresses))
-        told = {"assignment": spec, "board": board, "cwd": os.getcwd(), "hosts": os.environ.get(HOSTS_VARIABLE, "")}
+        told = {
+            "assignment": spec,
+            "board": board,
+            "cwd": os.getcwd(),
+            "hosts": os.environ.get(HOSTS_VARIABLE, ""),
+        }
         lost = _fit(run, _trainer(run, told), board)
         failure: Failure | None = ray.get(board.failure.remote())
         run.check_folder()
@@ -118,11 +135,14 @@ def launch_on_ray(run: Run, spec: WorkerSpec) -> None:
             raise LaunchFailed(failure.line)
         if lost is not None:
             said = failure.line if failure is not None else str(lost).strip().splitlines()[-1]
-            raise LaunchFailed(f"{said}; the run was restarted {settings.restarts} times, {resume_hint(run)}")
+            raise LaunchFailed(
+                f"{said}; the run was restarted {settings.restarts} times, {resume_hint(run)}"
+            )
 
 
 def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
-    """Until the run has ended or is given up; what the first worker shows is shown here, and a signal is passed on to it.
+    """Until the run has ended or is given up; what the first worker shows is shown here, and a
+    signal is passed on to it.
 
     Ray Train works in a thread of its own: in the main one it would take Ctrl-C for itself.
     """
@@ -142,7 +162,9 @@ def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | N
             wait([fitted], SHOW_EVERY_S)
             print(ray.get(board.take_shown.remote()), end="", flush=True)
         except Interrupted as interrupted:
-            if stopped is not None:  # not by an exception: to disconnect while Ray Train waits would crash
+            if (
+                stopped is not None
+            ):  # not by an exception: to disconnect while Ray Train waits would crash
                 say_stopped(run, str(interrupted))
                 os._exit(interrupted.exit_code)
             stopped = interrupted
@@ -161,13 +183,23 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 @contextmanager
 def _cluster(run: Run) -> Iterator[None]:
-    """Connected to the one that is asked for, or with one of this host alone for as long as it takes."""
+    """Connected to the one that is asked for, or with one of this host alone for as long as it
+    takes.
+    """
     settings = run.config.launch
     address = settings.address or os.environ.get("RAY_ADDRESS", "")
-    own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers), "include_dashboard": False}
+    own: dict[str, Any] = {
+        "num_cpus": max(os.cpu_count() or 1, settings.workers + settings.env_servers),
+        "include_dashboard": False,
+    }
     _check_reachable(address)
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if address else own),
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"launch.address = {address!r}: {NO_CLUSTER}: {error}") from error
     before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -200,7 +232,10 @@ def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
     has_gpus = run.config.device != "cpu" and there_are.get("GPU", 0) > 0
     kind = "GPU" if has_gpus else "CPU"
     if there_are.get(kind, 0) < settings.workers:
-        said = f"launch.workers = {settings.workers}: the cluster has {there_are.get(kind, 0):.0f} {kind}s; waiting for more"
+        said = (
+            f"launch.workers = {settings.workers}: the cluster has "
+            f"{there_are.get(kind, 0):.0f} {kind}s; waiting for more"
+        )
         print(said, file=sys.stderr, flush=True)
     return TorchTrainer(
         _loop,
@@ -216,7 +251,9 @@ def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
 
 
 def _loop(told: dict[str, Any]) -> None:
-    """What Ray Train runs on every worker, and again when one of them failed: there is no other way to let it end in good order."""
+    """What Ray Train runs on every worker, and again when one of them failed: there is no other way
+    to let it end in good order.
+    """
     board = told["board"]
     failure = ray.get(board.failure.remote())
     if failure is not None and failure.is_users:
@@ -224,7 +261,10 @@ def _loop(told: dict[str, Any]) -> None:
     if Path(told["cwd"]).is_dir():
         os.chdir(told["cwd"])
         sys.path.insert(0, told["cwd"])
-    os.environ[TOKEN_VARIABLE], os.environ[HOSTS_VARIABLE] = ray.get(board.token.remote()), told["hosts"]
+    os.environ[TOKEN_VARIABLE], os.environ[HOSTS_VARIABLE] = (
+        ray.get(board.token.remote()),
+        told["hosts"],
+    )
     for urls in told["assignment"].env_urls.values():  # of servers that this run has started
         for url in urls:
             name_host(url)
@@ -232,7 +272,11 @@ def _loop(told: dict[str, Any]) -> None:
         ray.get(board.begin.remote())
     try:
         with redirect_stdout(Shown(board)):
-            work(told["assignment"], lambda failure: ray.get(board.leave.remote(failure)), partial(_follow, board))
+            work(
+                told["assignment"],
+                lambda failure: ray.get(board.leave.remote(failure)),
+                partial(_follow, board),
+            )
     except Interrupted:
         pass  # all workers leave together
     finally:
@@ -254,6 +298,8 @@ def _start_env_servers(run: Run, token: str) -> list[Any]:
     """Spread over the cluster's hosts."""
     if not run.config.launch.env_servers:
         return []
-    settings = msgspec.json.encode(ServerSettings(served(run.config), capacity=CAPACITY, tokens=(token,)))
+    settings = msgspec.json.encode(
+        ServerSettings(served(run.config), capacity=CAPACITY, tokens=(token,))
+    )
     kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(EnvServer)
     return [kind.remote(settings) for _ in range(run.config.launch.env_servers)]

@@ -1,4 +1,7 @@
-"""What a worker does: it joins the others, opens the run folder and trains. Only the first of them shows anything."""
+"""What a worker does: it joins the others, opens the run folder and trains.
+
+Only the first of them shows anything.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +61,25 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        return f"worker {self.rank} failed with {self.error}: {self.message}" if self.error and not self.is_users else self.message
+        return (
+            f"worker {self.rank} failed with {self.error}: {self.message}"
+            if self.error and not self.is_users
+            else self.message
+        )
 
 
 class LaunchFailed(UserError, RuntimeError):
     """The run cannot go on; the message says why."""
 
 
-def work(spec: WorkerSpec, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None) -> None:
-    """As one of several. What goes wrong is left for the launcher, and raised; `follow` is shown the run before it begins."""
+def work(
+    spec: WorkerSpec, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None
+) -> None:
+    """As one of several.
+
+    What goes wrong is left for the launcher, and raised; `follow` is shown the run before it
+    begins.
+    """
     from palestra.core.errors import ConfigError
     from palestra.runs.run import ReadOnlyRun, Run
 
@@ -77,15 +90,23 @@ def work(spec: WorkerSpec, leave: Callable[[Failure], None], follow: Callable[[R
         with world.join() as ranks:
             if not folder.is_dir():
                 raise ConfigError(
-                    f"{folder}: worker {rank} on {os.uname().nodename} does not see this folder; it must be on shared storage"
+                    f"{folder}: worker {rank} on {os.uname().nodename} does not see this "
+                    "folder; it must be on shared storage"
                 )
             run = (Run if ranks.is_first else ReadOnlyRun).open(folder, spec.overrides)
-            run.lock_name, run.timeout_s = WRITERS_NAME, LEAVING_S  # the launcher has the other; who wrote before may still be leaving
+            run.lock_name, run.timeout_s = (
+                WRITERS_NAME,
+                LEAVING_S,
+            )  # the launcher has the other; who wrote before may still be leaving
             if follow is not None:
                 follow(run)
-            run.interrupts.exit_message = lambda: f"worker {rank} did not leave in time and was ended"
+            run.interrupts.exit_message = lambda: (
+                f"worker {rank} did not leave in time and was ended"
+            )
             if ranks.size > 1:
-                run.interrupts.together = lambda asked: max(int(number) for number in ranks.all_gather_bytes(b"%d" % asked))
+                run.interrupts.together = lambda asked: max(
+                    int(number) for number in ranks.all_gather_bytes(b"%d" % asked)
+                )
             with run.interrupts.installed():
                 _train(run, as_json=spec.as_json, rank=ranks.rank, env_urls=spec.env_urls)
     except Exception as error:
@@ -130,7 +151,9 @@ def _train(
         result = run_training(run, display, env_urls=env_urls, envs=envs)
         curve = plot_run(run)
     except Exception:
-        if world.current().size == 1 and not run.is_gone:  # else the launcher may go on, and says what is to be said
+        if (
+            world.current().size == 1 and not run.is_gone
+        ):  # else the launcher may go on, and says what is to be said
             display.note(f"stopped; {resume_hint(run)}")
         raise
     finally:
@@ -139,12 +162,18 @@ def _train(
         print_json({"run": str(run.folder), "result": result})
     else:
         print_result(result)
-        print(f"learning curve: {curve}" if curve else "no learning curve was drawn: matplotlib is not installed")
+        print(
+            f"learning curve: {curve}"
+            if curve
+            else "no learning curve was drawn: matplotlib is not installed"
+        )
 
 
 def say_stopped(run: Run, signal_name: str) -> None:
     when = " after the final evaluation" if is_over(run) else ""
-    print(f"palestra: stopped by {signal_name}{when}; {resume_hint(run)}", file=sys.stderr, flush=True)
+    print(
+        f"palestra: stopped by {signal_name}{when}; {resume_hint(run)}", file=sys.stderr, flush=True
+    )
 
 
 def resume_hint(run: Run) -> str:
@@ -153,7 +182,11 @@ def resume_hint(run: Run) -> str:
     if is_over(run):
         return f"the run is over, and all of it is in {run.folder}"
     found = newest(run.checkpoints)
-    nothing = "nothing was saved yet, begin again" if run.config.save.every else "nothing is saved (save.every = 0), begin again"
+    nothing = (
+        "nothing was saved yet, begin again"
+        if run.config.save.every
+        else "nothing is saved (save.every = 0), begin again"
+    )
     kept = nothing if found is None else f"saved up to step {step_of(found)}, go on"
     return f"{kept} with: palestra train --resume {run.folder}"
 
@@ -162,7 +195,11 @@ def is_over(run: Run) -> bool:
     """Whether this command has made the final evaluation, here or in the worker that writes."""
     if run.is_complete:
         return True
-    finals = [path.stat().st_mtime for path in (run.folder / "eval").glob("step-*-final.json") if path.is_file()]
+    finals = [
+        path.stat().st_mtime
+        for path in (run.folder / "eval").glob("step-*-final.json")
+        if path.is_file()
+    ]
     return max(finals, default=0.0) >= run.opened_at
 
 
@@ -175,7 +212,11 @@ def _display_of(run: Run, *, as_json: bool) -> Display:
 
 
 def leave_failure(folder: Path, failure: Failure) -> None:
-    """For the launcher. The first one counts, unless a later one is the user's to mend: the others tend to follow from it."""
+    """For the launcher.
+
+    The first one counts, unless a later one is the user's to mend: the others tend to follow from
+    it.
+    """
     known = read_failure(folder)
     if folder.is_dir() and (known is None or (failure.is_users and not known.is_users)):
         draft = folder / f"{FAILURE}.{failure.rank}"
@@ -199,7 +240,11 @@ def say_restart(run: Run, reason: str, restart: int) -> None:
 
     found = newest(run.checkpoints)
     where = f"from {found.name}" if found else "from the beginning"
-    print(f"{reason}; all workers go on {where} (restart {restart} of {run.config.launch.restarts})", file=sys.stderr, flush=True)
+    print(
+        f"{reason}; all workers go on {where} (restart {restart} of {run.config.launch.restarts})",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _leave_with(parent: int) -> None:

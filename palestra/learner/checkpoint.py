@@ -1,4 +1,7 @@
-"""Checkpoints: a Hugging Face directory (or peft's), the optimizer's moments and the run's state. Whole or not there; no pickle."""
+"""Checkpoints: a Hugging Face directory (or peft's), the optimizer's moments and the run's state.
+
+Whole or not there; no pickle.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,24 @@ class BadCheckpoint(UserError, ValueError):
 
 
 def save(
-    folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase, state: dict[str, Any], others: Mapping[str, bytes] | None = None
+    folder: Path,
+    learner: Learner,
+    tokenizer: PreTrainedTokenizerBase,
+    state: dict[str, Any],
+    others: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure it is on disk, and only then name it."""
+    """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure
+    it is on disk, and only then name it.
+    """
     draft = folder.with_name(f".{folder.name}.draft")
     world = learner.parallel.world
     try:
         with writing(folder):
             if world.is_first:
                 shutil.rmtree(draft, ignore_errors=True)
-                draft.parent.mkdir(exist_ok=True)  # but not the run folder: who deleted that does not want half of it again
+                draft.parent.mkdir(
+                    exist_ok=True
+                )  # but not the run folder: who deleted that does not want half of it again
                 draft.mkdir()
             world.wait()
             _write(draft, learner, tokenizer)
@@ -62,7 +73,9 @@ def save(
                 _put(draft, folder)
             world.wait()
     except CannotWrite:
-        shutil.rmtree(draft, ignore_errors=True)  # what is on disk stays, and so does room for others
+        shutil.rmtree(
+            draft, ignore_errors=True
+        )  # what is on disk stays, and so does room for others
         raise
 
 
@@ -75,11 +88,17 @@ def _write(draft: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) ->
     elif world.is_first:
         save_file(_moments(learner), draft / f"{OPTIMIZER_STEM}.safetensors")
     if learner.critic is not None and world.is_first:
-        save_file({name: value.contiguous() for name, value in learner.critic.state_dict().items()}, draft / CRITIC)
+        save_file(
+            {name: value.contiguous() for name, value in learner.critic.state_dict().items()},
+            draft / CRITIC,
+        )
 
 
 def export_learner(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The learner's model as a directory that any other program can load. All ranks do this; the folder must be there."""
+    """The learner's model as a directory that any other program can load.
+
+    All ranks do this; the folder must be there.
+    """
     world = learner.parallel.world
     if learner.parallel.is_sharded:
         save_model(folder, learner.model, learner.dtype, world)
@@ -104,7 +123,8 @@ def keep_reference(folder: Path, learner: Learner, tokenizer: PreTrainedTokenize
 
 
 def write_manifest(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state, with the digests of all files and its own, and make sure that everything is on disk.
+    """Write the state, with the digests of all files and its own, and make sure that everything is
+    on disk.
 
     Its own digest is that of the file with zeros in the digest's place.
     """
@@ -117,7 +137,11 @@ def write_manifest(folder: Path, state: dict[str, Any]) -> None:
 
 
 def _put(draft: Path, folder: Path) -> None:
-    """Give the draft its name. One that has the name already goes only when the new one is there: `tidy` finds whatever is left between."""
+    """Give the draft its name.
+
+    One that has the name already goes only when the new one is there: `tidy` finds whatever is left
+    between.
+    """
     replaced = _hidden(folder, REPLACED)
     delete(replaced)
     if os.path.lexists(folder):
@@ -129,7 +153,9 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """As a Hugging Face directory that any other program can load; where only an adapter learns, as peft's directory of it."""
+    """As a Hugging Face directory that any other program can load; where only an adapter learns, as
+    peft's directory of it.
+    """
     tokenizer.save_pretrained(folder)
     if adapter_of(model):
         save_adapter(folder, model)
@@ -139,7 +165,9 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 
 
 def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The run's state and the digests of the files, after checking the file that has them by its own digest."""
+    """The run's state and the digests of the files, after checking the file that has them by its
+    own digest.
+    """
     try:
         content = read_regular(folder / STATE)
         check_nesting(content)
@@ -149,13 +177,23 @@ def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise BadCheckpoint(f"{folder / STATE} cannot be read: {error.strerror}") from error
     except KeyError as error:
         raise BadCheckpoint(f"{folder / STATE} is damaged: it has no {error}") from error
-    except (msgspec.MsgspecError, ValueError, Unreadable, RecursionError) as error:  # what is no UTF-8 is a ValueError, too
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        Unreadable,
+        RecursionError,
+    ) as error:  # what is no UTF-8 is a ValueError, too
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
     for name in digests:
         if Path(name).name != name or name in ("", ".."):
-            raise BadCheckpoint(f"{folder / STATE} is damaged: {name!r} is not the name of a file in this folder")
+            raise BadCheckpoint(
+                f"{folder / STATE} is damaged: {name!r} is not the name of a file in this folder"
+            )
     own = digests.pop(STATE, None)  # older versions have none
-    if own is not None and hashlib.sha256(content.replace(own.encode(), NO_DIGEST.encode())).hexdigest() != own:
+    if (
+        own is not None
+        and hashlib.sha256(content.replace(own.encode(), NO_DIGEST.encode())).hexdigest() != own
+    ):
         raise BadCheckpoint(f"{folder / STATE} is damaged: it is not what was written")
     return state, digests
 
@@ -163,9 +201,13 @@ def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def read_state(folder: Path) -> dict[str, Any]:
     """The run's state, after checking that every file is as it was written."""
     state, digests = read_description(folder)
-    strangers = sorted(path.name for path in folder.iterdir() if path.name not in digests and _is_read(path.name))
+    strangers = sorted(
+        path.name for path in folder.iterdir() if path.name not in digests and _is_read(path.name)
+    )
     if strangers:
-        raise BadCheckpoint(f"{folder / strangers[0]} is not of this checkpoint: it was put there later")
+        raise BadCheckpoint(
+            f"{folder / strangers[0]} is not of this checkpoint: it was put there later"
+        )
     for name, digest in digests.items():
         path = folder / name
         try:
@@ -203,7 +245,8 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
     unexpected = [name for name in unexpected if name not in model.all_tied_weights_keys]
     if unexpected or missing:
         raise BadCheckpoint(
-            f"{folder}: its weights are not those of the model in config.toml: {len(missing)} are missing, "
+            f"{folder}: its weights are not those of the model in config.toml: "
+            f"{len(missing)} are missing, "
             f"{len(unexpected)} are of another name or shape"
         )
 
@@ -214,10 +257,14 @@ def restore(folder: Path, learner: Learner) -> None:
     learner.reset_optimizer()
     if learner.critic is not None:
         if not (folder / CRITIC).is_file():
-            raise BadCheckpoint(f"{folder} has no critic: the run was begun with an algorithm that needs none")
+            raise BadCheckpoint(
+                f"{folder} has no critic: the run was begun with an algorithm that needs none"
+            )
         with _readable(folder / CRITIC):
             stored, own = load_file(folder / CRITIC), learner.critic.state_dict()
-            if {name: value.shape for name, value in stored.items()} != {name: value.shape for name, value in own.items()}:
+            if {name: value.shape for name, value in stored.items()} != {
+                name: value.shape for name, value in own.items()
+            }:
                 raise ValueError("it is another critic's")
             learner.critic.load_state_dict(stored)
     with _readable(folder):
@@ -230,7 +277,10 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadCheckpoint(f"{path}: not what the run's model and algorithm need: {str(error).splitlines()[0][:200]}") from error
+        raise BadCheckpoint(
+            f"{path}: not what the run's model and algorithm need: "
+            f"{str(error).splitlines()[0][:200]}"
+        ) from error
 
 
 def _restore_moments(folder: Path, learner: Learner) -> None:
@@ -240,7 +290,9 @@ def _restore_moments(folder: Path, learner: Learner) -> None:
         if name not in trained:
             continue
         parameter = trained[name]
-        if moment.shape != (parameter.shape if kind != "step" else torch.Size(())):  # else it would be spread over all numbers
+        if moment.shape != (
+            parameter.shape if kind != "step" else torch.Size(())
+        ):  # else it would be spread over all numbers
             raise ValueError(f"{place} has the shape {tuple(moment.shape)}")
         if kind == "master":
             parameter.data.copy_(shard_like(moment, parameter))
@@ -259,7 +311,9 @@ def remove(folder: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """After a crash: what was being written or removed goes, and what was about to be replaced has its name again."""
+    """After a crash: what was being written or removed goes, and what was about to be replaced has
+    its name again.
+    """
     for path in folder.glob(f".step-*.{REPLACED}"):
         full_tensor = path.with_name(path.name[1 : -len(REPLACED) - 1])
         if os.path.lexists(full_tensor):
@@ -277,7 +331,10 @@ def step_of(folder: Path) -> int:
 
 def all_in(folder: Path) -> list[Path]:
     """The checkpoints in a folder of them, damaged or not, the oldest first."""
-    return sorted((path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)), key=step_of)
+    return sorted(
+        (path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)),
+        key=step_of,
+    )
 
 
 def newest(folder: Path) -> Path | None:
@@ -292,9 +349,11 @@ def latest_valid(
     on_damage: Callable[[str], None] = log.warning,
     read: Callable[[Path], dict[str, Any]] = read_state,
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The last checkpoint in which every file is as it was written, and its state; None where there is no checkpoint at all.
+    """The last checkpoint in which every file is as it was written, and its state; None where there
+    is no checkpoint at all.
 
-    Damaged ones are passed over and left alone. `wanted`: which steps will do. `read`: raises BadCheckpoint for one that will not.
+    Damaged ones are passed over and left alone. `wanted`: which steps will do. `read`: raises
+    BadCheckpoint for one that will not.
     """
     found = [path for path in all_in(folder) if wanted(step_of(path))]
     for path in reversed(found):
@@ -304,12 +363,16 @@ def latest_valid(
             on_damage(f"{damage}; this checkpoint is passed over")
             last = damage
     if found:
-        raise BadCheckpoint(f"{folder}: none of the checkpoints can be used ({len(found)}); the oldest: {last}")
+        raise BadCheckpoint(
+            f"{folder}: none of the checkpoints can be used ({len(found)}); the oldest: {last}"
+        )
     return None
 
 
 def _hidden(folder: Path, suffix: str) -> Path:
-    return folder.with_name(f".{folder.name.removeprefix('.').removesuffix('.' + REPLACED)}.{suffix}")
+    return folder.with_name(
+        f".{folder.name.removeprefix('.').removesuffix('.' + REPLACED)}.{suffix}"
+    )
 
 
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:
@@ -320,7 +383,10 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
         for kind, moment in learner.optimizer.state.get(parameter, {}).items()
     }
     if learner.dtype != fp32_or_wider(learner.dtype):
-        kept |= {f"{name}/master": parameter.detach().contiguous() for name, parameter in learner.trained().items()}
+        kept |= {
+            f"{name}/master": parameter.detach().contiguous()
+            for name, parameter in learner.trained().items()
+        }
     return kept
 
 

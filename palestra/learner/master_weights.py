@@ -12,14 +12,20 @@ from palestra.models.weights import fp32_or_wider
 class MasterWeights:
     """An exact copy of each working weight; weights that are exact already are their own.
 
-    Steps of a small learning rate vanish in bfloat16, and so do small gradients that are added to large ones: both are done here.
+    Steps of a small learning rate vanish in bfloat16, and so do small gradients that are added to
+    large ones: both are done here.
     """
 
     def __init__(self, working: dict[str, Parameter]) -> None:
         self.full_precision = {
-            name: p if p.dtype == fp32_or_wider(p.dtype) else Parameter(p.detach().float()) for name, p in working.items()
+            name: p if p.dtype == fp32_or_wider(p.dtype) else Parameter(p.detach().float())
+            for name, p in working.items()
         }
-        self._pairs = [(p, self.full_precision[name]) for name, p in working.items() if p is not self.full_precision[name]]
+        self._pairs = [
+            (p, self.full_precision[name])
+            for name, p in working.items()
+            if p is not self.full_precision[name]
+        ]
 
     def accumulate_grads(self) -> None:
         """Take the gradients of the working weights over, added up exactly."""
@@ -34,10 +40,14 @@ class MasterWeights:
             torch._foreach_add_(totals, gradients)
 
     def add_to(self, totals: dict[str, Tensor]) -> None:
-        """A part of the batch ends here: its gradients are added to those of the parts before, and the next part begins with none."""
+        """A part of the batch ends here: its gradients are added to those of the parts before, and
+        the next part begins with none.
+        """
         for name, parameter in self.full_precision.items():
             if parameter.grad is not None:
-                totals[name] = parameter.grad if name not in totals else totals[name] + parameter.grad
+                totals[name] = (
+                    parameter.grad if name not in totals else totals[name] + parameter.grad
+                )
                 parameter.grad = None
 
     def set_grads(self, totals: dict[str, Tensor]) -> None:
@@ -49,4 +59,6 @@ class MasterWeights:
     def copy_to_model(self) -> None:
         """Round the exact weights into the working ones."""
         if self._pairs:
-            torch._foreach_copy_([working for working, _ in self._pairs], [exact for _, exact in self._pairs])
+            torch._foreach_copy_(
+                [working for working, _ in self._pairs], [exact for _, exact in self._pairs]
+            )

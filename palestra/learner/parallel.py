@@ -1,6 +1,7 @@
 """Several learners as one: each rank computes its share of every batch, and gradients are added up.
 
-Weights are whole on every rank, or each rank has a share of each of them (FSDP2) and they come together layer by layer as they are needed.
+Weights are whole on every rank, or each rank has a share of each of them (FSDP2) and they come
+together layer by layer as they are needed.
 """
 
 from __future__ import annotations
@@ -43,11 +44,19 @@ class Parallel:
         return float(self.world.size) if self.is_sharded else 1.0
 
     def shard(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Leave each rank its share of the weights, in float32 at least; layers compute in `dtype`."""
+        """Leave each rank its share of the weights, in float32 at least;
+        layers compute in `dtype`.
+        """
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+        from torch.distributed.fsdp import (
+            MixedPrecisionPolicy,
+            fully_shard,
+            register_fsdp_forward_method,
+        )
 
-        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # nobody changes it in place
+        warnings.filterwarnings(
+            "ignore", message="FSDP2-wrapped module .* returned a view tensor"
+        )  # nobody changes it in place
         mesh = init_device_mesh(model.device.type, (self.world.size,))
         if model.dtype != fp32_or_wider(dtype):
             model.float()
@@ -59,7 +68,10 @@ class Parallel:
         register_fsdp_forward_method(model, "with_whole_weights")
 
     def run(self, model: PreTrainedModel, work: Callable[[PreTrainedModel], T]) -> T:
-        """What `work` makes of the model. Gradients flow only through tensors in a tuple or a list that it returns."""
+        """What `work` makes of the model.
+
+        Gradients flow only through tensors in a tuple or a list that it returns.
+        """
         if not hasattr(model, "with_whole_weights"):
             return work(model)
         run: Callable[[Callable[[PreTrainedModel], T]], T] = model.with_whole_weights  # type: ignore[assignment]
@@ -68,39 +80,65 @@ class Parallel:
             model.reshard()  # type: ignore[operator]
         return result
 
-    def in_parts(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[Iterator[tuple[Batch, bool]]]:
-        """This rank's part of the batch, or all of them one after the other: pieces for a forward pass each, and whether they count."""
+    def in_parts(
+        self, batch: Batch, max_tokens: int, unit: Unit = "segment"
+    ) -> Iterator[Iterator[tuple[Batch, bool]]]:
+        """This rank's part of the batch, or all of them one after the other: pieces for a forward
+        pass each, and whether they count.
+        """
         if self.world.size > 1:
             yield self._own(batch, max_tokens, unit)
         elif self.parts > 1:
             yield from (
-                ((row, True) for row in batch.share(part, self.parts, unit).microbatches(max_tokens, unit)) for part in range(self.parts)
+                (
+                    (row, True)
+                    for row in batch.share(part, self.parts, unit).microbatches(max_tokens, unit)
+                )
+                for part in range(self.parts)
             )
         else:
             yield ((row, True) for row in batch.microbatches(max_tokens, unit))
 
-    def microbatches(self, batch: Batch, max_tokens: int, unit: Unit = "segment") -> Iterator[tuple[Batch, bool]]:
+    def microbatches(
+        self, batch: Batch, max_tokens: int, unit: Unit = "segment"
+    ) -> Iterator[tuple[Batch, bool]]:
         return itertools.chain.from_iterable(self.in_parts(batch, max_tokens, unit))
 
     def _own(self, batch: Batch, max_tokens: int, unit: Unit) -> Iterator[tuple[Batch, bool]]:
-        """With sharded weights all ranks must run the model equally often: who has fewer pieces runs one again that does not count."""
-        own = list(batch.share(self.world.rank, self.world.size, unit).microbatches(max_tokens, unit))
-        most = max(int(count) for count in self.world.all_gather_bytes(b"%d" % len(own))) if self.is_sharded else len(own)
+        """With sharded weights all ranks must run the model equally often: who has fewer pieces
+        runs one again that does not count.
+        """
+        own = list(
+            batch.share(self.world.rank, self.world.size, unit).microbatches(max_tokens, unit)
+        )
+        most = (
+            max(int(count) for count in self.world.all_gather_bytes(b"%d" % len(own)))
+            if self.is_sharded
+            else len(own)
+        )
         yield from ((row, True) for row in own)
         idle = [*own[:1], *itertools.islice(batch.microbatches(1, unit), 1)]
         yield from ((idle[0], False) for _ in range(most - len(own)))
 
     def joined(self, parts: Sequence[Tensor], shard_like: Tensor) -> Tensor:
-        """The pieces of all ranks' parts, end to end, on every rank. `like` says what they are where there are none."""
+        """The pieces of all ranks' parts, end to end, on every rank.
+
+        `like` says what they are where there are none.
+        """
         own = torch.cat([*parts, shard_like[:0]])
         if self.world.size == 1:
             return own
         messages = self.world.all_gather_bytes(own.float().cpu().numpy().tobytes())
-        return torch.from_numpy(numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()).to(shard_like)
+        return torch.from_numpy(
+            numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()
+        ).to(shard_like)
 
     @torch.no_grad()
     def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make every rank's gradients the sum of all ranks'. Those of sharded weights are already."""
+        """Make every rank's gradients the sum of all ranks'.
+
+        Those of sharded weights are already.
+        """
         if self.world.size == 1:
             return
         plain = [p for p in parameters if not isinstance(p, DTensor)]
@@ -111,11 +149,16 @@ class Parallel:
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             torch.distributed.all_reduce(flat)
             summed = (flat / self.loss_scale).split([gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(bucket, [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)])
+            torch._foreach_copy_(
+                bucket,
+                [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)],
+            )
 
 
 def _with_whole_weights(model: PreTrainedModel, work: Callable[[PreTrainedModel], Any]) -> Any:
-    """Runs as a forward pass of the whole model: what belongs to no layer, such as the head, is whole in here."""
+    """Runs as a forward pass of the whole model: what belongs to no layer, such as the head, is
+    whole in here.
+    """
     return work(model)
 
 

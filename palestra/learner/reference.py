@@ -1,4 +1,6 @@
-"""The model as it was before training: what KL is measured against, and what AgentEvol goes back to."""
+"""The model as it was before training: what KL is measured against, and what AgentEvol goes back
+to.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from palestra.models.lora import adapter_of
 
 
 class Reference:
-    """A copy of the whole model or, where only an adapter learns or weights are shared between ranks, of these weights alone."""
+    """A copy of the whole model or, where only an adapter learns or weights are shared between
+    ranks, of these weights alone.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._kept = _clones(_changing(model))
@@ -23,7 +27,10 @@ class Reference:
 
     @contextmanager
     def activate(self, model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-        """The model as it was. Where only weights were kept, `model` itself is that one for a while."""
+        """The model as it was.
+
+        Where only weights were kept, `model` itself is that one for a while.
+        """
         if self._model is not None:
             yield self._model
             return
@@ -43,8 +50,12 @@ class Reference:
 
 
 def _changing(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """What differs from the reference, where that is kept as weights: the adapter's, or this rank's shares of all."""
-    return adapter_of(model) or {name: p for name, p in model.named_parameters() if isinstance(p, DTensor)}
+    """What differs from the reference, where that is kept as weights: the adapter's, or this rank's
+    shares of all.
+    """
+    return adapter_of(model) or {
+        name: p for name, p in model.named_parameters() if isinstance(p, DTensor)
+    }
 
 
 def _clones(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

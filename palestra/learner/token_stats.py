@@ -1,4 +1,6 @@
-"""What training made of each token: its advantage, and what the learner said of it when it first learned from it in a step."""
+"""What training made of each token: its advantage, and what the learner said of it when it first
+learned from it in a step.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTokenStats:
-    """Three lists parallel to the chosen tokens of all segments of an episode. None (null) where nothing was computed."""
+    """Three lists parallel to the chosen tokens of all segments of an episode.
+
+    None (null) where nothing was computed.
+    """
 
     id: str
     advantage: list[float | None]
@@ -28,7 +33,10 @@ class EpisodeTokenStats:
 
 
 class TokenStats:
-    """Gathers what is said of a step's tokens while the learner is at work on them. Tensors stay where they are until the step is over."""
+    """Gathers what is said of a step's tokens while the learner is at work on them.
+
+    Tensors stay where they are until the step is over.
+    """
 
     def __init__(self, batch: Batch, ids: Sequence[str]) -> None:
         """`batch`: all that the step learns from, with its credit; `ids`: of its trajectories."""
@@ -40,13 +48,24 @@ class TokenStats:
         self._rows.append((row.index_C, policy.logp_C.detach(), policy.entropy_C.detach()))
 
     def gather(self, world: ProcessGroup) -> None:
-        """Add what other ranks gathered, each for its share of the tokens. All of them must do this."""
+        """Add what other ranks gathered, each for its share of the tokens.
+
+        All of them must do this.
+        """
         if world.size == 1:
             return
         device = self._batch.ids_T.device
-        own_3C = torch.cat([torch.stack([part.double() for part in row]) for row in self._rows] or [torch.empty(3, 0)], dim=1)
+        own_3C = torch.cat(
+            [torch.stack([part.double() for part in row]) for row in self._rows]
+            or [torch.empty(3, 0)],
+            dim=1,
+        )
         messages = world.all_gather_bytes(own_3C.double().cpu().numpy().tobytes())
-        parts = [torch.frombuffer(bytearray(message), dtype=torch.float64).view(3, -1).to(device) for message in messages if message]
+        parts = [
+            torch.frombuffer(bytearray(message), dtype=torch.float64).view(3, -1).to(device)
+            for message in messages
+            if message
+        ]
         self._rows = [(part_3C[0].long(), part_3C[1], part_3C[2]) for part_3C in parts]
 
     def episodes(self) -> list[EpisodeTokenStats]:
@@ -63,8 +82,17 @@ class TokenStats:
         was_learned_N = torch.zeros(len(self._ids), dtype=torch.bool, device=index_C.device)
         was_learned_N[self._batch.trajectory_C[index_C]] = True
         ends = self._batch.trajectory_C.bincount(minlength=len(self._ids)).cumsum(0).tolist()
-        parts = zip(self._ids, numpy.split(rounded(values_3C.cpu().numpy()), ends[:-1], axis=1), was_learned_N.tolist(), strict=True)
-        return [EpisodeTokenStats(id, *own_3C.tolist()) for id, own_3C, was_learned in parts if was_learned]
+        parts = zip(
+            self._ids,
+            numpy.split(rounded(values_3C.cpu().numpy()), ends[:-1], axis=1),
+            was_learned_N.tolist(),
+            strict=True,
+        )
+        return [
+            EpisodeTokenStats(id, *own_3C.tolist())
+            for id, own_3C, was_learned in parts
+            if was_learned
+        ]
 
 
 def rounded(values: numpy.ndarray) -> numpy.ndarray:

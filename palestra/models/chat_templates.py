@@ -1,15 +1,19 @@
-"""Chat templates: those of ours, and those of strangers, which are programs and are rendered in a confined process."""
+"""Chat templates: those of ours, and those of strangers, which are programs and are rendered in a
+confined process.
+"""
 
 from __future__ import annotations
 
 from palestra.core.confined import Confined, Limits
 
 CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ "
+    "message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 WORD_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ message['content'] }}<end>"
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ "
+    "message['content'] }}<end>"
     "{% else %}{{ message['content'] }}<act>{% endif %}{% endfor %}"
 )
 """The shortest chat there is: an observation, `<act>`, a reply, `<end>`."""

@@ -1,6 +1,8 @@
-"""What a model's files say of themselves, read with bounds before any library opens them. Reading them runs nothing.
+"""What a model's files say of themselves, read with bounds before any library opens them. Reading
+them runs nothing.
 
-Models come from anywhere: files may be links, pipes or endless, numbers may be absurd, and names may lead out of the folder.
+Models come from anywhere: files may be links, pipes or endless, numbers may be absurd, and names
+may lead out of the folder.
 """
 
 from __future__ import annotations
@@ -40,8 +42,18 @@ MOST_PILED = 4096
 MOST_NUMBER = 1 << 40
 MOST_DEPTH = 50
 
-PILED = re.compile(r"(layer|block|expert|depth|stage|stack|codebook)s?$|^n_layer|^num_.*(layers|blocks|experts)")
-AT_LEAST_ONE = ("num_hidden_layers", "n_layer", "hidden_size", "n_embd", "num_attention_heads", "n_head", "vocab_size")
+PILED = re.compile(
+    r"(layer|block|expert|depth|stage|stack|codebook)s?$|^n_layer|^num_.*(layers|blocks|experts)"
+)
+AT_LEAST_ONE = (
+    "num_hidden_layers",
+    "n_layer",
+    "hidden_size",
+    "n_embd",
+    "num_attention_heads",
+    "n_head",
+    "vocab_size",
+)
 
 
 class BadModel(UserError, ValueError):
@@ -56,9 +68,13 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
     except (BadModel, ConfigError):
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of libraries in Rust, and no Exception
+        if (
+            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
+        ):  # of libraries in Rust, and no Exception
             raise
-        raise BadModel(f"{terminal_safe(str(path))}: cannot be loaded: {in_one_line(error)}") from error
+        raise BadModel(
+            f"{terminal_safe(str(path))}: cannot be loaded: {in_one_line(error)}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +109,9 @@ def check_entries(folder: Path) -> None:
             if entry.name.endswith(READ):
                 size = size_of(Path(entry.path))
                 if not entry.name.endswith(".safetensors") and size > MOST_TEXT:
-                    raise BadModel(f"{_name(entry.path)}: has {size:,} bytes, expected at most {MOST_TEXT:,}")
+                    raise BadModel(
+                        f"{_name(entry.path)}: has {size:,} bytes, expected at most {MOST_TEXT:,}"
+                    )
 
 
 def size_of(path: Path) -> int:
@@ -103,7 +121,10 @@ def size_of(path: Path) -> int:
     except OSError as error:
         raise BadModel(f"{_name(path)}: cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(state.st_mode):
-        raise BadModel(f"{_name(path)}: expected a regular file, or a link to one; it is {kind_of(state.st_mode)}")
+        raise BadModel(
+            f"{_name(path)}: expected a regular file, or a link to one; it is "
+            f"{kind_of(state.st_mode)}"
+        )
     return state.st_size
 
 
@@ -123,23 +144,36 @@ def _check_keys(path: Path, config: dict[str, Any]) -> None:
     for key, value in _walk(path, config):
         if key.endswith("implementation") or key.endswith("implementation_internal"):
             if not re.fullmatch(r"[\w|]*", str(value or "")):
-                raise BadModel(f"{_name(path)}: {key} = {shown(value)}: code from elsewhere is never run")
+                raise BadModel(
+                    f"{_name(path)}: {key} = {shown(value)}: code from elsewhere is never run"
+                )
         elif key == "use_kernels" and value:
-            raise BadModel(f"{_name(path)}: {key} = {shown(value)}: code from elsewhere is never run")
+            raise BadModel(
+                f"{_name(path)}: {key} = {shown(value)}: code from elsewhere is never run"
+            )
     if "transformers_weights" in config:
-        raise BadModel(f"{_name(path)}: transformers_weights is not supported; expected {WEIGHTS} or {INDEX}")
+        raise BadModel(
+            f"{_name(path)}: transformers_weights is not supported; expected {WEIGHTS} or {INDEX}"
+        )
 
 
 def _check_numbers(path: Path, config: dict[str, Any]) -> None:
     for key, value in _walk(path, config):
         if isinstance(value, bool) or not isinstance(value, int):
             if key in AT_LEAST_ONE and value is not None and not isinstance(value, list | dict):
-                raise BadModel(f"{_name(path)}: {key} = {shown(value)}: expected a positive integer")
+                raise BadModel(
+                    f"{_name(path)}: {key} = {shown(value)}: expected a positive integer"
+                )
             continue
         if (key in AT_LEAST_ONE and value < 1) or abs(value) > MOST_NUMBER:
-            raise BadModel(f"{_name(path)}: {key} = {shown(value)}: expected an integer from 1 to {MOST_NUMBER:,}")
+            raise BadModel(
+                f"{_name(path)}: {key} = {shown(value)}: expected an integer from 1 to "
+                f"{MOST_NUMBER:,}"
+            )
         if PILED.search(key) and value > MOST_PILED:
-            raise BadModel(f"{_name(path)}: {key} = {shown(value)}: expected at most {MOST_PILED:,}")
+            raise BadModel(
+                f"{_name(path)}: {key} = {shown(value)}: expected at most {MOST_PILED:,}"
+            )
 
 
 def _check_piles(path: Path, config: dict[str, Any], tensors: int) -> None:
@@ -147,7 +181,9 @@ def _check_piles(path: Path, config: dict[str, Any], tensors: int) -> None:
     for key in ("num_hidden_layers", "n_layer"):
         layers = config.get(key)
         if isinstance(layers, int) and layers > tensors:
-            raise BadModel(f"{_name(path)}: {key} = {layers}: its files have no more than {tensors} tensors")
+            raise BadModel(
+                f"{_name(path)}: {key} = {layers}: its files have no more than {tensors} tensors"
+            )
 
 
 def _walk(path: Path, config: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -163,7 +199,10 @@ def _walk(path: Path, config: Any, key: str = "", depth: int = 0) -> Iterator[tu
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files with weights, as transformers chooses them. Only safetensors: others are pickles, and reading those runs code."""
+    """The files with weights, as transformers chooses them.
+
+    Only safetensors: others are pickles, and reading those runs code.
+    """
     if os.path.lexists(folder / WEIGHTS):
         return [folder / WEIGHTS]
     if os.path.lexists(folder / INDEX):
@@ -176,14 +215,21 @@ def weight_files(folder: Path) -> list[Path]:
 def shards_of(index: Path) -> list[str]:
     """The files that an index names, all of them beside it."""
     weight_map = read_object(index, MOST_INDEX).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(shard, str) for shard in weight_map.values()
+    ):
         raise BadModel(f"{_name(index)}: expected a weight_map from names to files")
     shards = sorted(set(weight_map.values()))
     if len(shards) > MOST_SHARDS:
-        raise BadModel(f"{_name(index)}: names {len(shards):,} files, expected at most {MOST_SHARDS:,}")
+        raise BadModel(
+            f"{_name(index)}: names {len(shards):,} files, expected at most {MOST_SHARDS:,}"
+        )
     for shard in shards:
         if not shard.endswith(".safetensors") or "/" in shard or "\\" in shard or "\0" in shard:
-            raise BadModel(f"{_name(index)}: names {shown(shard)}: expected the name of a .safetensors file beside it")
+            raise BadModel(
+                f"{_name(index)}: names {shown(shard)}: expected the name of a "
+                ".safetensors file beside it"
+            )
     return shards
 
 
@@ -211,7 +257,9 @@ def _check_header(path: Path) -> None:
     if size < 10 or length > size - 8:
         raise BadModel(f"{_name(path)}: is truncated: {size:,} bytes, and a header of {length:,}")
     if length > MOST_HEADER:
-        raise BadModel(f"{_name(path)}: has a header of {length:,} bytes, expected at most {MOST_HEADER:,}")
+        raise BadModel(
+            f"{_name(path)}: has a header of {length:,} bytes, expected at most {MOST_HEADER:,}"
+        )
 
 
 def _name(path: Path | str) -> str:
@@ -220,5 +268,9 @@ def _name(path: Path | str) -> str:
 
 def shown(value: Any) -> str:
     """A value of a stranger's, short and harmless."""
-    text = terminal_safe(repr(value)) if not isinstance(value, int) or value.bit_length() < 128 else "a number of many digits"
+    text = (
+        terminal_safe(repr(value))
+        if not isinstance(value, int) or value.bit_length() < 128
+        else "a number of many digits"
+    )
     return text if len(text) <= 80 else f"{text[:80]}..."

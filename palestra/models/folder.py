@@ -1,4 +1,6 @@
-"""Where a model is: a directory, a GGUF file, or a name on the Hugging Face hub; all of them end as a directory."""
+"""Where a model is: a directory, a GGUF file, or a name on the Hugging Face hub; all of them end as
+a directory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from palestra.core.errors import ConfigError
 from palestra.core.untrusted import terminal_safe
-from palestra.models.files import CONFIG, MOST_CONFIG, BadModel, check_folder, read_object, shards_of, told_in_one_line
+from palestra.models.files import (
+    CONFIG,
+    MOST_CONFIG,
+    BadModel,
+    check_folder,
+    read_object,
+    shards_of,
+    told_in_one_line,
+)
 from palestra.models.gguf_import import check_gguf, import_gguf
 from palestra.models.loading import load_model
 from palestra.models.lora import CONFIG as ADAPTER
@@ -42,18 +52,26 @@ def check_model(path: str) -> None:
         elif _is(Path.is_dir, folder) and os.path.lexists(folder / CONFIG):
             check_folder(folder)
         elif not _is_hub_name(place):
-            expected = "expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub"
+            expected = (
+                "expected a Hugging Face directory with a config.json, a GGUF file, or a name "
+                "on the hub"
+            )
             whose = f" (the base model of {terminal_safe(path)})" if number else ""
             raise ConfigError(f"model.path = {_shown(place)}: {expected}{whose}")
 
 
 def chain_of(path: str) -> list[str]:
-    """A model's path, and those of the base models below it: an adapter's base may have an adapter of its own."""
+    """A model's path, and those of the base models below it: an adapter's base may have an adapter
+    of its own.
+    """
     chain = [path]
     while _is(Path.is_dir, Path(chain[-1])) and os.path.lexists(Path(chain[-1]) / ADAPTER):
         base = _base_of(Path(chain[-1]))
         if len(chain) > MOST_ADAPTERS:
-            raise BadModel(f"{terminal_safe(path)}: an adapter of an adapter, more than {MOST_ADAPTERS} deep or in a circle")
+            raise BadModel(
+                f"{terminal_safe(path)}: an adapter of an adapter, more than "
+                f"{MOST_ADAPTERS} deep or in a circle"
+            )
         chain.append(base)
     return chain
 
@@ -72,7 +90,10 @@ def _shown(path: str) -> str:
 
 
 def find_model(path: str) -> Path:
-    """The directory of a model, fetched or converted first where it has to be. An adapter's has no weights but its own."""
+    """The directory of a model, fetched or converted first where it has to be.
+
+    An adapter's has no weights but its own.
+    """
     check_model(path)
     folder = Path(path)
     if folder.is_file():
@@ -80,7 +101,9 @@ def find_model(path: str) -> Path:
     return folder if folder.is_dir() else _fetched(path)
 
 
-def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_pretrained(
+    path: str, *, device: torch.device, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model and its tokenizer; an adapter is added into the weights of its base model."""
     folder = find_model(path)
     if not (folder / ADAPTER).is_file():
@@ -92,13 +115,23 @@ def load_pretrained(path: str, *, device: torch.device, dtype: torch.dtype) -> t
         return merge_folder(model, folder), load_tokenizer(tokenizer_folder(path))
 
 
-def _check_vocabulary(path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokenizer that writes texts in tokens which the model does not know. Added ones, such as an image's, may be unknown."""
+def _check_vocabulary(
+    path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Refuse a tokenizer that writes texts in tokens which the model does not know.
+
+    Added ones, such as an image's, may be unknown.
+    """
     rows = next(model.get_input_embeddings().parameters()).shape[0]
     added = set(tokenizer.get_added_vocab().values()) - {tokenizer.eos_token_id}
-    highest = max((number for number in tokenizer.get_vocab().values() if number not in added), default=0)
+    highest = max(
+        (number for number in tokenizer.get_vocab().values() if number not in added), default=0
+    )
     if highest >= rows:
-        raise BadModel(f"{terminal_safe(path)}: its tokenizer has tokens up to {highest:,}, and the model has {rows:,} embeddings")
+        raise BadModel(
+            f"{terminal_safe(path)}: its tokenizer has tokens up to {highest:,}, and the "
+            f"model has {rows:,} embeddings"
+        )
 
 
 def tokenizer_folder(path: str) -> Path:
@@ -120,7 +153,10 @@ def _check_adapter(folder: Path) -> None:
     if not has_peft():
         raise ConfigError(f"{folder}: adapters need the package peft; pip install 'palestra[lora]'")
     if not (folder / WEIGHTS).is_file():
-        raise ConfigError(f"{folder}: an adapter without {WEIGHTS}; only safetensors are read, pickles are never opened")
+        raise ConfigError(
+            f"{folder}: an adapter without {WEIGHTS}; only safetensors are read, pickles "
+            "are never opened"
+        )
     adapter_config(folder)
 
 
@@ -128,14 +164,20 @@ def _base_of(folder: Path) -> str:
     """The model that an adapter was trained on."""
     base = read_object(folder / ADAPTER, MOST_CONFIG).get("base_model_name_or_path")
     if not base or not isinstance(base, str):
-        raise ConfigError(f"{folder / ADAPTER}: base_model_name_or_path does not say what model the adapter belongs to")
+        raise ConfigError(
+            f"{folder / ADAPTER}: base_model_name_or_path does not say what model the "
+            "adapter belongs to"
+        )
     return base
 
 
 def _fetched(name: str) -> Path:
     """From the hub's cache where it is whole, else from the hub."""
     reason = "not all of its weights are there as safetensors"
-    for how in ({"local_files_only": True}, {"allow_patterns": list(FILES), "ignore_patterns": list(NOT_THESE)}):
+    for how in (
+        {"local_files_only": True},
+        {"allow_patterns": list(FILES), "ignore_patterns": list(NOT_THESE)},
+    ):
         try:
             folder = Path(snapshot_download(name, **how))
             if _is_whole(folder):
@@ -143,7 +185,8 @@ def _fetched(name: str) -> Path:
         except (OSError, HfHubHTTPError, HFValidationError) as error:
             reason = str(error).splitlines()[0]
     raise ConfigError(
-        f"model.path = {name!r}: expected a Hugging Face directory or a name on the hub; not whole in its cache, not fetched ({reason}); "
+        f"model.path = {name!r}: expected a Hugging Face directory or a name on the hub; "
+        f"not whole in its cache, not fetched ({reason}); "
         f"where there is a network: hf download {name}"
     )
 
@@ -160,7 +203,9 @@ def _is_whole(folder: Path) -> bool:
 def _imported(file: Path) -> Path:
     """A GGUF file as a directory, converted once and kept in the user's cache."""
     state = file.stat()
-    digest = hashlib.sha256(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(
+        f"{file.resolve()} {state.st_size} {state.st_mtime_ns}".encode()
+    ).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palestra" / "gguf"
     folder = cache / f"{file.stem}-{digest}"
     if not folder.is_dir():

@@ -1,4 +1,6 @@
-"""From a GGUF file to a Hugging Face directory: weights out of their quantization, and what transformers loses on the way put right."""
+"""From a GGUF file to a Hugging Face directory: weights out of their quantization, and what
+transformers loses on the way put right.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
 
 
 def import_gguf(file: Path, out: Path) -> int:
-    """Write `file` as a directory in bfloat16. Returns the number of parameters. The weights are as exact as the file has them."""
+    """Write `file` as a directory in bfloat16.
+
+    Returns the number of parameters. The weights are as exact as the file has them.
+    """
     check_gguf(file)
     if out.exists():
         raise ConfigError(f"{out}: exists already")
@@ -45,7 +50,10 @@ def _convert(file: Path, out: Path) -> int:
     with TemporaryDirectory() as alone:  # beside no configuration that a stranger put there
         link = Path(alone) / "model.gguf"
         link.symlink_to(file.resolve())
-        with quiet(), redirect_stderr(StringIO()):  # a bar of its own, which no switch of transformers' turns off
+        with (
+            quiet(),
+            redirect_stderr(StringIO()),
+        ):  # a bar of its own, which no switch of transformers' turns off
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 alone, gguf_file=link.name, dtype=torch.bfloat16, output_loading_info=True, **LOCAL
             )
@@ -57,7 +65,9 @@ def _convert(file: Path, out: Path) -> int:
     tokenizer.save_pretrained(out)
     if fields.get("tokenizer.ggml.pre") in DIGIT_BY_DIGIT:
         _split_digits(out / "tokenizer.json")
-    load_model(out, device=torch.device("cpu"), dtype=torch.bfloat16)  # proves that it can be read, and that our attention fits it
+    load_model(
+        out, device=torch.device("cpu"), dtype=torch.bfloat16
+    )  # proves that it can be read, and that our attention fits it
     load_tokenizer(out)
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -67,7 +77,9 @@ def check_gguf(file: Path) -> None:
     if not file.is_file() or not _is_gguf(file):
         raise ConfigError(f"{file}: expected a GGUF file")
     if find_spec("gguf") is None:
-        raise ConfigError(f"{file}: reading GGUF files needs the package gguf; pip install 'palestra[gguf]'")
+        raise ConfigError(
+            f"{file}: reading GGUF files needs the package gguf; pip install 'palestra[gguf]'"
+        )
     check_numbers(file, *read_header(file))
 
 
@@ -81,12 +93,20 @@ def _fields(file: Path) -> dict[str, Any]:
     from gguf import GGUFReader
 
     reader = GGUFReader(str(file))
-    described = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("tokenizer.ggml.token")}
-    return described | {"has_head": any(tensor.name == "output.weight" for tensor in reader.tensors)}
+    described = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if not name.startswith("tokenizer.ggml.token")
+    }
+    return described | {
+        "has_head": any(tensor.name == "output.weight" for tensor in reader.tensors)
+    }
 
 
 def _mended(loaded: PreTrainedModel, fields: dict[str, Any]) -> PreTrainedModel:
-    """A plain model with the loaded weights: no trace of quantization, and the file's own constants in its configuration."""
+    """A plain model with the loaded weights: no trace of quantization, and the file's own constants
+    in its configuration.
+    """
     config = loaded.config.to_dict()
     for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
         config.pop(name, None)
@@ -98,18 +118,24 @@ def _mended(loaded: PreTrainedModel, fields: dict[str, Any]) -> PreTrainedModel:
         "pad_token_id": fields.get("tokenizer.ggml.padding_token_id"),
     }
     config |= {name: _rounded(value) for name, value in constants.items() if value is not None}
-    # a head that is not in the file is the embedding; one that is, is often the same matrix kept at more bits: then tying loses nothing
+    # a head that is not in the file is the embedding; one that is, is often the same matrix kept at
+    # more bits: then tying loses nothing
     state = loaded.state_dict()
     embedding, head = state["model.embed_tokens.weight"].float(), state["lm_head.weight"].float()
     is_tied = not fields["has_head"] or bool((embedding - head).norm() < 0.2 * head.norm())
     if is_tied and fields["has_head"]:
         state["model.embed_tokens.weight"] = state["lm_head.weight"]
     with torch.device("meta"):  # else random weights would be drawn first, for minutes
-        model: PreTrainedModel = type(loaded)(type(loaded.config)(**config | {"tie_word_embeddings": is_tied, "dtype": "bfloat16"}))
+        model: PreTrainedModel = type(loaded)(
+            type(loaded.config)(**config | {"tie_word_embeddings": is_tied, "dtype": "bfloat16"})
+        )
     weights = {name: weight.to(torch.bfloat16) for name, weight in state.items()}
     missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
     if unexpected or set(missing) - set(model.all_tied_weights_keys):
-        raise ConfigError(f"the file's weights do not fit {type(loaded).__name__}: missing {missing}, unexpected {unexpected}")
+        raise ConfigError(
+            f"the file's weights do not fit {type(loaded).__name__}: missing {missing}, "
+            f"unexpected {unexpected}"
+        )
     model.tie_weights()
     return model
 

@@ -32,7 +32,11 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerBase:
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, unk_token="<unk>", eos_token="<end>", additional_special_tokens=["<act>"], clean_up_tokenization_spaces=False
+        tokenizer_object=core,
+        unk_token="<unk>",
+        eos_token="<end>",
+        additional_special_tokens=["<act>"],
+        clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = WORD_TEMPLATE
     return tokenizer
@@ -44,20 +48,26 @@ SPECIALS = ["<end>", "<act>"]
 def byte_tokenizer() -> PreTrainedTokenizerBase:
     """One token per byte: any text, no training, no files."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE({token: i for i, token in enumerate([*SPECIALS, *alphabet])}, merges=[]))
+    core = Tokenizer(
+        models.BPE({token: i for i, token in enumerate([*SPECIALS, *alphabet])}, merges=[])
+    )
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     return _of_bytes(core)
 
 
 def bpe_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerBase:
-    """`size` pieces of words, learned from texts by byte-pair encoding; what they do not cover is written byte by byte.
+    """`size` pieces of words, learned from texts by byte-pair encoding; what they do not cover is
+    written byte by byte.
 
-    The same texts give the same tokenizer. A word has the same pieces wherever a blank stands before it, so that it can be copied.
+    The same texts give the same tokenizer. A word has the same pieces wherever a blank stands
+    before it, so that it can be copied.
     """
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
+    )
     core.train_from_iterator(texts, trainer)
     return _of_bytes(core)
 
@@ -65,7 +75,10 @@ def bpe_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerBase:
 def _of_bytes(core: Tokenizer) -> PreTrainedTokenizerBase:
     core.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, eos_token="<end>", additional_special_tokens=["<act>"], clean_up_tokenization_spaces=False
+        tokenizer_object=core,
+        eos_token="<end>",
+        additional_special_tokens=["<act>"],
+        clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = WORD_TEMPLATE
     return tokenizer

@@ -13,5 +13,8 @@ def fp32_or_wider(dtype: torch.dtype) -> torch.dtype:
 
 
 def full_tensor(weight: Tensor) -> Tensor:
-    """All of a weight of which this process has a share (FSDP2): all ranks must ask for it. Others are whole already."""
+    """All of a weight of which this process has a share (FSDP2): all ranks must ask for it.
+
+    Others are whole already.
+    """
     return weight.full_tensor() if isinstance(weight, DTensor) else weight

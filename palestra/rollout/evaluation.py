@@ -23,19 +23,26 @@ class Score:
     """avg@k: the mean over tasks of the share of successful episodes."""
     success_interval: Interval
     pass_at_k: float
-    """The share of tasks solved in at least one of k episodes, of those tasks that have k: faults leave others with fewer."""
+    """The share of tasks solved in at least one of k episodes, of those tasks that have k: faults
+    leave others with fewer.
+    """
     pass_interval: Interval
     reward: float
     """The mean over tasks of their episodes' mean reward."""
     reward_interval: Interval | None
-    """Of the mean over tasks: what counts where tasks can be done in part, as in SciWorld. None where nothing can be said of it."""
+    """Of the mean over tasks: what counts where tasks can be done in part, as in SciWorld.
+
+    None where nothing can be said of it.
+    """
     turns: float
     tokens: float
     """Sampled up to the horizon, per episode."""
 
 
 def score(trajectories: Sequence[Trajectory], *, horizon: int, k: int = 1) -> Score:
-    """As if episodes had been stopped after `horizon` turns: a success that took longer does not count."""
+    """As if episodes had been stopped after `horizon` turns: a success that took longer does not
+    count.
+    """
     by_task: dict[Task, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_task[trajectory.task].append(trajectory)
@@ -76,14 +83,21 @@ def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     return [t for t in trajectories if not t.stop.is_fault]
 
 
-def summarize(trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """The result of an evaluation as it is stored: all tasks together at the horizon they were played with, and each environment."""
+def summarize(
+    trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """The result of an evaluation as it is stored: all tasks together at the horizon they were
+    played with, and each environment.
+    """
     counted = valid(trajectories)
     return {
         "k": k,
         "faults": len(trajectories) - len(counted),
         "all": score(counted, horizon=max(max(own) for own in horizons.values()), k=k),
-        "envs": {env: _by_horizon([t for t in counted if t.task.env == env], own, k) for env, own in horizons.items()},
+        "envs": {
+            env: _by_horizon([t for t in counted if t.task.env == env], own, k)
+            for env, own in horizons.items()
+        },
     }
 
 
@@ -93,7 +107,10 @@ def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int], k: int) 
     return {
         str(horizon): {
             "all": score(counted, horizon=horizon, k=k),
-            "categories": {c: score([t for t in counted if t.task.category == c], horizon=horizon, k=k) for c in categories},
+            "categories": {
+                c: score([t for t in counted if t.task.category == c], horizon=horizon, k=k)
+                for c in categories
+            },
         }
         for horizon in sorted(set(horizons))
     }
@@ -110,13 +127,20 @@ async def evaluate(
     phase: str = "",
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
-    """Play every task k times. The same seed gives the same noise, so that two models can be compared on it.
+    """Play every task k times. The same seed gives the same noise, so that two models can be
+    compared on it.
 
     Raises `AllBroke` where nothing could be played: that is no success rate of 0.
     """
     when = f"{step:06d}{phase and '-' + phase}"
     episodes = [
-        EpisodeSpec(f"eval-{when}-{n:05d}-{member}", task, horizons[task.env], derive_seed(seed, "eval", n, member), step)
+        EpisodeSpec(
+            f"eval-{when}-{n:05d}-{member}",
+            task,
+            horizons[task.env],
+            derive_seed(seed, "eval", n, member),
+            step,
+        )
         for n, task in enumerate(tasks)
         for member in range(k)
     ]

@@ -17,16 +17,20 @@ def mean(values: list[float]) -> float:
 
 
 def of_play(rollouts: RolloutBatch, algo: Algorithm, envs: list[str]) -> dict[str, float]:
-    """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving them out would flatter.
+    """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving
+    them out would flatter.
 
-    Where the run has several environments, for each of them besides that had an episode in this step.
+    Where the run has several environments, for each of them besides that had an episode in this
+    step.
     """
     row = {
         **_of_groups(rollouts.played, algo),
         **_of_tokens(rollouts.trajectories),
         "groups/dropped": float(len(rollouts.dropped)),
         **({"groups/outdated": float(len(rollouts.outdated))} if rollouts.outdated else {}),
-        "faults": float(sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in rollouts.trajectories)),
+        "faults": float(
+            sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in rollouts.trajectories)
+        ),
         **_of_trouble(rollouts.trajectories),
     }
     for env in envs if len(envs) > 1 else ():
@@ -42,7 +46,9 @@ def _of_trouble(played: list[Trajectory]) -> dict[str, float]:
     """What is rare, and has a row only where it is there."""
     collateral = sum(t.is_collateral for t in played)
     cut = sum(is_cut(text) for t in played for text in texts_of(t))
-    return ({"faults/collateral": float(collateral)} if collateral else {}) | ({"env/cut_texts": float(cut)} if cut else {})
+    return ({"faults/collateral": float(collateral)} if collateral else {}) | (
+        {"env/cut_texts": float(cut)} if cut else {}
+    )
 
 
 def texts_of(trajectory: Trajectory) -> Iterator[str]:
@@ -55,14 +61,23 @@ def texts_of(trajectory: Trajectory) -> Iterator[str]:
 
 
 def of_staleness(rollouts: RolloutBatch, *, version: int) -> dict[str, float]:
-    """By how many updates the weights that sampled a token are behind those that learn from it, over all sampled tokens."""
+    """By how many updates the weights that sampled a token are behind those that learn from it,
+    over all sampled tokens.
+    """
     segments = [segment for group in rollouts.groups for t in group.valid for segment in t.segments]
-    ages = [float(version - own) for s in segments for own, chosen in zip(s.versions, s.mask, strict=True) if chosen]
+    ages = [
+        float(version - own)
+        for s in segments
+        for own, chosen in zip(s.versions, s.mask, strict=True)
+        if chosen
+    ]
     return {"staleness/mean": mean(ages), "staleness/max": max(ages, default=0.0)}
 
 
 def _of_tokens(played: list[Trajectory]) -> dict[str, float]:
-    """Of all that was played: greedy baselines, attempts that a fault ended and resampled groups were paid for, too."""
+    """Of all that was played: greedy baselines, attempts that a fault ended and resampled groups
+    were paid for, too.
+    """
     return {
         "tokens/sampled": float(sum(t.sampled_tokens for t in played)),
         "tokens/all": float(sum(t.tokens for t in played)),
@@ -74,7 +89,11 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
     valid = [t for t in trajectories if not t.stop.is_fault]
     turns = [turn for t in valid for turn in t.turns]
     stops = Counter(t.stop for t in trajectories)
-    baselines = [group.baseline.reward for group in groups if group.baseline is not None and not group.baseline.stop.is_fault]
+    baselines = [
+        group.baseline.reward
+        for group in groups
+        if group.baseline is not None and not group.baseline.stop.is_fault
+    ]
     return {
         "horizon": max(t.horizon for t in trajectories),
         "stage": max(t.stage for t in trajectories),
@@ -89,13 +108,20 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
 
 
 def of_eval(result: dict[str, Any]) -> dict[str, float]:
-    """The figures of an evaluation at the full horizon, of all tasks and of each environment where there are several."""
+    """The figures of an evaluation at the full horizon, of all tasks and of each environment where
+    there are several.
+    """
     full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
     parts = {f"eval/{env}": score for env, score in full.items()} if len(full) > 1 else {}
     row: dict[str, float] = {}
     for name, score in [("eval", result["all"]), *parts.items()]:
         low, high = score.success_interval
-        row |= {f"{name}/success": score.success, f"{name}/low": low, f"{name}/high": high, f"{name}/reward": score.reward}
+        row |= {
+            f"{name}/success": score.success,
+            f"{name}/low": low,
+            f"{name}/high": high,
+            f"{name}/reward": score.reward,
+        }
         row |= {f"{name}/turns": score.turns, f"{name}/tasks": score.tasks}
     return row
 

@@ -1,4 +1,6 @@
-"""Groups that are still being played when a step ends: they are held up between two turns, and go on with the new weights."""
+"""Groups that are still being played when a step ends: they are held up between two turns, and go
+on with the new weights.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from palestra.rollout.rollout import (
 
 @dataclass(frozen=True, slots=True)
 class PendingGroup:
-    """A group that was begun and not yet learned from. With the run's seed it says which episodes those are."""
+    """A group that was begun and not yet learned from.
+
+    With the run's seed it says which episodes those are.
+    """
 
     request: GroupRequest
     step: int
@@ -35,7 +40,10 @@ class PendingGroup:
 
 
 class Gate:
-    """An engine whose callers can be held up between two replies. While they are, nothing of theirs is under way."""
+    """An engine whose callers can be held up between two replies.
+
+    While they are, nothing of theirs is under way.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -68,7 +76,9 @@ class Gate:
         finally:
             self._count(-1)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         if not self._open.is_set():
             self._count(-1)
             try:
@@ -114,11 +124,17 @@ class _Group:
     @property
     def left(self) -> Group:
         """What there is of a group that was dropped."""
-        return Group(self.pending.request.task, [self.played[episode] for episode in self.episodes if episode in self.played])
+        return Group(
+            self.pending.request.task,
+            [self.played[episode] for episode in self.episodes if episode in self.played],
+        )
 
 
 class InFlightGroups:
-    """Groups in play from one step to the next. Between two calls of `collect` none of them moves."""
+    """Groups in play from one step to the next.
+
+    Between two calls of `collect` none of them moves.
+    """
 
     def __init__(self, context: RolloutContext, seed: int) -> None:
         self.seed = seed
@@ -136,18 +152,26 @@ class InFlightGroups:
         return tuple(group.pending for group in self._groups)
 
     async def collect(
-        self, new: Sequence[PendingGroup], count: int, on_done: Callable[[Trajectory], None], *, outdated: Sequence[PendingGroup] = ()
+        self,
+        new: Sequence[PendingGroup],
+        count: int,
+        on_done: Callable[[Trajectory], None],
+        *,
+        outdated: Sequence[PendingGroup] = (),
     ) -> RolloutBatch:
         """Begin the new groups and play on with all but the outdated until `count` are complete.
 
-        Returns those, in the order in which they were completed, and what there was of the outdated.
+        Returns those, in the order in which they were completed, and what there was of the
+        outdated.
         """
         given_up = self._drop(outdated)
         try:
             for pending in new:
                 self._begin(pending, on_done)
             self._gate.open()
-            await asyncio.gather(*(job for group in given_up for job in group.jobs.values()), return_exceptions=True)
+            await asyncio.gather(
+                *(job for group in given_up for job in group.jobs.values()), return_exceptions=True
+            )
             self._raise_failure()
             while len(self._complete) < count:
                 self._changed.clear()
@@ -163,18 +187,34 @@ class InFlightGroups:
         done = [self._complete.popleft() for _ in range(count)]
         self._groups = [group for group in self._groups if group not in done]
         faulted = [attempt for group in (*done, *given_up) for attempt in group.faulted]
-        never_begun = [pending for pending in outdated if pending not in [group.pending for group in given_up]]  # after a resume
-        left = [*(group.left for group in given_up), *(Group(pending.request.task, []) for pending in never_begun)]
+        never_begun = [
+            pending for pending in outdated if pending not in [group.pending for group in given_up]
+        ]  # after a resume
+        left = [
+            *(group.left for group in given_up),
+            *(Group(pending.request.task, []) for pending in never_begun),
+        ]
         return RolloutBatch([group.rollouts for group in done], faulted=faulted, outdated=left)
 
     def _begin(self, pending: PendingGroup, on_done: Callable[[Trajectory], None]) -> None:
-        group = _Group(pending, list(episodes_of(pending.request, itertools.count(pending.first), self.seed, pending.step)))
+        group = _Group(
+            pending,
+            list(
+                episodes_of(
+                    pending.request, itertools.count(pending.first), self.seed, pending.step
+                )
+            ),
+        )
         self._groups.append(group)
         for episode in group.episodes:
-            group.jobs[episode] = asyncio.get_running_loop().create_task(self._play(group, episode, on_done))
+            group.jobs[episode] = asyncio.get_running_loop().create_task(
+                self._play(group, episode, on_done)
+            )
 
     def _drop(self, outdated: Sequence[PendingGroup]) -> list[_Group]:
-        """Their episodes end where the gate holds them; those that wait for their turn never begin."""
+        """Their episodes end where the gate holds them;
+        those that wait for their turn never begin.
+        """
         given_up = [group for group in self._groups if group.pending in outdated]
         self._groups = [group for group in self._groups if group not in given_up]
         self._complete = deque(group for group in self._complete if group not in given_up)
@@ -186,7 +226,9 @@ class InFlightGroups:
                     job.cancel()
         return given_up
 
-    async def _play(self, group: _Group, episode: EpisodeSpec, on_done: Callable[[Trajectory], None]) -> None:
+    async def _play(
+        self, group: _Group, episode: EpisodeSpec, on_done: Callable[[Trajectory], None]
+    ) -> None:
         try:
             async with self._places, self._gate.episode():
                 group.started.add(episode)
@@ -194,7 +236,9 @@ class InFlightGroups:
             if trajectory.stop is not Stop.CANCELLED:
                 on_done(trajectory)
             group.played[episode] = trajectory
-            if len(group.played) == len(group.episodes) and group in self._groups:  # and not given up
+            if (
+                len(group.played) == len(group.episodes) and group in self._groups
+            ):  # and not given up
                 self._complete.append(group)
         except Exception as error:  # noqa: BLE001  whatever it is, `collect` must not wait for this episode
             self._failure = error

@@ -1,4 +1,6 @@
-"""Give an environment the actions of a stored episode again, and compare its answers with those that were recorded."""
+"""Give an environment the actions of a stored episode again, and compare its answers with those
+that were recorded.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Difference:
     """One thing that the environment said then and does not say now."""
 
     field: str
-    """`observation`, `reward`, `invalid`, `ended`; after the last turn also `success`, `final_observation`; `fault` where it broke."""
+    """`observation`, `reward`, `invalid`, `ended`; after the last turn also `success`,
+    `final_observation`; `fault` where it broke.
+    """
     recorded: Any
     now: Any
 
@@ -56,12 +60,29 @@ class Check:
         return not self.differing
 
     def as_dict(self) -> dict[str, Any]:
-        turns = [{"turn": t.turn, "action": t.action, "same": not t.differences, "differences": t.differences} for t in self.turns]
-        return {"episode": self.recorded.id, "task": self.recorded.task, "turns": turns, "same": self.same}
+        turns = [
+            {
+                "turn": t.turn,
+                "action": t.action,
+                "same": not t.differences,
+                "differences": t.differences,
+            }
+            for t in self.turns
+        ]
+        return {
+            "episode": self.recorded.id,
+            "task": self.recorded.task,
+            "turns": turns,
+            "same": self.same,
+        }
 
 
-async def retrace(env: Player, task: Task, recorded: Trajectory, count: int, checked: list[CheckedTurn]) -> None:
-    """Play the first `count` recorded turns, noting each in `checked`, and look at what the environment shows after them."""
+async def retrace(
+    env: Player, task: Task, recorded: Trajectory, count: int, checked: list[CheckedTurn]
+) -> None:
+    """Play the first `count` recorded turns, noting each in `checked`, and look at what the
+    environment shows after them.
+    """
     if not recorded.turns and recorded.stop.is_fault:
         return  # it broke before there was anything to compare with
     shown: str | None = await env.reset(task)
@@ -70,12 +91,17 @@ async def retrace(env: Player, task: Task, recorded: Trajectory, count: int, che
         checked.append(now)
         if shown is not None:
             now.compare("observation", turn.observation, shown)
-        if turn.action is None:  # the environment never saw this reply: what came next was said by the reply's format
+        if (
+            turn.action is None
+        ):  # the environment never saw this reply: what came next was said by the reply's format
             shown = None
             continue
         step = await env.step(turn.action)
         shown = step.observation
-        had_ended = number + 1 == len(recorded.turns) and recorded.stop in (Stop.DONE, Stop.TRUNCATED)
+        had_ended = number + 1 == len(recorded.turns) and recorded.stop in (
+            Stop.DONE,
+            Stop.TRUNCATED,
+        )
         has_ended = step.terminated or step.truncated
         now.compare("reward", turn.reward, step.reward)
         now.compare("invalid", turn.invalid, step.invalid)
@@ -87,8 +113,12 @@ async def retrace(env: Player, task: Task, recorded: Trajectory, count: int, che
     _compare_after(recorded, count, shown, checked)
 
 
-def _compare_after(recorded: Trajectory, count: int, shown: str | None, checked: list[CheckedTurn]) -> None:
-    """What is shown after `count` turns: the observation of the next one, or the last that there was."""
+def _compare_after(
+    recorded: Trajectory, count: int, shown: str | None, checked: list[CheckedTurn]
+) -> None:
+    """What is shown after `count` turns: the observation of the next one, or the last that there
+    was.
+    """
     if shown is None:
         return
     if count < len(recorded.turns):
@@ -102,4 +132,6 @@ def _compare_after(recorded: Trajectory, count: int, shown: str | None, checked:
 
 
 def turn_of(recorded: Trajectory, number: int) -> CheckedTurn:
-    return CheckedTurn(number + 1, recorded.turns[number].action if number < len(recorded.turns) else None)
+    return CheckedTurn(
+        number + 1, recorded.turns[number].action if number < len(recorded.turns) else None
+    )

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 
 
 MOST_COLLATERAL = 20
-"""So often an episode is begun anew for faults that others have caused before they count as its own."""
+"""So often an episode is begun anew for faults that others have caused before they count as its
+own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class EpisodeSpec:
     """Played greedily, for the others of its task to be compared with."""
 
     def seed_of(self, attempt: int) -> int:
-        """A retry samples other tokens: the same ones might break the environment in the same way."""
+        """A retry samples other tokens: the same ones might break the
+        environment in the same way.
+        """
         return self.seed if attempt == 0 else derive_seed(self.seed, "attempt", attempt)
 
 
@@ -66,7 +70,9 @@ class GroupRequest:
 
 @dataclass
 class EnvBinding:
-    """One of the run's environments: how the agent is told things there, and where its instances wait."""
+    """One of the run's environments: how the agent is told things there, and where its instances
+    wait.
+    """
 
     prompt: PromptConfig
     pool: EnvPool
@@ -79,7 +85,9 @@ class EnvBinding:
 
 
 def shared_prompt(bindings: Mapping[str, EnvBinding]) -> PromptConfig:
-    """Any of the places': what a run's replies look like, and how they become tokens, is the same in all of them."""
+    """Any of the places': what a run's replies look like, and how they become tokens, is the same
+    in all of them.
+    """
     return next(iter(bindings.values())).prompt
 
 
@@ -109,7 +117,9 @@ class RolloutBatch:
     faulted: list[Trajectory] = field(default_factory=list)
     """Attempts that a fault ended and that were begun anew."""
     outdated: list[Group] = field(default_factory=list)
-    """Groups that were dropped as too old to learn from (`rollout.max_age`), with what had been played of them."""
+    """Groups that were dropped as too old to learn from (`rollout.max_age`), with what had been
+    played of them.
+    """
 
     @property
     def played(self) -> list[Group]:
@@ -119,7 +129,9 @@ class RolloutBatch:
     def trajectories(self) -> list[Trajectory]:
         """All that was played, also what is not learned from."""
         groups = [*self.played, *self.outdated]
-        members = [t for group in groups for t in (*group.trajectories, group.baseline) if t is not None]
+        members = [
+            t for group in groups for t in (*group.trajectories, group.baseline) if t is not None
+        ]
         return [*members, *self.faulted]
 
     @property
@@ -132,12 +144,19 @@ class EpisodeDropped(Exception):
     """We ended the episode. Nobody is to blame, and nothing is learned from it."""
 
 
-async def play(agent: Agent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
-    """Play one episode, adding to `turns`. Returns why it ended, whether it succeeded, and the last observation."""
+async def play(
+    agent: Agent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]
+) -> tuple[Stop, bool | None, str]:
+    """Play one episode, adding to `turns`.
+
+    Returns why it ended, whether it succeeded, and the last observation.
+    """
     return await play_on(agent, env, await env.reset(task), horizon, turns)
 
 
-async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
+async def play_on(
+    agent: Agent, env: EnvHandle, observation: str, horizon: int, turns: list[Turn]
+) -> tuple[Stop, bool | None, str]:
     """Play from an observation to the end, for at most `horizon` turns in all."""
     while len(turns) < horizon:
         try:
@@ -145,10 +164,27 @@ async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, 
         except ContextFull:
             return Stop.CONTEXT, False, observation
         if action.was_cut:  # half a reply is no action
-            turns.append(Turn(observation, action.reply, None, 0.0, action.span, action.segment, invalid=True))
+            turns.append(
+                Turn(
+                    observation, action.reply, None, 0.0, action.span, action.segment, invalid=True
+                )
+            )
             return Stop.LENGTH, False, observation
-        step = Step(action.error, invalid=True) if action.text is None else await env.step(action.text)
-        turns.append(Turn(observation, action.reply, action.text, step.reward, action.span, action.segment, step.invalid, step.info))
+        step = (
+            Step(action.error, invalid=True) if action.text is None else await env.step(action.text)
+        )
+        turns.append(
+            Turn(
+                observation,
+                action.reply,
+                action.text,
+                step.reward,
+                action.span,
+                action.segment,
+                step.invalid,
+                step.info,
+            )
+        )
         observation = step.observation
         if step.terminated:
             return Stop.DONE, step.success, observation
@@ -159,11 +195,17 @@ async def play_on(agent: Agent, env: EnvHandle, observation: str, horizon: int, 
     return Stop.HORIZON, False, observation
 
 
-Play = Callable[[ChatAgent, EnvHandle, Task, int, list[Turn]], Awaitable[tuple[Stop, bool | None, str]]]
+Play = Callable[
+    [ChatAgent, EnvHandle, Task, int, list[Turn]], Awaitable[tuple[Stop, bool | None, str]]
+]
 
 
-async def play_once(context: RolloutContext, episode: EpisodeSpec, attempt: int, how: Play = play) -> Trajectory:
-    """`play`, or another way to, with a broken environment recorded as a fault and not as a failure to solve."""
+async def play_once(
+    context: RolloutContext, episode: EpisodeSpec, attempt: int, how: Play = play
+) -> Trajectory:
+    """`play`, or another way to, with a broken environment recorded as a fault and not as a failure
+    to solve.
+    """
     began = time.monotonic()
     turns: list[Turn] = []
     segments: list[Segment] = []
@@ -177,12 +219,20 @@ async def play_once(context: RolloutContext, episode: EpisodeSpec, attempt: int,
             session = Session(episode.id, env)
             agent = ChatAgent(binding.prompt, context.engine, session, sampling)
             try:
-                stop, success, final = await how(agent, env, binding.own(episode.task), episode.horizon, turns)
+                stop, success, final = await how(
+                    agent, env, binding.own(episode.task), episode.horizon, turns
+                )
             finally:
                 context.engine.release(session)
                 segments, env_seconds = agent.segments, env.seconds
     except EnvFault as fault:
-        stop, success, final, fault_text, is_collateral = fault.stop, None, "", str(fault), fault.is_collateral
+        stop, success, final, fault_text, is_collateral = (
+            fault.stop,
+            None,
+            "",
+            str(fault),
+            fault.is_collateral,
+        )
         log.warning("episode %s: %s: %s", episode.id, stop, fault)
     except EpisodeDropped:
         stop, success, final = Stop.CANCELLED, None, ""
@@ -207,11 +257,15 @@ async def play_once(context: RolloutContext, episode: EpisodeSpec, attempt: int,
     )
 
 
-async def rollout_with_retries(context: RolloutContext, episode: EpisodeSpec, faulted: list[Trajectory]) -> Trajectory:
-    """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that were given up go to `faulted`.
+async def rollout_with_retries(
+    context: RolloutContext, episode: EpisodeSpec, faulted: list[Trajectory]
+) -> Trajectory:
+    """Play an episode, and begin it anew after a fault as often as the arena allows; attempts that
+    were given up go to `faulted`.
 
-    A fault that another episode has caused is no attempt: the next one has the same number and so the same seed, and the episode comes
-    out as if nothing had been. Who meets with such faults again and again is soon played alone, where there are none.
+    A fault that another episode has caused is no attempt: the next one has the same number and so
+    the same seed, and the episode comes out as if nothing had been. Who meets with such faults
+    again and again is soon played alone, where there are none.
     """
     attempt = collateral = 0
     while True:
@@ -228,9 +282,15 @@ async def rollout_with_retries(context: RolloutContext, episode: EpisodeSpec, fa
 
 
 async def play_all(
-    context: RolloutContext, episodes: Sequence[EpisodeSpec], *, on_done: Callable[[Trajectory], None] | None = None
+    context: RolloutContext,
+    episodes: Sequence[EpisodeSpec],
+    *,
+    on_done: Callable[[Trajectory], None] | None = None,
 ) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Play all episodes, each at its own pace. Returns them in order, and the faulted attempts that were begun anew."""
+    """Play all episodes, each at its own pace.
+
+    Returns them in order, and the faulted attempts that were begun anew.
+    """
     world = context.world
     own = await _play_here(context, world.share(episodes), on_done)
     if world.size == 1:
@@ -238,7 +298,11 @@ async def play_all(
     played: list[Trajectory] = []
     faulted: list[Trajectory] = []
     for rank, message in enumerate(world.all_gather_bytes(msgspec.msgpack.encode(own))):
-        theirs = own if rank == world.rank else msgspec.msgpack.decode(message, type=tuple[list[Trajectory], list[Trajectory]])
+        theirs = (
+            own
+            if rank == world.rank
+            else msgspec.msgpack.decode(message, type=tuple[list[Trajectory], list[Trajectory]])
+        )
         played += theirs[0]
         faulted += theirs[1]
         if rank != world.rank and on_done is not None:
@@ -248,7 +312,9 @@ async def play_all(
 
 
 async def _play_here(
-    context: RolloutContext, episodes: Sequence[EpisodeSpec], on_done: Callable[[Trajectory], None] | None
+    context: RolloutContext,
+    episodes: Sequence[EpisodeSpec],
+    on_done: Callable[[Trajectory], None] | None,
 ) -> tuple[list[Trajectory], list[Trajectory]]:
     gate = asyncio.Semaphore(context.concurrency)
     faulted: list[Trajectory] = []
@@ -264,7 +330,9 @@ async def _play_here(
         async with asyncio.TaskGroup() as tasks:
             jobs = [tasks.create_task(one(episode)) for episode in episodes]
     except* (EngineFailed, TemplateError) as failures:
-        failed = failures.exceptions[0]  # all episodes have the same engine and the same template: one of them says it
+        failed = failures.exceptions[
+            0
+        ]  # all episodes have the same engine and the same template: one of them says it
     else:
         return [job.result() for job in jobs], faulted
     raise failed
@@ -281,12 +349,17 @@ async def collect(
     has_signal: Callable[[Group], bool] = lambda group: True,
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> RolloutBatch:
-    """Play all assignments. Groups without a signal are replaced by what `redraw` gives, in up to `redraws` further rounds."""
+    """Play all assignments.
+
+    Groups without a signal are replaced by what `redraw` gives, in up to `redraws` further rounds.
+    """
     rollouts = RolloutBatch([])
     number = itertools.count()
     waiting = list(requests)
     for round_ in range(resample_rounds + 1):
-        episodes = [episode for request in waiting for episode in episodes_of(request, number, seed, step)]
+        episodes = [
+            episode for request in waiting for episode in episodes_of(request, number, seed, step)
+        ]
         played, faulted = await play_all(context, episodes, on_done=on_done)
         rollouts.faulted += faulted
         remaining = iter(played)
@@ -304,7 +377,9 @@ async def collect(
     return rollouts
 
 
-def episodes_of(request: GroupRequest, number: Iterator[int], seed: int, step: int) -> Iterator[EpisodeSpec]:
+def episodes_of(
+    request: GroupRequest, number: Iterator[int], seed: int, step: int
+) -> Iterator[EpisodeSpec]:
     """What the members of a group play; `number` counts the episodes of the step."""
     for member in range(request.episodes):
         n = next(number)
@@ -330,9 +405,16 @@ class AllEpisodesFailed(UserError, RuntimeError):
     """Nothing but faults: the environment is broken."""
 
 
-def raise_if_all_failed(what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()) -> None:
-    """Raise `AllBroke` where every episode of `what` ended in a fault. `faulted`: attempts before the last ones."""
+def raise_if_all_failed(
+    what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()
+) -> None:
+    """Raise `AllBroke` where every episode of `what` ended in a fault.
+
+    `faulted`: attempts before the last ones.
+    """
     if not played or any(not trajectory.stop.is_fault for trajectory in played):
         return
     first = next((t for t in (*faulted, *played) if t.fault), played[0])
-    raise AllEpisodesFailed(f"every episode of {what} ended in a fault; the first one: {first.stop}: {first.fault}")
+    raise AllEpisodesFailed(
+        f"every episode of {what} ended in a fault; the first one: {first.stop}: {first.fault}"
+    )

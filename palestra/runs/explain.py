@@ -11,12 +11,24 @@ def explain(config: Config) -> str:
     config.refuse_unresolved("explain")
     rollout, optim = config.rollout, config.optim
     resample_rounds = (
-        f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds" if rollout.resample_rounds else ""
+        f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds"
+        if rollout.resample_rounds
+        else ""
     )
-    after = {"constant": "constant", "linear": f"down to {optim.final:g} of it", "cosine": f"by a cosine to {optim.final:g} of it"}
+    after = {
+        "constant": "constant",
+        "linear": f"down to {optim.final:g} of it",
+        "cosine": f"by a cosine to {optim.final:g} of it",
+    }
     schedule = f"lr {optim.lr:g} ({optim.warmup} steps of warm-up, then {after[optim.schedule]})"
-    updates = f"{optim.epochs} x {optim.minibatches} optimizer steps, AdamW, {schedule}, gradient norm at most {optim.clip_norm:g}"
-    sampling = f"sampled at temperature {rollout.temperature:g}, replies of at most {config.agent.reply_tokens} tokens"
+    updates = (
+        f"{optim.epochs} x {optim.minibatches} optimizer steps, AdamW, {schedule}, gradient "
+        f"norm at most {optim.clip_norm:g}"
+    )
+    sampling = (
+        f"sampled at temperature {rollout.temperature:g}, replies of at most "
+        f"{config.agent.reply_tokens} tokens"
+    )
     plays = {"play": f"each of {config.steps} steps", "rounds": "each exploration"}
     lines = []
     if config.algo.source in plays:
@@ -25,21 +37,37 @@ def explain(config: Config) -> str:
             *map(_explain_place, config.env_specs),
         ]
         if rollout.prefetch:
-            lines.append("the next step is played while this one is learned from: by weights that are one update older")
+            lines.append(
+                "the next step is played while this one is learned from: by weights that "
+                "are one update older"
+            )
         if rollout.max_staleness:
-            lines.append(f"groups are played beside the learner, each step's by weights that are up to {rollout.max_staleness} steps older")
+            lines.append(
+                "groups are played beside the learner, each step's by weights that are "
+                f"up to {rollout.max_staleness} steps older"
+            )
         if rollout.partial:
-            lines.append(f"a step ends with up to {rollout.partial} groups still in play, which go on with the new weights")
+            lines.append(
+                f"a step ends with up to {rollout.partial} groups still in play, which go "
+                "on with the new weights"
+            )
     ends = [f"{config.limit.tokens:,} tokens"] if config.limit.tokens else []
     ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
     if ends:
         lines.append(f"training ends earlier after {' or '.join(ends)}")
     before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"
-    return "\n".join([*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())])
+    return "\n".join(
+        [*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())]
+    )
 
 
 def _explain_place(spec: EnvSpec) -> str:
-    horizon = ", ".join(f"{name} = {value}" for name, value in spec.horizon.model_dump().items() if name != "kind")
+    horizon = ", ".join(
+        f"{name} = {value}" for name, value in spec.horizon.model_dump().items() if name != "kind"
+    )
     scale = f", rewards x {spec.reward_scale:g}" if spec.reward_scale != 1 else ""
     weight = f", weight {spec.weight:g}" if spec.weight != 1 else ""
-    return f"{spec.label}: {spec.group} trajectories a task, turns allowed: {spec.horizon.kind} ({horizon}){weight}{scale}"
+    return (
+        f"{spec.label}: {spec.group} trajectories a task, turns allowed: {spec.horizon.kind} "
+        f"({horizon}){weight}{scale}"
+    )

@@ -1,4 +1,6 @@
-"""Groups that were played and not yet learned from, on disk: a run that is killed loses none of them."""
+"""Groups that were played and not yet learned from, on disk: a run that is killed loses none of
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,12 @@ class Finished:
     def versions(self) -> set[int]:
         """Of the weights that sampled it."""
         segments = [segment for trajectory in self.episodes for segment in trajectory.segments]
-        return {version for s in segments for version, chosen in zip(s.versions, s.mask, strict=True) if chosen}
+        return {
+            version
+            for s in segments
+            for version, chosen in zip(s.versions, s.mask, strict=True)
+            if chosen
+        }
 
 
 class Entry(NamedTuple):
@@ -68,11 +75,20 @@ class GroupQueue:
         content = msgspec.json.encode(finished)
         if self._check_folder is not None:
             self._check_folder()
-        replace_file(path, b"%b\n%b\n" % (content, hashlib.sha256(content).hexdigest().encode()), is_lasting=True)
+        replace_file(
+            path,
+            b"%b\n%b\n" % (content, hashlib.sha256(content).hexdigest().encode()),
+            is_lasting=True,
+        )
 
     def entries(self) -> dict[Entry, Path]:
-        found = {path: re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name) for path in self.folder.glob("step-*")}
-        return {Entry(*map(int, match.groups())): path for path, match in sorted(found.items()) if match}
+        found = {
+            path: re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name)
+            for path in self.folder.glob("step-*")
+        }
+        return {
+            Entry(*map(int, match.groups())): path for path, match in sorted(found.items()) if match
+        }
 
     def read(self) -> dict[tuple[int, int], Finished]:
         """All groups by step and number. One that cannot be read is as good as not played."""
@@ -83,7 +99,11 @@ class GroupQueue:
                 if hashlib.sha256(content).hexdigest().encode() != digest:
                     raise ValueError("it is not what was written")
                 found[entry.step, entry.number] = msgspec.json.decode(content, type=Finished)
-            except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+            except (
+                OSError,
+                ValueError,
+                RecursionError,
+            ) as error:  # msgspec's errors are ValueErrors
                 log.warning("%s is damaged and will be played again: %s", path, error)
         return found
 
@@ -95,7 +115,9 @@ class GroupQueue:
                     delete(path)
 
     def rewind(self, step: int) -> None:
-        """Keep what the steps after this one can learn from: not what was played by weights that are no more."""
+        """Keep what the steps after this one can learn from: not what was played by weights that
+        are no more.
+        """
         self.keep(lambda entry: entry.step > step and entry.version <= step)
         for draft in self.folder.glob(".*.draft"):
             with writing(draft):

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def plot_run(run: Run) -> Path | None:
-    """Success while training and on held-out tasks, over the horizon's stages. None where matplotlib is not installed."""
+    """Success while training and on held-out tasks, over the horizon's stages.
+
+    None where matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError:
@@ -35,7 +38,13 @@ def plot_run(run: Run) -> Path | None:
     for number, env in enumerate(envs or [""]):
         color = f"C{number}"
         prefix, label = (f"env/{env}/", f"{env}, training") if env else ("", "training episodes")
-        _draw_success(axes, [row for row in played if f"{prefix}success" in row], f"{prefix}success", label, color)
+        _draw_success(
+            axes,
+            [row for row in played if f"{prefix}success" in row],
+            f"{prefix}success",
+            label,
+            color,
+        )
         if env:
             _draw_evals(axes, rows, f"eval/{env}", f"{env}, held-out (95%)", color)
     axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.02), title=run.folder.name)
@@ -63,7 +72,13 @@ def _draw_loss(axes: Any, rows: list[dict[str, Any]]) -> None:
     """For runs that play no episodes while they train."""
     learned = [row for row in rows if "loss" in row]
     beside = axes.twinx()
-    beside.plot([row["step"] for row in learned], [row["loss"] for row in learned], color="tab:gray", alpha=0.6, linewidth=1)
+    beside.plot(
+        [row["step"] for row in learned],
+        [row["loss"] for row in learned],
+        color="tab:gray",
+        alpha=0.6,
+        linewidth=1,
+    )
     beside.set_ylabel("loss (grey)")
 
 
@@ -74,7 +89,13 @@ def draw_stages(axes: Any, steps: list[dict[str, Any]]) -> None:
     length = steps[-1]["step"] - steps[0]["step"] + 1 if steps else 0
     for number, (horizon, members) in enumerate(groupby(steps, key=lambda row: row["horizon"])):
         stretch = [row["step"] for row in members]
-        axes.axvspan(stretch[0] - 0.5, stretch[-1] + 0.5, color="tab:orange", alpha=0.06 + 0.06 * (number % 2), linewidth=0)
+        axes.axvspan(
+            stretch[0] - 0.5,
+            stretch[-1] + 0.5,
+            color="tab:orange",
+            alpha=0.06 + 0.06 * (number % 2),
+            linewidth=0,
+        )
         if len(stretch) >= length / 10:
             place = ((stretch[0] + stretch[-1]) / 2, 0.97)
             style = {"ha": "center", "va": "top", "fontsize": 9, "color": "saddlebrown"}
@@ -86,7 +107,16 @@ def _draw_evals(axes: Any, rows: list[dict[str, Any]], name: str, label: str, co
     success = [row[f"{name}/success"] for row in evals]
     low = [max(row[f"{name}/success"] - row[f"{name}/low"], 0) for row in evals]
     high = [max(row[f"{name}/high"] - row[f"{name}/success"], 0) for row in evals]
-    axes.errorbar([row["step"] for row in evals], success, yerr=(low, high), fmt="o", color=color, capsize=3, label=label, zorder=3)
+    axes.errorbar(
+        [row["step"] for row in evals],
+        success,
+        yerr=(low, high),
+        fmt="o",
+        color=color,
+        capsize=3,
+        label=label,
+        zorder=3,
+    )
     for row, value in zip(evals, success, strict=True):
         text, place = f"{row['phase']}: {value:.0%}", (row["step"], value)
         style = {"textcoords": "offset points", "fontsize": 9, "color": color}

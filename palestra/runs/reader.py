@@ -1,4 +1,6 @@
-"""What a run folder says about its run, read so that damage is shown and never stops the rest from being shown."""
+"""What a run folder says about its run, read so that damage is shown and never stops the rest from
+being shown.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,24 @@ def is_run(path: Path) -> bool:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folder itself where it is a run's, else the runs' folders in it. Links are not followed but for `path`."""
-    return [path] if is_run(path) else sorted(folder for folder in _entries(path, stat.S_IFDIR) if is_run(folder))
+    """The folder itself where it is a run's, else the runs' folders in it.
+
+    Links are not followed but for `path`.
+    """
+    return (
+        [path]
+        if is_run(path)
+        else sorted(folder for folder in _entries(path, stat.S_IFDIR) if is_run(folder))
+    )
 
 
 def linked_runs(path: Path) -> list[Path]:
     """Those that `runs_in` leaves out."""
-    return [] if is_run(path) else sorted(folder for folder in _entries(path, stat.S_IFLNK) if is_run(folder))
+    return (
+        []
+        if is_run(path)
+        else sorted(folder for folder in _entries(path, stat.S_IFLNK) if is_run(folder))
+    )
 
 
 def _entries(path: Path, kind: int) -> Iterator[Path]:
@@ -76,7 +89,9 @@ def signature(path: Path) -> Signature:
 
 
 def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """What can be read of a file of JSON lines; `decoder`: of a type in which nothing is of any depth."""
+    """What can be read of a file of JSON lines; `decoder`: of a type in which nothing is of any
+    depth.
+    """
     with suppress(FileNotFoundError, Unreadable), untrusted.open_file(top, name) as file:
         for line in untrusted.lines(file):
             with suppress(Unreadable):
@@ -130,7 +145,11 @@ class RunFolder:
             left -= size if size <= untrusted.RESULT_BYTES else 0  # larger ones are not read
             if left < 0:
                 most = untrusted.size_text(EVALS_BYTES)
-                damages.append(_whole_file("eval", f"expected at most {most} of evaluations; some are left out"))
+                damages.append(
+                    _whole_file(
+                        "eval", f"expected at most {most} of evaluations; some are left out"
+                    )
+                )
                 break
             result, damage = read_eval(path)
             evals += [result] if result is not None else []
@@ -182,12 +201,20 @@ class RunFolder:
             if folder == "checkpoints" or found[folder]:
                 continue
             try:
-                names = [f"{folder}/{name}" for name in untrusted.names(self.path, folder, ".jsonl")]
+                names = [
+                    f"{folder}/{name}" for name in untrusted.names(self.path, folder, ".jsonl")
+                ]
             except Unreadable as error:
                 found[folder] = str(error)
             else:
-                found |= {name: untrusted.trouble(self.path, name) for name in names if not _is_plain(self.path / name)}
-        return [_whole_file(valid_utf8(name), why) for name, why in found.items() if why][:MOST_DAMAGED]
+                found |= {
+                    name: untrusted.trouble(self.path, name)
+                    for name in names
+                    if not _is_plain(self.path / name)
+                }
+        return [_whole_file(valid_utf8(name), why) for name, why in found.items() if why][
+            :MOST_DAMAGED
+        ]
 
 
 def _is_plain(path: Path) -> bool:
@@ -200,7 +227,9 @@ def _is_plain(path: Path) -> bool:
 def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
     """As text, as nested tables, and what is wrong with it."""
     try:
-        text = untrusted.read_file(path.parent, path.name, untrusted.CONFIG_BYTES).decode(errors="replace")
+        text = untrusted.read_file(path.parent, path.name, untrusted.CONFIG_BYTES).decode(
+            errors="replace"
+        )
     except FileNotFoundError as error:
         return "", {}, [_whole_file(path.name, str(error.strerror))]
     except Unreadable as error:
@@ -211,7 +240,9 @@ def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
         return text, {}, [_whole_file(path.name, str(error))]
 
 
-def read_metrics(path: Path, *, most: int | None = None) -> tuple[list[dict[str, Any]], list[Damage]]:
+def read_metrics(
+    path: Path, *, most: int | None = None
+) -> tuple[list[dict[str, Any]], list[Damage]]:
     """All rows, or the first `most`, and what is wrong with the others."""
     rows: list[dict[str, Any]] = []
     damages: list[Damage] = []
@@ -243,13 +274,19 @@ def _progress(path: Path) -> Progress:
 
 
 def _metrics_rows(path: Path, most: int | None) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Each line's number, and its row or what is wrong with it. Raises FileNotFoundError and Unreadable."""
+    """Each line's number, and its row or what is wrong with it.
+
+    Raises FileNotFoundError and Unreadable.
+    """
     size = 0
     with untrusted.open_file(path.parent, path.name) as file:
         for number, line in enumerate(untrusted.lines(file), start=1):
             size += len(line)
             if most is not None and (number > most or size > METRICS_BYTES):
-                raise Unreadable(f"expected at most {most:,} lines and {untrusted.size_text(METRICS_BYTES)}; the rest is left out")
+                raise Unreadable(
+                    f"expected at most {most:,} lines and "
+                    f"{untrusted.size_text(METRICS_BYTES)}; the rest is left out"
+                )
             yield number, _metrics_row(line)
 
 
@@ -273,7 +310,9 @@ def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
     """`path`: in the folder eval/ of a run."""
     name = f"eval/{path.name}"
     try:
-        result = untrusted.decode(untrusted.read_file(path.parents[1], name, untrusted.RESULT_BYTES), _anything)
+        result = untrusted.decode(
+            untrusted.read_file(path.parents[1], name, untrusted.RESULT_BYTES), _anything
+        )
         if not isinstance(result, dict):
             raise Unreadable(f"expected an object, got {type(result).__name__}")
     except (FileNotFoundError, Unreadable) as error:
@@ -312,9 +351,13 @@ def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Stretches of training steps with the same stage and horizon."""
     played = [row for row in rows if "horizon" in row]
     found = []
-    for (stage, horizon), members in groupby(played, key=lambda row: (row.get("stage", 0), row["horizon"])):
+    for (stage, horizon), members in groupby(
+        played, key=lambda row: (row.get("stage", 0), row["horizon"])
+    ):
         steps = [row["step"] for row in members]
-        found.append({"first_step": steps[0], "last_step": steps[-1], "stage": stage, "horizon": horizon})
+        found.append(
+            {"first_step": steps[0], "last_step": steps[-1], "stage": stage, "horizon": horizon}
+        )
     return found
 
 
@@ -339,7 +382,12 @@ def environments(tree: dict[str, Any]) -> list[RunEnvironment]:
     mixture = tree.get("mixture")
     members = mixture if isinstance(mixture, list) and mixture else [tree.get("env")]
     tables = [member for member in members if isinstance(member, dict)]
-    return [RunEnvironment(_named(m, "label"), _named(m, "name"), _options(m), _named(m, "sandbox"), _read(m)) for m in tables]
+    return [
+        RunEnvironment(
+            _named(m, "label"), _named(m, "name"), _options(m), _named(m, "sandbox"), _read(m)
+        )
+        for m in tables
+    ]
 
 
 def _read(member: dict[str, Any]) -> tuple[str, ...]:
@@ -358,15 +406,24 @@ def without_time(name: str) -> str:
 
 
 def settings_that_count(config: dict[str, Any]) -> dict[str, Any]:
-    """All but the seed, and whom the run was reported to: runs that have these in common are one experiment."""
+    """All but the seed, and whom the run was reported to: runs that have these in common are one
+    experiment.
+    """
     return {name: value for name, value in config.items() if name not in ("seed", "track")}
 
 
 def group_names(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """One for each run, given by name and configuration: runs of one experiment have the same. What cannot be read stands alone."""
+    """One for each run, given by name and configuration: runs of one experiment have the same.
+
+    What cannot be read stands alone.
+    """
     members: dict[str, list[int]] = {}
     for number, (_, config) in enumerate(runs):
-        key = json.dumps(settings_that_count(config), sort_keys=True, default=str) if config else str(number)
+        key = (
+            json.dumps(settings_that_count(config), sort_keys=True, default=str)
+            if config
+            else str(number)
+        )
         members.setdefault(key, []).append(number)
     names = [""] * len(runs)
     taken: dict[str, int] = {}
@@ -385,5 +442,8 @@ def _common_name(names: list[str]) -> str:
     first, last = plain[0], plain[-1]
     if first == last:
         return first
-    shared = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    shared = next(
+        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        min(len(first), len(last)),
+    )
     return re.sub(r"([-_. ]+(seed|s)?[-_. ]*\d*)$", "", first[:shared]) or first

@@ -1,4 +1,7 @@
-"""The run folder, format v1: configuration, metrics, trajectories, checkpoints, evaluations. It is what all other tools read."""
+"""The run folder, format v1: configuration, metrics, trajectories, checkpoints, evaluations.
+
+It is what all other tools read.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ class Run:
     def _refuse_another(self) -> None:
         if os.path.lexists(self.folder / "config.toml"):
             raise ConfigError(
-                f"{self.folder}: there is a run in this folder already; go on with it by --resume {self.folder}, or choose another --out"
+                f"{self.folder}: there is a run in this folder already; go on with it by "
+                f"--resume {self.folder}, or choose another --out"
             )
 
     @classmethod
@@ -78,9 +82,14 @@ class Run:
         """To go on with it, or to play in it: classes that its configuration names are imported."""
         if not (folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
-        fixed = [name for name in overrides or {} if name.split(".")[0] in ("model", "dtype", "lora")]
+        fixed = [
+            name for name in overrides or {} if name.split(".")[0] in ("model", "dtype", "lora")
+        ]
         if fixed:
-            raise ConfigError(f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be changed when it is resumed")
+            raise ConfigError(
+                f"{fixed[0]} = {(overrides or {})[fixed[0]]!r}: a run's model cannot be "
+                "changed when it is resumed"
+            )
         after = configs.load(folder / "config.toml", overrides, imports=True)
         if overrides:
             refuse_changes(tree_of(configs.load(folder / "config.toml", imports=True)), after)
@@ -88,7 +97,10 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else trains in the folder meanwhile. Raises FolderInUse where somebody does. May be nested."""
+        """Nobody else trains in the folder meanwhile.
+
+        Raises FolderInUse where somebody does. May be nested.
+        """
         if self._lock is not None:
             yield
             return
@@ -109,7 +121,10 @@ class Run:
     def check_folder(self) -> None:
         """Before each write: another run may have come to the same place since."""
         if self.is_gone:
-            raise CannotWrite(f"{self.folder}: the run folder is gone: it was deleted or moved while the run was training")
+            raise CannotWrite(
+                f"{self.folder}: the run folder is gone: it was deleted or moved while "
+                "the run was training"
+            )
 
     def write(self, path: Path, content: bytes) -> None:
         """A file of the run, whole or not at all. The run folder itself is never made anew."""
@@ -117,8 +132,13 @@ class Run:
         replace_file(path, content, makes_folder=path.parent != self.folder)
 
     def write_config(self) -> None:
-        """And the objective in words, so that nobody who reads the folder has to import an algorithm that it names."""
-        self.write(self.folder / "config.toml", f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode())
+        """And the objective in words, so that nobody who reads the folder has to import an
+        algorithm that it names.
+        """
+        self.write(
+            self.folder / "config.toml",
+            f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode(),
+        )
         self.write(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
 
     @property
@@ -142,8 +162,14 @@ class Run:
             self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - began
 
     def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Append one row to the metrics, with the seconds measured since the last one under `time/`."""
-        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        """Append one row to the metrics, with the seconds measured since the last one under
+        `time/`.
+        """
+        row = {
+            "step": step,
+            **metrics,
+            **{f"time/{what}": seconds for what, seconds in self.seconds.items()},
+        }
         self.seconds.clear()
         path = self.folder / "metrics.jsonl"
         self.check_folder()
@@ -168,7 +194,10 @@ class Run:
 
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
         """Store episodes, one a line."""
-        self.write(self.trajectory_file(name), b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories))
+        self.write(
+            self.trajectory_file(name),
+            b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories),
+        )
 
     def kept(self, name: str) -> list[Trajectory]:
         """What `keep` stored. Raises ConfigError where it cannot be read any more."""
@@ -179,7 +208,10 @@ class Run:
             raise ConfigError(f"{path} is damaged, and the run learns from it: {error}") from error
 
     def write_token_stats(self, step: int, episodes: Iterable[EpisodeTokenStats]) -> None:
-        """Store what a step made of the tokens that it learned from, one episode a line. What is not a number becomes null."""
+        """Store what a step made of the tokens that it learned from, one episode a line.
+
+        What is not a number becomes null.
+        """
         path = self.folder / "token_stats" / f"step-{step:06d}.jsonl"
         self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
@@ -201,18 +233,31 @@ class Run:
         return path
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after `step` and the final evaluation, so that going on records each thing once."""
-        rows = [row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"]
-        self.write(self.folder / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        """Forget what was recorded after `step` and the final evaluation, so that going on records
+        each thing once.
+        """
+        rows = [
+            row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"
+        ]
+        self.write(
+            self.folder / "metrics.jsonl",
+            b"".join(msgspec.json.encode(row) + b"\n" for row in rows),
+        )
         for path in self.folder.glob("*/step-*.jsonl"):
             number = path.stem[5:]
-            if path.parent.name in ("trajectories", "token_stats") and number.isdecimal() and int(number) > step:
+            if (
+                path.parent.name in ("trajectories", "token_stats")
+                and number.isdecimal()
+                and int(number) > step
+            ):
                 delete(path)
         GroupQueue(self.queue).rewind(step)
 
 
 class ReadOnlyRun(Run):
-    """The run folder as a rank sees it that is not the first: what all of them know is written once."""
+    """The run folder as a rank sees it that is not the first: what all of them know is written
+    once.
+    """
 
     def check_folder(self) -> None: ...
     def write_config(self) -> None: ...
@@ -221,7 +266,11 @@ class ReadOnlyRun(Run):
     def rewind(self, step: int) -> None: ...
 
     def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
-        row = {"step": step, **metrics, **{f"time/{what}": seconds for what, seconds in self.seconds.items()}}
+        row = {
+            "step": step,
+            **metrics,
+            **{f"time/{what}": seconds for what, seconds in self.seconds.items()},
+        }
         self.seconds.clear()
         return row
 

@@ -39,7 +39,9 @@ class State:
     tasks_skipped: dict[str, int] = field(default_factory=dict)
     """How many of those were passed over (`rollout.skip_solved`)."""
     tasks_skippable: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Those of each environment whose last group taught nothing, with the success of that group (`rollout.skip_solved`)."""
+    """Those of each environment whose last group taught nothing, with the success of that group
+    (`rollout.skip_solved`).
+    """
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0
@@ -48,7 +50,9 @@ class State:
     guard: Memory = field(default_factory=Memory)
 
     def sampling_seed(self, seed: int) -> int:
-        """Of the next episodes, in a run with this seed: after going back they are others than the first time."""
+        """Of the next episodes, in a run with this seed: after going back they are others than the
+        first time.
+        """
         return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
 
     def progress(self, env: str) -> Progress:

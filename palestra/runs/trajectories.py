@@ -15,12 +15,19 @@ FORMAT = 1
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:
-    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have to add up."""
-    return msgspec.json.encode({"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)})
+    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have
+    to add up.
+    """
+    return msgspec.json.encode(
+        {"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)}
+    )
 
 
 def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajectory]:
-    """The episodes of a trajectory file, or only those of one id. A last line that was cut by a crash is passed over."""
+    """The episodes of a trajectory file, or only those of one id.
+
+    A last line that was cut by a crash is passed over.
+    """
     for head, line in _lines(path):
         if id is None or head.id == id:
             yield msgspec.json.decode(line, type=Trajectory)
@@ -40,9 +47,13 @@ def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
     with open_regular(path) as file:
         for line in file:
             if not line.endswith(b"\n"):
-                logging.getLogger(__name__).warning("%s: the last line is incomplete and was passed over", path)
+                logging.getLogger(__name__).warning(
+                    "%s: the last line is incomplete and was passed over", path
+                )
                 return
             head = msgspec.json.decode(line, type=_Head)
             if head.format != FORMAT:
-                raise ValueError(f"{path}: trajectory format {head.format}; this version reads format {FORMAT}")
+                raise ValueError(
+                    f"{path}: trajectory format {head.format}; this version reads format {FORMAT}"
+                )
             yield head, line

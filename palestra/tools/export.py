@@ -17,7 +17,9 @@ PRIVATE = (checkpoint.STATE, checkpoint.OPTIMIZER_STEM, checkpoint.CRITIC)
 
 
 def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
-    """Write the newest weights to `out`; `adapter`: only what was trained beside the base model, not the sum of both."""
+    """Write the newest weights to `out`; `adapter`: only what was trained beside the base model,
+    not the sum of both.
+    """
     source = checkpoint.newest(run_folder / "checkpoints")
     if source is None:
         raise ConfigError(f"{run_folder}: there is no checkpoint in this run")
@@ -29,9 +31,13 @@ def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
     checkpoint.read_state(source)
     if config.lora is None or adapter:
         out.mkdir(parents=True)
-        for name in checkpoint.files_of(source):  # and nothing else that lies there, such as a link to somebody's keys
+        for name in checkpoint.files_of(
+            source
+        ):  # and nothing else that lies there, such as a link to somebody's keys
             if not name.startswith(PRIVATE):
                 shutil.copyfile(source / name, out / name)
         return
-    model, tokenizer = load_pretrained(str(source), device=torch.device("cpu"), dtype=getattr(torch, config.dtype))
+    model, tokenizer = load_pretrained(
+        str(source), device=torch.device("cpu"), dtype=getattr(torch, config.dtype)
+    )
     checkpoint.export(out, model, tokenizer)

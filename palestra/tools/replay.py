@@ -1,4 +1,6 @@
-"""Play a stored episode again: its actions in a fresh environment, or a model on from one of its turns."""
+"""Play a stored episode again: its actions in a fresh environment, or a model on from one of its
+turns.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, Play, RolloutContext, play_on, play_once
+from palestra.rollout.rollout import (
+    EnvBinding,
+    EpisodeSpec,
+    Play,
+    RolloutContext,
+    play_on,
+    play_once,
+)
 from palestra.runs.run import Run
 from palestra.runs.trajectories import encode_trajectory, read_trajectories, trajectory_ids
 from palestra.training.offline_data import reads_as_recorded
@@ -37,7 +46,9 @@ class ReplayError(UserError, ValueError):
 
 
 class Differs(Exception):
-    """The environment does not answer as it did, so that nothing can be played on from what was recorded."""
+    """The environment does not answer as it did, so that nothing can be played on from what was
+    recorded.
+    """
 
     def __init__(self, check: Check) -> None:
         super().__init__(f"the environment differs at {', '.join(map(str, check.differing))}")
@@ -69,9 +80,15 @@ def find_episode(run: Run, id: str, *, file: str | None = None) -> Trajectory:
     found = {path.stem: attempts for path in paths if (attempts := _attempts(path, id))}
     if not found:
         ids = [known for path in paths for known in trajectory_ids(path)]
-        raise ReplayError(f"--episode {id}: {_alike(id, ids)}; the files are: {_listed([path.stem for path in paths])}")
+        raise ReplayError(
+            f"--episode {id}: {_alike(id, ids)}; the files are: "
+            f"{_listed([path.stem for path in paths])}"
+        )
     if len(found) > 1:
-        raise ReplayError(f"--episode {id}: it stands in several files; choose one by --file: {_listed(list(found))}")
+        raise ReplayError(
+            f"--episode {id}: it stands in several files; choose one by --file: "
+            f"{_listed(list(found))}"
+        )
     (attempts,) = found.values()
     return max(attempts, key=lambda attempt: (not attempt.stop.is_fault, attempt.attempt))
 
@@ -80,7 +97,10 @@ def _attempts(path: Path, id: str) -> list[Trajectory]:
     try:
         return list(read_trajectories(path, id=id))
     except (ValueError, OSError, RecursionError) as error:
-        raise ReplayError(f"{path}: expected lines of Palestra trajectories; {str(error).removeprefix(f'{path}: ')}") from error
+        raise ReplayError(
+            f"{path}: expected lines of Palestra trajectories; "
+            f"{str(error).removeprefix(f'{path}: ')}"
+        ) from error
 
 
 def _files(run: Run, file: str | None) -> list[Path]:
@@ -92,7 +112,10 @@ def _files(run: Run, file: str | None) -> list[Path]:
     name = Path(file).name.removesuffix(".jsonl")
     chosen = [path for path in paths if path.stem == name]
     if not chosen:
-        raise ReplayError(f"--file {file}: there is no such file of trajectories; the files are: {_listed([path.stem for path in paths])}")
+        raise ReplayError(
+            f"--file {file}: there is no such file of trajectories; the files are: "
+            f"{_listed([path.stem for path in paths])}"
+        )
     return chosen
 
 
@@ -100,19 +123,27 @@ def _alike(id: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(id, sorted(set(known)), n=3, cutoff=0.6)
     if close:
         return f"there is no such episode; the nearest are {', '.join(close)}"
-    return f"there is no such episode; ids look like {known[0]}" if known else "there are no episodes"
+    return (
+        f"there is no such episode; ids look like {known[0]}" if known else "there are no episodes"
+    )
 
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more, up to {names[-1]}"
+    return (
+        shown
+        if len(names) <= NAMES_SHOWN
+        else f"{shown} and {len(names) - NAMES_SHOWN} more, up to {names[-1]}"
+    )
 
 
 # checking
 
 
 async def check(binding: EnvBinding, recorded: Trajectory, *, turns: int | None = None) -> Check:
-    """Give the environment the recorded actions, those of the first `turns` turns or all of them, and compare its answers."""
+    """Give the environment the recorded actions, those of the first `turns` turns or all of them,
+    and compare its answers.
+    """
     checked: list[CheckedTurn] = []
     count = len(recorded.turns) if turns is None else turns
     try:
@@ -129,7 +160,9 @@ def check_stored(run: Run, recorded: Trajectory) -> Check:
     """`check` in the environment that the run's configuration describes."""
     _known_env(run.config, recorded)
     envs = make_envs(run.config)
-    bindings = bind_envs(run.config, envs, byte_tokenizer())  # only environments are asked: any tokenizer will do
+    bindings = bind_envs(
+        run.config, envs, byte_tokenizer()
+    )  # only environments are asked: any tokenizer will do
     with asyncio.Runner() as loop:
         result = loop.run(check(bindings[recorded.task.env], recorded))
     close_envs(run.config, envs)
@@ -140,23 +173,30 @@ def _known_env(config: Config, recorded: Trajectory) -> None:
     labels = [binding.label for binding in config.env_specs]
     if recorded.task.env not in labels:
         raise ReplayError(
-            f"episode {recorded.id}: the run has no environment called {recorded.task.env!r}; {nearest(recorded.task.env, labels)}"
+            f"episode {recorded.id}: the run has no environment called "
+            f"{recorded.task.env!r}; {nearest(recorded.task.env, labels)}"
         )
 
 
 # playing on
 
 
-async def play_from(context: RolloutContext, recorded: Trajectory, choice: PlayOn) -> list[Trajectory]:
-    """Play the recorded actions before the chosen turn, then let the arena's model go on from the very tokens of the record.
+async def play_from(
+    context: RolloutContext, recorded: Trajectory, choice: PlayOn
+) -> list[Trajectory]:
+    """Play the recorded actions before the chosen turn, then let the arena's model go on from the
+    very tokens of the record.
 
-    The first continuation has the seed of the record, or the one chosen; each other one has its own. Raises `Differs`
-    where the environment does not lead to the same place.
+    The first continuation has the seed of the record, or the one chosen; each other one has its
+    own. Raises `Differs` where the environment does not lead to the same place.
     """
     _check_choice(recorded, choice)
     binding = context.bindings[recorded.task.env]
     if not reads_as_recorded(recorded, binding.prompt.renderer):
-        raise ReplayError(f"episode {recorded.id}: this model's tokenizer reads the recorded tokens as another text; it cannot play on")
+        raise ReplayError(
+            f"episode {recorded.id}: this model's tokenizer reads the recorded tokens as "
+            "another text; it cannot play on"
+        )
     before = await check(binding, recorded, turns=choice.turn - 1)
     if not before.same:
         raise Differs(before)
@@ -164,7 +204,9 @@ async def play_from(context: RolloutContext, recorded: Trajectory, choice: PlayO
 
     async def one(number: int) -> Trajectory:
         async with gate:
-            return await play_once(context, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn))
+            return await play_once(
+                context, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn)
+            )
 
     async with asyncio.TaskGroup() as tasks:
         jobs = [tasks.create_task(one(number)) for number in range(choice.samples)]
@@ -178,11 +220,20 @@ def _check_choice(recorded: Trajectory, choice: PlayOn) -> None:
     horizon = choice.horizon or recorded.horizon
     if not 1 <= choice.turn <= last:
         there_are = f"it can be played on from turn 1 to {last}" if last else "it has no turns"
-        raise ReplayError(f"--from {choice.turn}: episode {recorded.id} ended ({recorded.stop}) after {played} turns; {there_are}")
+        raise ReplayError(
+            f"--from {choice.turn}: episode {recorded.id} ended ({recorded.stop}) after "
+            f"{played} turns; {there_are}"
+        )
     if horizon < choice.turn:
-        raise ReplayError(f"--from {choice.turn}: with a horizon of {horizon} turns nothing is left to play; give a larger --horizon")
+        raise ReplayError(
+            f"--from {choice.turn}: with a horizon of {horizon} turns nothing is left to "
+            "play; give a larger --horizon"
+        )
     if len({turn.segment for turn in recorded.turns[: choice.turn]}) > 1:
-        raise ReplayError(f"--from {choice.turn}: the turns up to there lie in several segments; only an episode of one can be played on")
+        raise ReplayError(
+            f"--from {choice.turn}: the turns up to there lie in several segments; only "
+            "an episode of one can be played on"
+        )
     if choice.temperature is not None and not choice.temperature >= 0:
         raise ReplayError(f"--temperature {choice.temperature:g}: expected 0 or more")
     if choice.checkpoint is not None and choice.model is not None:
@@ -206,21 +257,32 @@ def _from(recorded: Trajectory, turn: int) -> Play:
     """A way to play that begins in the middle of a record."""
     past = [replace(old, segment=0) for old in recorded.turns[: turn - 1]]
 
-    async def play_again(agent: ChatAgent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]) -> tuple[Stop, bool | None, str]:
+    async def play_again(
+        agent: ChatAgent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]
+    ) -> tuple[Stop, bool | None, str]:
         agent.take_up(_tokens_before(recorded, turn), replies=len(past))
         turns.extend(past)
         checked: list[CheckedTurn] = []
         await retrace(env, task, recorded, len(past), checked)
         if not (now := Check(recorded, checked)).same:
-            raise EnvFault(f"it answered differently from one time to the next, at turn {now.differing[0]}")
-        observation = recorded.turns[turn - 1].observation if turn <= len(recorded.turns) else recorded.final_observation
+            raise EnvFault(
+                f"it answered differently from one time to the next, at turn {now.differing[0]}"
+            )
+        observation = (
+            recorded.turns[turn - 1].observation
+            if turn <= len(recorded.turns)
+            else recorded.final_observation
+        )
         return await play_on(agent, env, observation, horizon, turns)
 
     return play_again
 
 
 def _tokens_before(recorded: Trajectory, turn: int) -> Segment:
-    """The recorded context of a turn's reply, in lists of its own. What comes after the last reply is the context of the next."""
+    """The recorded context of a turn's reply, in lists of its own.
+
+    What comes after the last reply is the context of the next.
+    """
     is_next = turn > len(recorded.turns)
     last = recorded.turns[-1 if is_next else turn - 1]
     whole = recorded.segments[last.segment]
@@ -229,19 +291,27 @@ def _tokens_before(recorded: Trajectory, turn: int) -> Segment:
 
 
 def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Trajectory], Path]:
-    """`play_from` with a model of the run or another; the continuations are stored in the run's folder, in the file returned."""
+    """`play_from` with a model of the run or another; the continuations are stored in the run's
+    folder, in the file returned.
+    """
     _known_env(run.config, recorded)
     _check_choice(recorded, choice)
     folder = choice.model or _checkpoint_folder(run, choice.checkpoint)
     settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder), "lora": None}
-    if isinstance(run.config.engine, TorchEngineSettings):  # a cache for no more episodes than there are
+    if isinstance(
+        run.config.engine, TorchEngineSettings
+    ):  # a cache for no more episodes than there are
         settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
-    temperature = _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
+    temperature = (
+        _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
+    )
     version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
     components = setup(configs.load(run.folder / "config.toml", settings, imports=True))
     try:
         components.loop.run(components.engine.load(version=version))
-        context = components.context.with_(sampling=replace(components.context.sampling, temperature=temperature))
+        context = components.context.with_(
+            sampling=replace(components.context.sampling, temperature=temperature)
+        )
         played = components.loop.run(play_from(context, recorded, choice))
     finally:
         components.close()
@@ -253,9 +323,15 @@ def _checkpoint_folder(run: Run, step: int | None) -> Path:
     if found is None:
         raise ReplayError(f"{run.folder}: the run has no checkpoint yet; give a model by --model")
     if not (found / checkpoint.STATE).is_file():
-        steps = sorted(int(path.parent.name[5:]) for path in run.checkpoints.glob(f"step-*/{checkpoint.STATE}"))
-        there_are = f"there are those of {', '.join(map(str, steps))}" if steps else "there are none"
-        raise ReplayError(f"--checkpoint {step}: the run has no checkpoint of that step; {there_are}")
+        steps = sorted(
+            int(path.parent.name[5:]) for path in run.checkpoints.glob(f"step-*/{checkpoint.STATE}")
+        )
+        there_are = (
+            f"there are those of {', '.join(map(str, steps))}" if steps else "there are none"
+        )
+        raise ReplayError(
+            f"--checkpoint {step}: the run has no checkpoint of that step; {there_are}"
+        )
     return found
 
 
@@ -263,7 +339,9 @@ def _temperature(config: Config, recorded: Trajectory) -> float:
     """That of the record, so that the same weights say the same again."""
     if recorded.is_baseline:
         return 0.0
-    return config.eval_temperature if recorded.id.startswith("eval-") else config.rollout.temperature
+    return (
+        config.eval_temperature if recorded.id.startswith("eval-") else config.rollout.temperature
+    )
 
 
 def _keep(run: Run, recorded: Trajectory, choice: PlayOn, played: list[Trajectory]) -> Path:

@@ -19,14 +19,21 @@ DIFF_LINES = 20
 """Lines of a diff that are shown at the most."""
 
 
-def report(run_folder: Path, episode: str, *, file: str | None, choice: PlayOn | None, as_json: bool) -> tuple[str, bool]:
-    """Replay a stored episode. Returns what there is to say of it, and whether the environment answers as it did."""
+def report(
+    run_folder: Path, episode: str, *, file: str | None, choice: PlayOn | None, as_json: bool
+) -> tuple[str, bool]:
+    """Replay a stored episode.
+
+    Returns what there is to say of it, and whether the environment answers as it did.
+    """
     run = Run.open(run_folder)
     recorded = find_episode(run, episode, file=file)
     try:
         if choice is not None:
             played, path = play_stored(run, recorded, choice)
-            return as_json_text(_of_played(recorded, choice, played, path)) if as_json else played_on(recorded, choice, played, path), True
+            return as_json_text(
+                _of_played(recorded, choice, played, path)
+            ) if as_json else played_on(recorded, choice, played, path), True
         check = check_stored(run, recorded)
     except Differs as error:
         check = error.check
@@ -34,7 +41,9 @@ def report(run_folder: Path, episode: str, *, file: str | None, choice: PlayOn |
 
 
 def checked(check: Check) -> str:
-    """The turns that were checked, each with what is different, and the verdict in the last line."""
+    """The turns that were checked, each with what is different,
+    and the verdict in the last line.
+    """
     recorded = check.recorded
     lines = _heading(recorded)
     for turn in check.turns:
@@ -43,12 +52,18 @@ def checked(check: Check) -> str:
     if len(check.turns) == len(recorded.turns):
         lines += _ending(recorded)
     if check.same:
-        return "\n".join([*lines, "", f"the environment answers as it did ({_turns(len(check.turns))})"])
-    differing = f"turn{'s' if len(check.differing) > 1 else ''} {', '.join(map(str, check.differing))}"
+        return "\n".join(
+            [*lines, "", f"the environment answers as it did ({_turns(len(check.turns))})"]
+        )
+    differing = (
+        f"turn{'s' if len(check.differing) > 1 else ''} {', '.join(map(str, check.differing))}"
+    )
     return "\n".join([*lines, "", f"it differs at {differing}"])
 
 
-def played_on(recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path) -> str:
+def played_on(
+    recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path
+) -> str:
     """Each continuation, the recorded turns before it included."""
     lines: list[str] = []
     for trajectory in played:
@@ -59,25 +74,48 @@ def played_on(recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory]
             lines += _turn(trajectory, number)
         lines += [*_ending(trajectory), ""]
     succeeded = sum(bool(trajectory.success) for trajectory in played)
-    lines += [f"{succeeded} of {len(played)} succeeded; the recorded episode {_outcome(recorded)}", f"stored in {path}"]
+    lines += [
+        f"{succeeded} of {len(played)} succeeded; the recorded episode {_outcome(recorded)}",
+        f"stored in {path}",
+    ]
     return "\n".join(lines)
 
 
-def _of_played(recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path) -> dict[str, Any]:
+def _of_played(
+    recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path
+) -> dict[str, Any]:
     continuations = [
-        {"id": t.id, "seed": t.seed, "stop": t.stop, "success": t.success, "reward": t.reward, "turns": len(t.turns)} for t in played
+        {
+            "id": t.id,
+            "seed": t.seed,
+            "stop": t.stop,
+            "success": t.success,
+            "reward": t.reward,
+            "turns": len(t.turns),
+        }
+        for t in played
     ]
     succeeded = sum(bool(trajectory.success) for trajectory in played)
-    base = {"episode": recorded.id, "task": recorded.task, "from": choice.turn, "succeeded": succeeded}
+    base = {
+        "episode": recorded.id,
+        "task": recorded.task,
+        "from": choice.turn,
+        "succeeded": succeeded,
+    }
     return base | {"continuations": continuations, "file": str(path)}
 
 
 def _heading(trajectory: Trajectory) -> list[str]:
     task = trajectory.task
     kind = f" ({task.category})" if task.category else ""
-    versions = sorted({version for segment in trajectory.segments for version in segment.versions if version >= 0})
+    versions = sorted(
+        {version for segment in trajectory.segments for version in segment.versions if version >= 0}
+    )
     weights = f", by the weights of step {', '.join(map(str, versions))}" if versions else ""
-    return [f"episode {trajectory.id}: {task.env} {task.split} task {task.id}{kind}, seed {trajectory.seed}{weights}"]
+    return [
+        f"episode {trajectory.id}: {task.env} {task.split} task {task.id}{kind}, seed "
+        f"{trajectory.seed}{weights}"
+    ]
 
 
 def _turn(trajectory: Trajectory, number: int) -> list[str]:
@@ -88,7 +126,13 @@ def _turn(trajectory: Trajectory, number: int) -> list[str]:
     notes += ["no action could be read"] if turn.action is None else []
     shown = [f"  {line}" for line in turn.observation.splitlines()]
     said = [f"> {line}" for line in turn.reply.splitlines() or [""]]
-    return ["", f"turn {number}", *shown, *said, f"  ({', '.join([f'reward {turn.reward:g}', *notes])})"]
+    return [
+        "",
+        f"turn {number}",
+        *shown,
+        *said,
+        f"  ({', '.join([f'reward {turn.reward:g}', *notes])})",
+    ]
 
 
 def _ending(trajectory: Trajectory) -> list[str]:
@@ -99,7 +143,10 @@ def _ending(trajectory: Trajectory) -> list[str]:
 def _outcome(trajectory: Trajectory) -> str:
     success = {True: "succeeded", False: "failed", None: "has no outcome"}[trajectory.success]
     fault = f" ({trajectory.fault})" if trajectory.fault else ""
-    return f"{success}, reward {trajectory.reward:g} in {_turns(len(trajectory.turns))}, stop: {trajectory.stop}{fault}"
+    return (
+        f"{success}, reward {trajectory.reward:g} in {_turns(len(trajectory.turns))}, stop: "
+        f"{trajectory.stop}{fault}"
+    )
 
 
 def _turns(count: int) -> str:
@@ -110,9 +157,15 @@ def _different(difference: Difference) -> Iterator[str]:
     recorded, now = difference.recorded, difference.now
     if difference.field == "fault":
         yield f"! the environment broke: {now}"
-    elif isinstance(recorded, str) and any(len(text) > LONG_TEXT or "\n" in text for text in (recorded, now)):
+    elif isinstance(recorded, str) and any(
+        len(text) > LONG_TEXT or "\n" in text for text in (recorded, now)
+    ):
         yield f"! {difference.field}:"
-        diff = list(difflib.unified_diff(recorded.splitlines(), now.splitlines(), "expected", "got", n=1, lineterm=""))
+        diff = list(
+            difflib.unified_diff(
+                recorded.splitlines(), now.splitlines(), "expected", "got", n=1, lineterm=""
+            )
+        )
         yield from (f"!   {line}" for line in diff[:DIFF_LINES])
         if len(diff) > DIFF_LINES:
             yield f"!   ... and {len(diff) - DIFF_LINES} lines more"

@@ -1,8 +1,11 @@
-"""Asynchronous training: groups are played without a break and queued on disk; the learner takes the oldest ones.
+"""Asynchronous training: groups are played without a break and queued on disk; the learner takes
+the oldest ones.
 
-The groups of step n are begun as soon as weights of version n - 1 - `rollout.max_staleness` are there, and are learned from in step n and in no
-other. So no token can be older than that, no slow task is dropped or put off in favor of quick ones, and which tasks a step learns
-from is the same as without all this. Of several ranks each plays its share of a step's groups, and all of them learn from all.
+The groups of step n are begun as soon as weights of version n - 1 - `rollout.max_staleness` are
+there, and are learned from in step n and in no other. So no token can be older than that, no slow
+task is dropped or put off in favor of quick ones, and which tasks a step learns from is the same as
+without all this. Of several ranks each plays its share of a step's groups, and all of them learn
+from all.
 """
 
 from __future__ import annotations
@@ -19,11 +22,25 @@ import msgspec
 from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
 from palestra.learner import checkpoint
-from palestra.rollout.rollout import EpisodeSpec, GroupRequest, RolloutBatch, episodes_of, group_of, rollout_with_retries
+from palestra.rollout.rollout import (
+    EpisodeSpec,
+    GroupRequest,
+    RolloutBatch,
+    episodes_of,
+    group_of,
+    rollout_with_retries,
+)
 from palestra.runs.group_queue import Finished, GroupQueue
 from palestra.runs.run import Run
 from palestra.runs.state import State
-from palestra.training.data_sources import DataSource, OnDone, StepData, played, request_factory, with_outcome
+from palestra.training.data_sources import (
+    DataSource,
+    OnDone,
+    StepData,
+    played,
+    request_factory,
+    with_outcome,
+)
 from palestra.training.setup import Components
 from palestra.training.task_sampler import TaskSampler
 
@@ -40,12 +57,15 @@ class _Batch:
 
 
 class AsyncSource(DataSource):
-    """A source that plays beside the learner, up to `rollout.max_staleness` steps ahead of it, and is never waited for without need."""
+    """A source that plays beside the learner, up to `rollout.max_staleness` steps ahead of it, and
+    is never waited for without need.
+    """
 
     def __init__(self, run: Run, components: Components, state: State) -> None:
         if state.in_flight:
             raise ConfigError(
-                f"rollout.max_staleness = {run.config.rollout.max_staleness}: {len(state.in_flight)} groups of rollout.partial are in flight; "
+                f"rollout.max_staleness = {run.config.rollout.max_staleness}: "
+                f"{len(state.in_flight)} groups of rollout.partial are in flight; "
                 "resume with rollout.partial, or without both until they are learned from"
             )
         self.run, self.components = run, components
@@ -68,7 +88,9 @@ class AsyncSource(DataSource):
         data = self.components.loop.run(self._gather(state, on_done))
         now, before = time.monotonic(), self._taken_at
         self._taken_at = now
-        return replace(data, figures={**data.figures, "queue/waited": (now - came_at) / (now - before)})
+        return replace(
+            data, figures={**data.figures, "queue/waited": (now - came_at) / (now - before)}
+        )
 
     def close(self) -> None:
         self.components.loop.halt(self._jobs)
@@ -76,20 +98,35 @@ class AsyncSource(DataSource):
 
     async def _gather(self, state: State, on_done: OnDone) -> StepData:
         config = self.components.config
-        for step in range(self._last.step + 1, min(state.step + 1 + self._staleness, config.steps) + 1):
+        for step in range(
+            self._last.step + 1, min(state.step + 1 + self._staleness, config.steps) + 1
+        ):
             self._begin(replace(state, step=step - 1), on_done)
         is_finished = [job.done() for job in self._jobs]
         batch = self._batches[0]
         await self._finish(batch.groups)
         self._batches.popleft()
         finished = await self._of_all_ranks([job.result() for job in batch.groups], on_done)
-        rollouts = RolloutBatch([each.group for each in finished], faulted=[attempt for each in finished for attempt in each.faulted])
-        figures = {"queue/finished": float(sum(is_finished)), "queue/in_play": float(len(is_finished) - sum(is_finished))}
-        after = with_outcome(replace(state, tasks_drawn=batch.tasks_drawn), rollouts, config, self._tasks.after(state))
+        rollouts = RolloutBatch(
+            [each.group for each in finished],
+            faulted=[attempt for each in finished for attempt in each.faulted],
+        )
+        figures = {
+            "queue/finished": float(sum(is_finished)),
+            "queue/in_play": float(len(is_finished) - sum(is_finished)),
+        }
+        after = with_outcome(
+            replace(state, tasks_drawn=batch.tasks_drawn),
+            rollouts,
+            config,
+            self._tasks.after(state),
+        )
         return replace(played(config, rollouts, after), figures=figures)
 
     def _begin(self, state: State, on_done: OnDone) -> None:
-        """Draw the groups of the step after `state`, and let them be played unless they were already."""
+        """Draw the groups of the step after `state`, and let them be played unless they were
+        already.
+        """
         step, number = state.step + 1, itertools.count()
         cursor = self._tasks.after(replace(state, tasks_drawn=self._last.tasks_drawn))
         assigned = request_factory(self.components.config, state)
@@ -98,28 +135,45 @@ class AsyncSource(DataSource):
         own = self._world.share(indices)
         for index in indices:
             request = assigned(cursor.next())
-            episodes = list(episodes_of(request, number, state.sampling_seed(self.components.config.seed), step))
+            episodes = list(
+                episodes_of(request, number, state.sampling_seed(self.components.config.seed), step)
+            )
             if index not in own:
                 continue
             found = self._usable(step, index, episodes)
-            job = self._play(index, request, episodes, on_done) if found is None else _already(found)
+            job = (
+                self._play(index, request, episodes, on_done) if found is None else _already(found)
+            )
             groups.append(asyncio.get_running_loop().create_task(job))
         self._last = _Batch(step, cursor.drawn, groups)
         self._batches.append(self._last)
 
     async def _of_all_ranks(self, own: list[Finished], on_done: OnDone) -> list[Finished]:
-        """Every rank's groups, in their order. Play goes on meanwhile: other ranks may be behind."""
+        """Every rank's groups, in their order.
+
+        Play goes on meanwhile: other ranks may be behind.
+        """
         if self._world.size == 1:
             return own
         finished: list[Finished] = []
-        for rank, message in enumerate(await asyncio.to_thread(self._world.all_gather_bytes, msgspec.msgpack.encode(own))):
-            theirs = own if rank == self._world.rank else msgspec.msgpack.decode(message, type=list[Finished])
+        for rank, message in enumerate(
+            await asyncio.to_thread(self._world.all_gather_bytes, msgspec.msgpack.encode(own))
+        ):
+            theirs = (
+                own
+                if rank == self._world.rank
+                else msgspec.msgpack.decode(message, type=list[Finished])
+            )
             finished += theirs
-            for trajectory in (t for each in theirs for t in each.episodes if rank != self._world.rank):
+            for trajectory in (
+                t for each in theirs for t in each.episodes if rank != self._world.rank
+            ):
                 on_done(trajectory)
         return finished
 
-    async def _play(self, index: int, request: GroupRequest, episodes: Sequence[EpisodeSpec], on_done: OnDone) -> Finished:
+    async def _play(
+        self, index: int, request: GroupRequest, episodes: Sequence[EpisodeSpec], on_done: OnDone
+    ) -> Finished:
         """All episodes of a group; it is in the queue when this returns."""
         faulted: list[Trajectory] = []
 
@@ -147,26 +201,36 @@ class AsyncSource(DataSource):
                     job.result()
             if all(job.done() for job in wanted):
                 return
-            await asyncio.wait([job for job in self._jobs if not job.done()], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [job for job in self._jobs if not job.done()], return_when=asyncio.FIRST_COMPLETED
+            )
 
     @property
     def _jobs(self) -> list[asyncio.Task[Finished]]:
         return [job for batch in self._batches for job in batch.groups]
 
     def _usable(self, step: int, index: int, episodes: Sequence[EpisodeSpec]) -> Finished | None:
-        """What was played already: these very episodes, and by weights that are not too old, for settings may have changed."""
+        """What was played already: these very episodes, and by weights that are not too old, for
+        settings may have changed.
+        """
         found = self._found.pop((step, index), None)
         if found is None or not _are_these(found.episodes, episodes):
             return None
-        return found if found.versions and step - 1 - min(found.versions) <= self._staleness else None
+        return (
+            found if found.versions and step - 1 - min(found.versions) <= self._staleness else None
+        )
 
     def _tidy(self, *, learned: int) -> None:
-        """Of the steps that were learned from, keep only what would be needed again after a resume from the newest checkpoint."""
+        """Of the steps that were learned from, keep only what would be needed again after a resume
+        from the newest checkpoint.
+        """
         if not self._world.is_first:
             return
         newest = checkpoint.newest(self.run.checkpoints)
         saved = checkpoint.step_of(newest) if newest else 0
-        self._queue.keep(lambda entry: entry.step > saved and (entry.step > learned or entry.version <= saved))
+        self._queue.keep(
+            lambda entry: entry.step > saved and (entry.step > learned or entry.version <= saved)
+        )
 
 
 def _are_these(found: Sequence[Trajectory], episodes: Sequence[EpisodeSpec]) -> bool:

@@ -1,4 +1,6 @@
-"""A run's checkpoints: when there is one, what it brings back, and going back to one that was better."""
+"""A run's checkpoints: when there is one, what it brings back, and going back to one that was
+better.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from palestra.training.setup import Components
 log = logging.getLogger(__name__)
 
 CONFIG, RECORDS = "config", "records"
-"""In a checkpoint's state, beside what `State` has: the run's configuration, and digests of what it needs outside the checkpoint."""
+"""In a checkpoint's state, beside what `State` has: the run's configuration, and digests of what it
+needs outside the checkpoint.
+"""
 METRICS = "metrics.jsonl"
 
 
@@ -41,22 +45,44 @@ class Record(msgspec.Struct, frozen=True):
     sha256: str
 
 
-def save(run: Run, components: Components, state: State, others: Mapping[str, bytes] | None = None, *, is_extra: bool = False) -> None:
+def save(
+    run: Run,
+    components: Components,
+    state: State,
+    others: Mapping[str, bytes] | None = None,
+    *,
+    is_extra: bool = False,
+) -> None:
     """A checkpoint of this state, unless the run is to have none.
 
-    Others go that are more than those to keep, extra ones first; an extra one spares what a guard needs.
+    Others go that are more than those to keep, extra ones first; an extra one spares what a guard
+    needs.
     """
     if not run.config.save.every:
         return
     with run.interrupts.saving():
         run.check_folder()
-        described = {**state_to_dict(state), CONFIG: tree_of(run.config), RECORDS: _records(run, state)}
-        checkpoint.save(run.checkpoint(state.step), components.learner, components.tokenizer, described, others)
-        is_spared = is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
+        described = {
+            **state_to_dict(state),
+            CONFIG: tree_of(run.config),
+            RECORDS: _records(run, state),
+        }
+        checkpoint.save(
+            run.checkpoint(state.step), components.learner, components.tokenizer, described, others
+        )
+        is_spared = (
+            is_extra and run.config.guard is not None and run.config.guard.action == "rollback"
+        )
         if is_spared or not components.learner.parallel.world.is_first:
             return
-        earlier = [step for path in checkpoint.all_in(run.checkpoints) if (step := checkpoint.step_of(path)) < state.step]
-        earlier.sort(key=lambda step: (is_due(run, step), step))  # later ones are damaged, or this run would have begun with them
+        earlier = [
+            step
+            for path in checkpoint.all_in(run.checkpoints)
+            if (step := checkpoint.step_of(path)) < state.step
+        ]
+        earlier.sort(
+            key=lambda step: (is_due(run, step), step)
+        )  # later ones are damaged, or this run would have begun with them
         for step in earlier[: max(len(earlier) + 1 - run.config.save.keep, 0)]:
             checkpoint.remove(run.checkpoint(step))
 
@@ -67,7 +93,9 @@ def is_due(run: Run, step: int) -> bool:
 
 
 @contextmanager
-def checkpoint_on_interrupt(run: Run, components: Components, state: State, source: DataSource) -> Iterator[None]:
+def checkpoint_on_interrupt(
+    run: Run, components: Components, state: State, source: DataSource
+) -> Iterator[None]:
     """What can be abandoned: the weights are those of `state`, and nothing in here changes them."""
     try:
         with run.interrupts.allowed():
@@ -105,15 +133,21 @@ def resume(run: Run, components: Components, display: Display) -> State | None:
     return state
 
 
-def latest_usable(folder: Path, *, on_damage: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint that a run goes on from, and that is evaluated: the newest that is sound, with its state."""
+def latest_usable(
+    folder: Path, *, on_damage: Callable[[str], None]
+) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint that a run goes on from, and that is evaluated: the newest that is sound, with
+    its state.
+    """
     return checkpoint.latest_valid(folder, on_damage=on_damage, read=_read)
 
 
 def check_changes(run: Run) -> None:
-    """Raises ConfigError where config.toml says something else than the run was begun with, before anything is loaded.
+    """Raises ConfigError where config.toml says something else than the run was begun with, before
+    anything is loaded.
 
-    The other files of the checkpoints are not verified yet: that takes longer, and `resume` does it. So one that allows it will do.
+    The other files of the checkpoints are not verified yet: that takes longer, and `resume` does
+    it. So one that allows it will do.
     """
     refused: ConfigError | None = None
     for folder in reversed(checkpoint.all_in(run.checkpoints)):
@@ -135,14 +169,18 @@ def _read(folder: Path) -> dict[str, Any]:
         msgspec.convert(values.get(RECORDS, {}), dict[str, Record])
         msgspec.convert(values.get(CONFIG, {}), dict[str, Any])
     except msgspec.ValidationError as error:
-        raise checkpoint.BadCheckpoint(f"{folder / checkpoint.STATE} is damaged: {error}") from error
+        raise checkpoint.BadCheckpoint(
+            f"{folder / checkpoint.STATE} is damaged: {error}"
+        ) from error
     if step != checkpoint.step_of(folder):
         raise checkpoint.BadCheckpoint(f"{folder} is the checkpoint of another step: {step}")
     return values
 
 
 def _changes_since(run: Run, values: Mapping[str, Any]) -> str:
-    """What was changed in the configuration since a checkpoint; those of older versions do not know."""
+    """What was changed in the configuration since a checkpoint; those of older versions do not
+    know.
+    """
     begun = values.get(CONFIG)
     if not isinstance(begun, dict):
         return ""
@@ -155,9 +193,15 @@ def _records(run: Run, state: State) -> dict[str, Record]:
     paths = [run.folder / METRICS]
     algo = run.config.algo
     if algo.keeps_reference:
-        paths.append(run.folder / "reference" / checkpoint.STATE)  # which has the digests of the other files
+        paths.append(
+            run.folder / "reference" / checkpoint.STATE
+        )  # which has the digests of the other files
     if isinstance(algo, AgentEvol):
-        paths += [run.trajectory_file(f"step-{step:06d}") for step in range(1, state.step + 1) if algo.explores(step)]
+        paths += [
+            run.trajectory_file(f"step-{step:06d}")
+            for step in range(1, state.step + 1)
+            if algo.explores(step)
+        ]
     found = {}
     for path in paths:
         with suppress(OSError), open_regular(path) as file:
@@ -170,7 +214,10 @@ def _record_of(content: bytes) -> Record:
 
 
 def _damage_of_records(run: Run, values: Mapping[str, Any]) -> str:
-    """What is wrong with the metrics, which are for people. What the run learns from must be as it was: else BadCheckpoint."""
+    """What is wrong with the metrics, which are for people.
+
+    What the run learns from must be as it was: else BadCheckpoint.
+    """
     said = ""
     for name, record in msgspec.convert(values.get(RECORDS, {}), dict[str, Record]).items():
         path = run.folder / name
@@ -190,7 +237,9 @@ def _damage_of_records(run: Run, values: Mapping[str, Any]) -> str:
 
 
 def _put_aside(run: Run) -> str:
-    """Metrics that are damaged stay as they are, under another name: a resumed run writes those anew that it can read."""
+    """Metrics that are damaged stay as they are, under another name: a resumed run writes those
+    anew that it can read.
+    """
     path = run.folder / METRICS
     if not os.path.lexists(path):
         return ""
@@ -205,14 +254,23 @@ def _put_aside(run: Run) -> str:
 
 
 def _restore(
-    run: Run, components: Components, folder: Path, values: dict[str, Any], *, tell: Callable[[str], None] = log.warning, damage: str = ""
+    run: Run,
+    components: Components,
+    folder: Path,
+    values: dict[str, Any],
+    *,
+    tell: Callable[[str], None] = log.warning,
+    damage: str = "",
 ) -> State:
     """The learner, the engine and the run folder as they were at a checkpoint."""
     state = state_from_dict(values)
     reference = run.folder / "reference"
     if run.config.algo.keeps_reference:
         if not reference.is_dir():
-            raise ConfigError("algo: the run was begun without a reference model, so one cannot be asked for when it is resumed")
+            raise ConfigError(
+                "algo: the run was begun without a reference model, so one cannot be "
+                "asked for when it is resumed"
+            )
         if (reference / checkpoint.STATE).exists():  # those of older versions have none
             checkpoint.read_state(reference)
         checkpoint.load_weights(reference, components.learner.model)
@@ -227,22 +285,35 @@ def _restore(
     return state
 
 
-def rollback(run: Run, components: Components, broken: RollbackRequested, display: Display) -> State:
-    """To the last checkpoint from before the window, with the noise of sampling drawn anew. What came after it is forgotten.
+def rollback(
+    run: Run, components: Components, broken: RollbackRequested, display: Display
+) -> State:
+    """To the last checkpoint from before the window, with the noise of sampling drawn anew. What
+    came after it is forgotten.
 
-    Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced, it breaks the same bound again.
+    Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced,
+    it breaks the same bound again.
     """
     guard = run.config.guard
     assert guard is not None
     found = checkpoint.latest_valid(
-        run.checkpoints, wanted=lambda step: is_due(run, step) and step <= broken.step - guard.window, read=_read
+        run.checkpoints,
+        wanted=lambda step: is_due(run, step) and step <= broken.step - guard.window,
+        read=_read,
     )
     if found is None:
-        raise GuardTripped(f"{broken}; there is no checkpoint from before these steps to go back to")
+        raise GuardTripped(
+            f"{broken}; there is no checkpoint from before these steps to go back to"
+        )
     if broken.rollbacks >= guard.most_rollbacks:
-        raise GuardTripped(f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and that did not help")
+        raise GuardTripped(
+            f"{broken}; the run went back {broken.rollbacks} times (guard.rollbacks), and "
+            "that did not help"
+        )
     back_to = checkpoint.step_of(found[0])
-    line = f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
+    line = (
+        f"{broken}; back to step {back_to} ({broken.rollbacks + 1} of {guard.most_rollbacks} times)"
+    )
     log.warning("%s", line)
     display.note(line)
     world = components.learner.parallel.world

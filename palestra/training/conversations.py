@@ -1,4 +1,6 @@
-"""Conversations that are only text, as AgentGym and OpenAI store them, rendered into trajectories to learn from."""
+"""Conversations that are only text, as AgentGym and OpenAI store them, rendered into trajectories
+to learn from.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class GymItem(msgspec.Struct):
 
     @property
     def is_marked(self) -> bool:
-        return any(message.speaker == "gpt" and message.loss is not None for message in self.messages)
+        return any(
+            message.speaker == "gpt" and message.loss is not None for message in self.messages
+        )
 
 
 class Part(msgspec.Struct):
@@ -60,14 +64,18 @@ class ChatMessage(msgspec.Struct):
     tool_calls: list[Any] | None = None
 
     def said(self, *, learn_unmarked: bool) -> Said:
-        if self.tool_calls:  # even beside text: to learn the text without the call would be to learn not to call
+        if (
+            self.tool_calls
+        ):  # even beside text: to learn the text without the call would be to learn not to call
             raise DataError("expected actions written out in content, came tool_calls")
         if self.content is None:
             raise DataError(f"expected content, came a message of role {self.role!r} without it")
         parts = [Part("text", self.content)] if isinstance(self.content, str) else self.content
         others = sorted({part.type for part in parts if part.type != "text"})
         if others:
-            raise DataError(f"expected only text in content, came parts of type {', '.join(others)}")
+            raise DataError(
+                f"expected only text in content, came parts of type {', '.join(others)}"
+            )
         role: Role = "user" if self.role == "tool" else self.role
         is_learned = learn_unmarked if self.weight is None else self.weight == 1
         return Said(role, "".join(part.text for part in parts), role == "assistant" and is_learned)
@@ -80,20 +88,28 @@ class ChatItem(msgspec.Struct):
     """A weight speaks only for its own message."""
 
 
-def demonstrations(path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem], renderer: Renderer) -> list[Trajectory]:
-    """Each item of a file as one trajectory. Files know no rewards: the last turn brings 1, and the task counts as solved."""
+def demonstrations(
+    path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem], renderer: Renderer
+) -> list[Trajectory]:
+    """Each item of a file as one trajectory.
+
+    Files know no rewards: the last turn brings 1, and the task counts as solved.
+    """
     parsed: list[tuple[str, GymItem | ChatItem]] = []
     for where, item in items:
         with _at(path, where):
             parsed.append((where, msgspec.convert(item, kind)))
-    # AgentGym marks what to learn in some files and not in others: where nothing is marked, every reply is a lesson.
+    # AgentGym marks what to learn in some files and not in others: where nothing is marked, every
+    # reply is a lesson.
     learn_unmarked = not any(item.is_marked for _, item in parsed)
     found: list[Trajectory] = []
     for where, conversation in parsed:
         item_id = where.split()[1] if conversation.item_id is None else str(conversation.item_id)
         task = Task(item_id.rpartition("_")[0] or "chat", "data", item_id)
         with _at(path, where):
-            said = _tidy([message.said(learn_unmarked=learn_unmarked) for message in conversation.messages])
+            said = _tidy(
+                [message.said(learn_unmarked=learn_unmarked) for message in conversation.messages]
+            )
             found.append(_demonstration(f"{path.name}:{where.split()[1]}", task, said, renderer))
     return found
 
@@ -116,19 +132,30 @@ def _tidy(messages: list[Said]) -> list[Said]:
     for number, message in enumerate(messages, 1):
         before = tidy[-1].role if tidy else None
         if message.role == "system" and before:
-            raise DataError(f"message {number}: expected a system message only at the start, came one after a message of role {before!r}")
+            raise DataError(
+                f"message {number}: expected a system message only at the start, came one "
+                f"after a message of role {before!r}"
+            )
         if message.role == before == "assistant":
-            raise DataError(f"message {number}: expected an observation between two replies, came two replies in a row")
+            raise DataError(
+                f"message {number}: expected an observation between two replies, came two "
+                "replies in a row"
+            )
         if message.role == before:
             row.append(message.text)
             continue
         _end_row(tidy, row)
         row = [message.text]
-        tidy.append(replace(message, learned=message.learned and has_user))  # a greeting answers nothing: it is part of the prompt
+        tidy.append(
+            replace(message, learned=message.learned and has_user)
+        )  # a greeting answers nothing: it is part of the prompt
         has_user = has_user or message.role == "user"
     _end_row(tidy, row)
     if not any(message.role == "assistant" for message in tidy):
-        raise DataError(f"expected at least one reply (gpt, assistant), there is none in {len(messages)} messages")
+        raise DataError(
+            "expected at least one reply (gpt, assistant), there is none in "
+            f"{len(messages)} messages"
+        )
     return tidy
 
 
@@ -148,15 +175,36 @@ def _demonstration(name: str, task: Task, messages: list[Said], renderer: Render
         elif message.role != "system":
             seen.append(message.text)
     turns[-1:] = [replace(turn, reward=1.0) for turn in turns[-1:]]
-    return Trajectory(name, task, [segment], turns, Stop.DONE, True, horizon=len(turns), seed=0, final_observation="\n".join(seen))
+    return Trajectory(
+        name,
+        task,
+        [segment],
+        turns,
+        Stop.DONE,
+        True,
+        horizon=len(turns),
+        seed=0,
+        final_observation="\n".join(seen),
+    )
 
 
-def stream(messages: list[Said], renderer: Renderer, *, was_cut: bool = False) -> tuple[Segment, list[tuple[int, int]]]:
-    """The tokens up to the last reply, and where the learned replies are. A reply that was cut has no end to be learned."""
+def stream(
+    messages: list[Said], renderer: Renderer, *, was_cut: bool = False
+) -> tuple[Segment, list[tuple[int, int]]]:
+    """The tokens up to the last reply, and where the learned replies are.
+
+    A reply that was cut has no end to be learned.
+    """
     segment, spans = Segment([], [], [], []), list[tuple[int, int]]()
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
-    opening = next((i + 1 for i, message in enumerate(messages) if message.role == "user"), len(messages))
-    _append(segment, renderer.prompt([Message(message.role, message.text) for message in messages[:opening]]), 0)
+    opening = next(
+        (i + 1 for i, message in enumerate(messages) if message.role == "user"), len(messages)
+    )
+    _append(
+        segment,
+        renderer.prompt([Message(message.role, message.text) for message in messages[:opening]]),
+        0,
+    )
     for i, message in enumerate(messages[opening : last_reply + 1], opening):
         if message.role == "user":
             _append(segment, renderer.bridge(message.text, reply_ended=True), 0)

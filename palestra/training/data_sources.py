@@ -1,4 +1,6 @@
-"""Where the trajectories of a training step come from: played by the policy, read from files, or gathered in rounds of both."""
+"""Where the trajectories of a training step come from: played by the policy, read from files, or
+gathered in rounds of both.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task, Trajectory
 from palestra.rollout.metrics import success_rate
 from palestra.rollout.partial import InFlightGroups, PendingGroup
-from palestra.rollout.rollout import GroupRequest, RolloutBatch, collect, raise_if_all_failed, shared_prompt
+from palestra.rollout.rollout import (
+    GroupRequest,
+    RolloutBatch,
+    collect,
+    raise_if_all_failed,
+    shared_prompt,
+)
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.training import offline_data as data
@@ -67,7 +75,9 @@ class DataSource(ABC):
         return nullcontext()
 
     def files(self) -> dict[str, bytes]:
-        """What goes into a checkpoint after the last step that was completed, by file name; also while the next is gathered for."""
+        """What goes into a checkpoint after the last step that was completed, by file name; also
+        while the next is gathered for.
+        """
         return {}
 
     def close(self) -> None:
@@ -78,15 +88,29 @@ def data_source_for(run: Run, components: Components, state: State) -> DataSourc
     """The source that the run's algorithm learns from, as it is after `state`."""
     algo = run.config.algo
     if algo.source == "play":
-        return PartialRolloutSource(components) if run.config.rollout.partial or state.in_flight else OnPolicy(components)
+        return (
+            PartialRolloutSource(components)
+            if run.config.rollout.partial or state.in_flight
+            else OnPolicy(components)
+        )
     if isinstance(algo, AgentEvol):
         return ExpertIterationSource(run, components, algo, state)
     if isinstance(algo, SFT):
-        return OfflineSource([Group.of_one(t) for t in base_set(components, algo)], algo.batch, run.config.seed)
+        return OfflineSource(
+            [Group.of_one(t) for t in base_set(components, algo)], algo.batch, run.config.seed
+        )
     if isinstance(algo, DPO):
-        found = data.pairs(_read(components, algo.data), min_gap=algo.min_gap, min_reward=algo.min_reward, per_task=algo.per_task)
+        found = data.pairs(
+            _read(components, algo.data),
+            min_gap=algo.min_gap,
+            min_reward=algo.min_reward,
+            per_task=algo.per_task,
+        )
         if not found:
-            reason = f"no two trajectories of a task with a reward of at least {algo.min_reward:g} and {algo.min_gap:g} less"
+            reason = (
+                f"no two trajectories of a task with a reward of at least {algo.min_reward:g} "
+                f"and {algo.min_gap:g} less"
+            )
             raise ConfigError(f"algo.data = {list(algo.data)}: {reason}")
         log.info("%d pairs", len(found))
         return OfflineSource(found, algo.batch, run.config.seed)
@@ -101,7 +125,9 @@ class OnPolicy(DataSource):
         self.tasks = TaskSampler(components, components.config.seed)
 
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
-        return played(self.components.config, *play_step(self.components, self.tasks, state, on_done))
+        return played(
+            self.components.config, *play_step(self.components, self.tasks, state, on_done)
+        )
 
 
 class PartialRolloutSource(DataSource):
@@ -115,17 +141,30 @@ class PartialRolloutSource(DataSource):
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
         config, cursor = self.components.config, self.tasks.after(state)
         rollout, make_request = config.rollout, request_factory(config, state)
-        outdated = [pending for pending in state.in_flight if state.step + 1 - pending.step > rollout.most_age]
+        outdated = [
+            pending
+            for pending in state.in_flight
+            if state.step + 1 - pending.step > rollout.most_age
+        ]
         waiting = [pending for pending in state.in_flight if pending not in outdated]
-        new = [pending for pending in waiting if pending not in self.in_flight.pending]  # after a resume they are begun anew
-        wanted = min(rollout.tasks + rollout.partial, rollout.tasks * (config.steps - state.step))  # no more than will be learned from
+        new = [
+            pending for pending in waiting if pending not in self.in_flight.pending
+        ]  # after a resume they are begun anew
+        wanted = min(
+            rollout.tasks + rollout.partial, rollout.tasks * (config.steps - state.step)
+        )  # no more than will be learned from
         first = 0
         for _ in range(wanted - len(waiting)):
             request = make_request(cursor.next())
             new.append(PendingGroup(request, state.step + 1, first))
             first += request.episodes
-        rollouts = self.components.loop.run(self.in_flight.collect(new, rollout.tasks, on_done, outdated=outdated))
-        after = replace(with_outcome(cursor.counted(state), rollouts, config, cursor), in_flight=self.in_flight.pending)
+        rollouts = self.components.loop.run(
+            self.in_flight.collect(new, rollout.tasks, on_done, outdated=outdated)
+        )
+        after = replace(
+            with_outcome(cursor.counted(state), rollouts, config, cursor),
+            in_flight=self.in_flight.pending,
+        )
         return played(config, rollouts, after)
 
 
@@ -141,13 +180,17 @@ class OfflineSource(DataSource):
 
 
 class ExpertIterationSource(DataSource):
-    """AgentEvol: a round explores with the policy as it is, keeps what succeeded, and trains the base model on all that was kept."""
+    """AgentEvol: a round explores with the policy as it is, keeps what succeeded, and trains the
+    base model on all that was kept.
+    """
 
     def __init__(self, run: Run, components: Components, algo: AgentEvol, state: State) -> None:
         self.components, self.algo = components, algo
         self.tasks = TaskSampler(components, components.config.seed)
         self.kept = base_set(components, algo) if algo.has_base_set else []
-        for step in filter(algo.explores, range(1, state.step + 1)):  # what earlier rounds kept is in the run folder
+        for step in filter(
+            algo.explores, range(1, state.step + 1)
+        ):  # what earlier rounds kept is in the run folder
             self.kept += self._good(run.kept(f"step-{step:06d}"))
 
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
@@ -161,9 +204,16 @@ class ExpertIterationSource(DataSource):
         if not self.kept:
             log.warning("no episode was good enough to be imitated")
             return StepData([], state, rollouts, from_reference=place == 0)
-        stream = ShuffledStream(self.kept, derive_seed(self.components.config.seed, "round", round_))
+        stream = ShuffledStream(
+            self.kept, derive_seed(self.components.config.seed, "round", round_)
+        )
         batch = min(self.algo.batch, len(self.kept))
-        return StepData([Group.of_one(t) for t in stream.slice(place * batch, batch)], state, rollouts, from_reference=place == 0)
+        return StepData(
+            [Group.of_one(t) for t in stream.slice(place * batch, batch)],
+            state,
+            rollouts,
+            from_reference=place == 0,
+        )
 
     def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
         by_task: dict[Task, list[Trajectory]] = {}
@@ -173,30 +223,50 @@ class ExpertIterationSource(DataSource):
 
 
 def base_set(components: Components, algo: SFT | AgentEvol) -> list[Trajectory]:
-    """What is imitated from the start: stored trajectories, and episodes of the environments' experts."""
-    found = data.solved(_read(components, algo.data), min_reward=algo.min_reward) if algo.data else []
+    """What is imitated from the start: stored trajectories, and episodes of the environments'
+    experts.
+    """
+    found = (
+        data.solved(_read(components, algo.data), min_reward=algo.min_reward) if algo.data else []
+    )
     if algo.data and not found:
-        raise ConfigError(f"algo.data = {list(algo.data)}: no trajectory has a reward of at least {algo.min_reward:g}")
+        raise ConfigError(
+            f"algo.data = {list(algo.data)}: no trajectory has a reward of at least "
+            f"{algo.min_reward:g}"
+        )
     if algo.episodes and not (algo.data and isinstance(algo, SFT)):
         found += expert_episodes(
-            components, TaskSampler(components, derive_seed(components.config.seed, "expert")).after(State()), algo.episodes, algo.noise
+            components,
+            TaskSampler(components, derive_seed(components.config.seed, "expert")).after(State()),
+            algo.episodes,
+            algo.noise,
         )
     return found
 
 
 def check_data(config: Config) -> None:
-    """That there is something at the paths which the algorithm learns from, before anything is loaded or played."""
+    """That there is something at the paths which the algorithm learns from, before anything is
+    loaded or played.
+    """
     if isinstance(config.algo, SFT | DPO | AgentEvol):
         for path in config.algo.data:
             data.files(Path(path))
 
 
 def _read(components: Components, paths: tuple[str, ...]) -> list[Trajectory]:
-    return data.read(paths, shared_prompt(components.context.bindings).renderer, context_tokens=components.config.agent.context_tokens)
+    return data.read(
+        paths,
+        shared_prompt(components.context.bindings).renderer,
+        context_tokens=components.config.agent.context_tokens,
+    )
 
 
-def play_step(components: Components, tasks: TaskSampler, state: State, on_done: OnDone) -> tuple[RolloutBatch, State]:
-    """The episodes of one step, and the state with what was drawn for them and how often they succeeded."""
+def play_step(
+    components: Components, tasks: TaskSampler, state: State, on_done: OnDone
+) -> tuple[RolloutBatch, State]:
+    """The episodes of one step, and the state with what was drawn for them and how often they
+    succeeded.
+    """
     config, cursor = components.config, tasks.after(state)
     make_request = request_factory(config, state)
     rollouts = components.loop.run(
@@ -220,7 +290,9 @@ def request_factory(config: Config, state: State) -> Callable[[Task], GroupReque
 
     def make_request(task: Task) -> GroupRequest:
         place, horizon, stage = bindings[task.env]
-        return GroupRequest(task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline)
+        return GroupRequest(
+            task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline
+        )
 
     return make_request
 
@@ -255,7 +327,9 @@ def horizon_of(place: EnvSpec, state: State) -> tuple[int, int]:
 
 
 def with_outcome(state: State, rollouts: RolloutBatch, config: Config, cursor: Cursor) -> State:
-    """The state with the success rates of what was collected, and with what that says about its tasks."""
+    """The state with the success rates of what was collected, and with what that says about its
+    tasks.
+    """
     by_env: dict[str, list[Group]] = {}
     for group in rollouts.played:
         if group.valid:
@@ -270,4 +344,6 @@ def with_outcome(state: State, rollouts: RolloutBatch, config: Config, cursor: C
 
 
 def _stop_if_all_broke(rollouts: RolloutBatch) -> None:
-    raise_if_all_failed("this step", [t for group in rollouts.played for t in group.trajectories], rollouts.faulted)
+    raise_if_all_failed(
+        "this step", [t for group in rollouts.played for t in group.trajectories], rollouts.faulted
+    )

@@ -46,39 +46,61 @@ class LineDisplay(Display):
             self._began, self._first_step = time.monotonic(), step
 
     def end_step(self, row: dict[str, Any]) -> None:
-        self.console.print("  ".join(f"{name} {value}" for name, value in self.describe(row).items()))
+        self.console.print(
+            "  ".join(f"{name} {value}" for name, value in self.describe(row).items())
+        )
 
     def end_eval(self, phase: str, result: dict[str, Any]) -> None:
         full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
         for env, score in [("", result["all"]), *(full.items() if len(full) > 1 else ())]:
             low, high = score.success_interval
-            figures = f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, {score.turns:.1f} turns)"
-            self.console.print(f"held-out success, {phase}{env and f', {env}'}: {figures}", style="bold" if not env else "")
+            figures = (
+                f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, "
+                f"{score.turns:.1f} turns)"
+            )
+            self.console.print(
+                f"held-out success, {phase}{env and f', {env}'}: {figures}",
+                style="bold" if not env else "",
+            )
 
     def describe(self, row: dict[str, Any]) -> dict[str, str]:
-        """The figures that a person follows: of play where the step played, of the loss where it only learned."""
+        """The figures that a person follows: of play where the step played, of the loss where it
+        only learned.
+        """
         figures = {"step": f"{row['step']}/{self.steps}"}
         if "success" in row:
             envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
             shown = [f"env/{env}/" for env in envs] or [""]
             figures |= {
-                "horizon": " | ".join(f"{row[f'{env}horizon']} (stage {row[f'{env}stage'] + 1})" for env in shown),
+                "horizon": " | ".join(
+                    f"{row[f'{env}horizon']} (stage {row[f'{env}stage'] + 1})" for env in shown
+                ),
                 "reward": f"{row['reward']:.3f}",
                 "success": " | ".join(f"{row[f'{env}success']:.1%}" for env in shown),
                 "turns": f"{row['turns']:.1f}",
                 "invalid": f"{row['invalid_actions']:.1%}",
-                "stops": " ".join(f"{name[5:]} {share:.0%}" for name, share in row.items() if name.startswith("stop/")),
+                "stops": " ".join(
+                    f"{name[5:]} {share:.0%}"
+                    for name, share in row.items()
+                    if name.startswith("stop/")
+                ),
                 "tok/s": f"{row['tokens/all'] / (row['time/collect'] + row['time/learn']):,.0f}",
             }
         elif "loss" in row:
             figures |= {"loss": f"{row['loss']:.4f}"}
-            figures |= {name.split("/")[1]: f"{row[name]:.3f}" for name in ("dpo/accuracy", "dpo/margin") if name in row}
+            figures |= {
+                name.split("/")[1]: f"{row[name]:.3f}"
+                for name in ("dpo/accuracy", "dpo/margin")
+                if name in row
+            }
         return figures | {"ETA": self._remaining(row["step"])}
 
     def _remaining(self, step: int) -> str:
         if self._began is None:
             return "?"
-        seconds = (time.monotonic() - self._began) / (step - self._first_step + 1) * (self.steps - step)
+        seconds = (
+            (time.monotonic() - self._began) / (step - self._first_step + 1) * (self.steps - step)
+        )
         return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
@@ -91,7 +113,9 @@ class LiveDisplay(LineDisplay):
         super().__init__(steps, console)
         self.episodes_per_step = episodes_per_step
         self._rows: list[dict[str, str]] = []
-        self._progress = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console)
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
+        )
         self._task = self._progress.add_task("", total=1)
         self._live = Live(self._render(), console=console, refresh_per_second=4)
         self._live.start()
@@ -129,12 +153,21 @@ class LiveDisplay(LineDisplay):
 
 
 class ProgressDisplay(Display):
-    """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of their result."""
+    """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of
+    their result.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True, highlight=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"))
-        self._progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("episodes"),
+        )
+        self._progress = Progress(
+            *columns, console=console, disable=not console.is_terminal, transient=True
+        )
 
     def begin_eval(self, phase: str, episodes: int) -> None:
         self._progress.start()
@@ -149,4 +182,8 @@ class ProgressDisplay(Display):
 
 def display_for(steps: int, episodes_per_step: int | None) -> LineDisplay:
     console = Console(highlight=False, soft_wrap=True)
-    return LiveDisplay(steps, episodes_per_step, Console(highlight=False)) if console.is_terminal else LineDisplay(steps, console)
+    return (
+        LiveDisplay(steps, episodes_per_step, Console(highlight=False))
+        if console.is_terminal
+        else LineDisplay(steps, console)
+    )

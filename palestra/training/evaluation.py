@@ -40,8 +40,9 @@ def evaluate_config(
 ) -> dict[str, Any]:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a file that names the tasks,
-    whatever their splits. `keep`: a new run folder for the episodes and the result.
+    `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a
+    file that names the tasks, whatever their splits. `keep`: a new run folder for the episodes and
+    the result.
     """
     display = display or Display()
     envs = make_envs(config)
@@ -58,10 +59,16 @@ def evaluate_config(
     if ids is not None:
         with contained():
             tasks = tasks_in(ids, envs)
-        horizons = {label: turns for label, turns in horizons.items() if any(task.env == label for task in tasks)}
+        horizons = {
+            label: turns
+            for label, turns in horizons.items()
+            if any(task.env == label for task in tasks)
+        }
     step = _step_of(config) if agent is None else 0
     with playing(config, agent, envs) as (context, loop):
-        run = Run.create(keep, config) if keep is not None else None  # after all that is wrong with tasks and model was found
+        run = (
+            Run.create(keep, config) if keep is not None else None
+        )  # after all that is wrong with tasks and model was found
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
             evaluate(
@@ -76,7 +83,11 @@ def evaluate_config(
         )
     result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
     if ids is not None:
-        result |= {"split": "ids", "ids": str(ids), "splits": dict(Counter(task.split for task in tasks))}
+        result |= {
+            "split": "ids",
+            "ids": str(ids),
+            "splits": dict(Counter(task.split for task in tasks)),
+        }
     result |= summarize(played, k=config.eval.k, horizons=horizons)
     if run is not None:
         run.keep_eval(result, played)
@@ -84,7 +95,9 @@ def evaluate_config(
 
 
 @contextmanager
-def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> Iterator[tuple[RolloutContext, EventLoop]]:
+def playing(
+    config: Config, agent: str | None, envs: dict[str, Environment]
+) -> Iterator[tuple[RolloutContext, EventLoop]]:
     """Where the model, or the baseline, plays. Closes the environments, too."""
     if agent is None:
         components = setup(config, envs=envs)
@@ -104,7 +117,13 @@ def playing(config: Config, agent: str | None, envs: dict[str, Environment]) -> 
             rollout = config.rollout
             scripted = Scripted(script, prompt.renderer)
             yield (
-                RolloutContext(bindings, scripted, Sampling(max_tokens=4096), concurrency=rollout.concurrency, retries=rollout.retries),
+                RolloutContext(
+                    bindings,
+                    scripted,
+                    Sampling(max_tokens=4096),
+                    concurrency=rollout.concurrency,
+                    retries=rollout.retries,
+                ),
                 loop,
             )
         finally:
@@ -118,4 +137,6 @@ def _step_of(config: Config) -> int:
     if not isinstance(config.model, PretrainedModel):
         return 0
     folder = Path(config.model.path)
-    return int(checkpoint.read_state(folder)["step"]) if (folder / checkpoint.STATE).is_file() else 0
+    return (
+        int(checkpoint.read_state(folder)["step"]) if (folder / checkpoint.STATE).is_file() else 0
+    )

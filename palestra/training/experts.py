@@ -14,8 +14,13 @@ from palestra.training.task_sampler import Cursor
 log = logging.getLogger(__name__)
 
 
-def expert_episodes(components: Components, cursor: Cursor, count: int, noise: float) -> list[Trajectory]:
-    """Solved episodes of experts that every so often (`noise`) take any valid action. Their tasks are drawn."""
+def expert_episodes(
+    components: Components, cursor: Cursor, count: int, noise: float
+) -> list[Trajectory]:
+    """Solved episodes of experts that every so often (`noise`) take any valid action.
+
+    Their tasks are drawn.
+    """
     prompt = shared_prompt(components.context.bindings)
     context = components.context.with_(
         engine=Scripted(noisy_expert(prompt.format, noise), prompt.renderer),
@@ -24,7 +29,12 @@ def expert_episodes(components: Components, cursor: Cursor, count: int, noise: f
     wanted = [cursor.next() for _ in range(count)]
     seed = components.config.seed
     episodes = [
-        EpisodeSpec(f"expert-{n:06d}", task, components.envs[task.env].max_turns, derive_seed(seed, "expert", n))
+        EpisodeSpec(
+            f"expert-{n:06d}",
+            task,
+            components.envs[task.env].max_turns,
+            derive_seed(seed, "expert", n),
+        )
         for n, task in enumerate(wanted)
     ]
     played, faulted = components.loop.run(play_all(context, episodes))
@@ -33,6 +43,8 @@ def expert_episodes(components: Components, cursor: Cursor, count: int, noise: f
         raise_if_all_failed(f"the expert of {label}", own, attempts)
     solved = [trajectory for trajectory in played if trajectory.success]
     for label in {task.env for task in wanted} - {trajectory.task.env for trajectory in solved}:
-        raise RuntimeError(f"the expert of {label} solved none of its tasks; demonstrations need an expert")
+        raise RuntimeError(
+            f"the expert of {label} solved none of its tasks; demonstrations need an expert"
+        )
     log.info("the experts solved %d of %d tasks", len(solved), count)
     return solved

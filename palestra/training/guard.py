@@ -1,4 +1,6 @@
-"""The collapse guard: watches figures that go wrong before a run is lost, and says when a bound is broken."""
+"""The collapse guard: watches figures that go wrong before a run is lost, and says when a bound is
+broken.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,11 @@ class RollbackRequested(Exception):
         """How often it went back already."""
 
 
-def watch(settings: GuardSettings, memory: Memory, figures: Mapping[str, float]) -> tuple[Memory, dict[str, str]]:
-    """The memory with one more step in it, and the bounds that are broken now, each with what is wrong.
+def watch(
+    settings: GuardSettings, memory: Memory, figures: Mapping[str, float]
+) -> tuple[Memory, dict[str, str]]:
+    """The memory with one more step in it, and the bounds that are broken now, each with what is
+    wrong.
 
     A figure that the step does not have, as where nothing was learned, leaves its window as it was.
     """
@@ -33,13 +38,22 @@ def watch(settings: GuardSettings, memory: Memory, figures: Mapping[str, float])
     for bound in settings.bounds:
         if FIGURES[bound] in figures:
             recent[bound] = (*recent.get(bound, ()), figures[FIGURES[bound]])[-settings.window :]
-    means = {bound: sum(values) / len(values) for bound, values in recent.items() if len(values) == settings.window}
+    means = {
+        bound: sum(values) / len(values)
+        for bound, values in recent.items()
+        if len(values) == settings.window
+    }
     best = max(memory.best_success, means.get("success_fall", 0.0))
-    limits = settings.bounds | ({"success_fall": best - settings.success_fall} if settings.success_fall is not None else {})
+    limits = settings.bounds | (
+        {"success_fall": best - settings.success_fall} if settings.success_fall is not None else {}
+    )
     broken = {}
     for bound, mean in means.items():
         is_above = bound.endswith("_above")
         if mean > limits[bound] if is_above else mean < limits[bound]:
             side = f"{'above' if is_above else 'below'} {limits[bound]:.4g}"
-            broken[bound] = f"{FIGURES[bound]} was {mean:.4g} over {settings.window} steps, {side} (guard.{bound})"
+            broken[bound] = (
+                f"{FIGURES[bound]} was {mean:.4g} over {settings.window} steps, {side} "
+                f"(guard.{bound})"
+            )
     return replace(memory, recent=recent, best_success=best, broken=tuple(broken)), broken

@@ -13,7 +13,9 @@ from palestra.runs.state import State
 def is_over(run: Run, state: State, world: ProcessGroup) -> bool:
     """The same on all ranks: it is the first one's clock that counts."""
     limit = run.config.limit
-    if state.step >= run.config.steps or (limit.tokens is not None and state.tokens >= limit.tokens):
+    if state.step >= run.config.steps or (
+        limit.tokens is not None and state.tokens >= limit.tokens
+    ):
         return True
     if limit.minutes is None:
         return False

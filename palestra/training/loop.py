@@ -39,11 +39,14 @@ MOST_CUT = 0.5
 """A larger share of a step's episodes that end by `context` or `length` is worth a warning."""
 
 
-def train(run: Run, components: Components, source: DataSource, state: State, display: Display) -> State:
+def train(
+    run: Run, components: Components, source: DataSource, state: State, display: Display
+) -> State:
     """Gather experience, credit, learn, hand the new weights over; again.
 
-    Episodes may be played while the learner is at work: with `rollout.prefetch` those of the next step, and weights are handed over when
-    both are done; with `rollout.max_staleness` those of the next few, and weights are handed over between their turns.
+    Episodes may be played while the learner is at work: with `rollout.prefetch` those of the next
+    step, and weights are handed over when both are done; with `rollout.max_staleness` those of the
+    next few, and weights are handed over between their turns.
     """
     config, learner, algo = run.config, components.learner, run.config.algo
     budgets = _Budgets(config.agent, display)
@@ -64,9 +67,17 @@ def train(run: Run, components: Components, source: DataSource, state: State, di
             if data.from_reference:
                 learner.return_to_reference()
             if data.groups:
-                batch = algo.add_advantages(learner.prepare(data.groups, algo))  # packed, with what the algorithm needs to know of it
-                token_stats = TokenStats(batch, _ids(data.groups, algo)) if config.save.token_stats and algo.source == "play" else None
-                lr = config.optim.lr_at(*algo.lr_progress(step, limits.expected_steps(config, state)))
+                batch = algo.add_advantages(
+                    learner.prepare(data.groups, algo)
+                )  # packed, with what the algorithm needs to know of it
+                token_stats = (
+                    TokenStats(batch, _ids(data.groups, algo))
+                    if config.save.token_stats and algo.source == "play"
+                    else None
+                )
+                lr = config.optim.lr_at(
+                    *algo.lr_progress(step, limits.expected_steps(config, state))
+                )
                 stats = learner.update(batch, algo, lr=lr, step=step, watch=token_stats)
             if token_stats is not None:
                 token_stats.gather(learner.parallel.world)
@@ -84,15 +95,27 @@ def train(run: Run, components: Components, source: DataSource, state: State, di
 
 
 def make_data_source(run: Run, components: Components, state: State) -> DataSource:
-    """Where the run's trajectories come from, after `state`: before each step, or beside the learner's work."""
+    """Where the run's trajectories come from, after `state`: before each step, or beside the
+    learner's work.
+    """
     if run.config.rollout.max_staleness:
         return AsyncSource(run, components, state)
     source = data_source_for(run, components, state)
     return PrefetchSource(run, components, source, state) if run.config.rollout.prefetch else source
 
 
-def _record(run: Run, state: State, data: StepData, token_stats: TokenStats | None, stats: Mapping[str, float], display: Display) -> State:
-    """What a step played and learned goes into the run folder, and by the guard. Returns the state with what the guard remembers."""
+def _record(
+    run: Run,
+    state: State,
+    data: StepData,
+    token_stats: TokenStats | None,
+    stats: Mapping[str, float],
+    display: Display,
+) -> State:
+    """What a step played and learned goes into the run folder, and by the guard.
+
+    Returns the state with what the guard remembers.
+    """
     config, rollouts = run.config, data.rollouts
     played: dict[str, float] = {}
     if rollouts is not None:
@@ -100,7 +123,11 @@ def _record(run: Run, state: State, data: StepData, token_stats: TokenStats | No
         if token_stats is not None:
             run.write_token_stats(state.step, token_stats.episodes())
         played = metrics.of_play(rollouts, config.algo, [spec.label for spec in config.env_specs])
-        played |= metrics.of_staleness(rollouts, version=state.step - 1) if config.rollout.is_overlapped else {}
+        played |= (
+            metrics.of_staleness(rollouts, version=state.step - 1)
+            if config.rollout.is_overlapped
+            else {}
+        )
         played |= data.figures
     figures, before = played | dict(stats), state.guard
     if config.guard is None:
@@ -114,7 +141,9 @@ def _record(run: Run, state: State, data: StepData, token_stats: TokenStats | No
 
 
 def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display: Display) -> None:
-    """Do what is to be done about bounds that are broken; a warning is given once, until the bound is kept again."""
+    """Do what is to be done about bounds that are broken; a warning is given once, until the bound
+    is kept again.
+    """
     told = state.guard.broken if guard.action == "warn" else ()
     new = [what for bound, what in broken.items() if bound not in told]
     if not new:
@@ -129,26 +158,44 @@ def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display
 
 
 class _Budgets:
-    """Says in one line when most episodes of a step end at a token budget, and is silent until that is over and begins again."""
+    """Says in one line when most episodes of a step end at a token budget, and is silent until that
+    is over and begins again.
+    """
 
     def __init__(self, settings: AgentSettings, display: Display) -> None:
         self._settings, self._display = settings, display
         self._is_told = False
 
     def look(self, step: int, rollouts: RolloutBatch | None) -> None:
-        valid = [t for group in rollouts.played for t in group.valid] if rollouts is not None else []
+        valid = (
+            [t for group in rollouts.played for t in group.valid] if rollouts is not None else []
+        )
         if not valid:
             return
-        shares = {stop: sum(t.stop is stop for t in valid) / len(valid) for stop in (Stop.CONTEXT, Stop.LENGTH)}
+        shares = {
+            stop: sum(t.stop is stop for t in valid) / len(valid)
+            for stop in (Stop.CONTEXT, Stop.LENGTH)
+        }
         cut = sum(shares.values())
         if cut > MOST_CUT and not self._is_told:
             agent = self._settings
             remedies = {
-                Stop.CONTEXT: f"by agent.context_tokens = {agent.context_tokens} (raise it, or shorten what the environment says)",
-                Stop.LENGTH: f"by agent.reply_tokens = {agent.reply_tokens} (raise it, or ask for shorter replies)",
+                Stop.CONTEXT: (
+                    f"by agent.context_tokens = {agent.context_tokens} "
+                    "(raise it, or shorten what the environment says)"
+                ),
+                Stop.LENGTH: (
+                    f"by agent.reply_tokens = {agent.reply_tokens} "
+                    "(raise it, or ask for shorter replies)"
+                ),
             }
-            components = [f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share]
-            told = f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: {', '.join(components)}"
+            components = [
+                f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share
+            ]
+            told = (
+                f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: "
+                f"{', '.join(components)}"
+            )
             log.warning("%s", told)
             self._display.note(told)
         self._is_told = cut > MOST_CUT
@@ -158,7 +205,9 @@ def _measure_if_due(run: Run, components: Components, state: State, display: Dis
     """The evaluation between two steps, unless it was made already."""
     config = run.config
     if config.eval.every and state.step % config.eval.every == 0 and 0 < state.step < config.steps:
-        if any(row["step"] == state.step and row.get("phase") == "interim" for row in run.metrics()):
+        if any(
+            row["step"] == state.step and row.get("phase") == "interim" for row in run.metrics()
+        ):
             return
         measure(run, components, state, "interim", config.eval.interim_tasks, display)
 
@@ -169,28 +218,47 @@ def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
 
 
 def begin(run: Run, components: Components, display: Display) -> State:
-    """Before the first step: measure the model, warm it up where the recipe says so, measure again, keep it."""
+    """Before the first step: measure the model, warm it up where the recipe says so, measure again,
+    keep it.
+    """
     state = State()
     measure(run, components, state, "raw", run.config.eval.tasks, display)
     if run.config.warm_start is not None:
         display.phase("warm start: imitating expert episodes")
         with run.timed("warm_start"):
             result = warm_start(components, run.config.warm_start)
-        row = run.log(0, {"phase": "imitation", **{f"warm_start/{name}": value for name, value in asdict(result).items()}})
-        display.note(f"warm start: {result.updates} updates on {result.episodes} expert episodes in {row['time/warm_start']:.0f} s")
+        row = run.log(
+            0,
+            {
+                "phase": "imitation",
+                **{f"warm_start/{name}": value for name, value in asdict(result).items()},
+            },
+        )
+        display.note(
+            f"warm start: {result.updates} updates on {result.episodes} expert episodes "
+            f"in {row['time/warm_start']:.0f} s"
+        )
         measure(run, components, state, "warm start", run.config.eval.tasks, display)
     if run.config.algo.keeps_reference:
         components.learner.remember_reference()
         run.check_folder()
-        checkpoint.keep_reference(run.folder / "reference", components.learner, components.tokenizer)
+        checkpoint.keep_reference(
+            run.folder / "reference", components.learner, components.tokenizer
+        )
     save(run, components, state)
     return state
 
 
-def measure(run: Run, components: Components, state: State, phase: str, count: int, display: Display) -> dict[str, Any]:
+def measure(
+    run: Run, components: Components, state: State, phase: str, count: int, display: Display
+) -> dict[str, Any]:
     """Evaluate on held-out tasks of every environment; the result goes into the run folder."""
     config, specs = run.config, run.config.env_specs
-    tasks = [task for spec in specs for task in held_out(components.tasks(spec.label, config.eval.split), count)]
+    tasks = [
+        task
+        for spec in specs
+        for task in held_out(components.tasks(spec.label, config.eval.split), count)
+    ]
     display.begin_eval(phase, len(tasks) * config.eval.k)
     components.loop.run(components.engine.load(version=state.step))
     with run.timed("eval"):
@@ -228,19 +296,29 @@ def _train_guarded(run: Run, components: Components, state: State, display: Disp
 
 
 def run_training(
-    run: Run, display: Display, *, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None
+    run: Run,
+    display: Display,
+    *,
+    env_urls: Mapping[str, Sequence[str]] | None = None,
+    envs: dict[str, Environment] | None = None,
 ) -> dict[str, Any]:
-    """A whole run, from its first step or from where it was interrupted, with a final evaluation."""
+    """A whole run, from its first step or from where it was interrupted,
+    with a final evaluation.
+    """
     with run.locked() if world.current().is_first else nullcontext():
         try:
             return _run_training(run, display, env_urls, envs)
         except CannotWrite:
-            run.check_folder()  # where all of it is gone, this is what to say, not which file was the next
+            # where all of it is gone, this is what to say, not which file was the next
+            run.check_folder()
             raise
 
 
 def _run_training(
-    run: Run, display: Display, env_urls: Mapping[str, Sequence[str]] | None, envs: dict[str, Environment] | None
+    run: Run,
+    display: Display,
+    env_urls: Mapping[str, Sequence[str]] | None,
+    envs: dict[str, Environment] | None,
 ) -> dict[str, Any]:
     display.phase("setting up")
     components = setup(run.config, env_urls, envs)
@@ -255,7 +333,9 @@ def _run_training(
             with run.interrupts.held():
                 state = _train_guarded(run, components, state, display)
             if state.step < run.config.steps:
-                display.note(f"the limit ended training after step {state.step} of {run.config.steps}")
+                display.note(
+                    f"the limit ended training after step {state.step} of {run.config.steps}"
+                )
             return measure(run, components, state, "final", run.config.eval.tasks, display)
     finally:
         components.close()

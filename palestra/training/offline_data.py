@@ -1,4 +1,6 @@
-"""Stored conversations as trajectories to learn from: episodes of earlier runs, AgentGym's demonstrations, chats as OpenAI writes them."""
+"""Stored conversations as trajectories to learn from: episodes of earlier runs, AgentGym's
+demonstrations, chats as OpenAI writes them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from palestra.core.files import open_regular
 from palestra.core.types import Group, Stop, Task, Trajectory
 from palestra.core.untrusted import Unreadable, decode
 from palestra.runs.trajectories import read_trajectories
-from palestra.training.conversations import ChatItem, DataError, GymItem, Said, demonstrations, stream
+from palestra.training.conversations import (
+    ChatItem,
+    DataError,
+    GymItem,
+    Said,
+    demonstrations,
+    stream,
+)
 
 __all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
 
@@ -31,10 +40,14 @@ ROUNDING = 1e-9
 """Rewards are sums: ten times 0.1 must count as 1."""
 
 
-def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int) -> list[Trajectory]:
-    """All trajectories of these run folders and files, rendered with the given renderer where they are only text.
+def read(
+    paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
+) -> list[Trajectory]:
+    """All trajectories of these run folders and files, rendered with the given renderer where they
+    are only text.
 
-    AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings 1, and they count as solved.
+    AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings
+    1, and they count as solved.
     """
     fitting: list[Trajectory] = []
     dropped = 0
@@ -45,7 +58,8 @@ def read(paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
     if dropped and not fitting:
         named = ", ".join(map(str, paths))
         raise DataError(
-            f"{named}: none of {dropped} conversations fits into agent.context_tokens = {context_tokens}; expected shorter ones"
+            f"{named}: none of {dropped} conversations fits into agent.context_tokens = "
+            f"{context_tokens}; expected shorter ones"
         )
     return fitting
 
@@ -55,8 +69,11 @@ def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Tra
     return [t for t in trajectories if _is_learnable(t) and t.reward >= min_reward - ROUNDING]
 
 
-def pairs(trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: float, per_task: int) -> list[Group]:
-    """DPO pairs of one task: groups of exactly two trajectories [chosen, rejected], the largest gaps in reward first.
+def pairs(
+    trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: float, per_task: int
+) -> list[Group]:
+    """DPO pairs of one task: groups of exactly two trajectories [chosen, rejected], the largest
+    gaps in reward first.
 
     A trajectory is chosen at most once and rejected at most once.
     """
@@ -64,17 +81,31 @@ def pairs(trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: flo
     for trajectory in trajectories:
         if _is_learnable(trajectory):
             tasks.setdefault(trajectory.task, []).append(trajectory)
-    return [group for played in tasks.values() for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]]
+    return [
+        group
+        for played in tasks.values()
+        for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]
+    ]
 
 
 def _pairs_of_task(played: list[Trajectory], min_gap: float, min_reward: float) -> list[Group]:
-    candidates = [(a, b) for a in solved(played, min_reward=min_reward) for b in played if _is_better(a, b, min_gap)]
+    candidates = [
+        (a, b)
+        for a in solved(played, min_reward=min_reward)
+        for b in played
+        if _is_better(a, b, min_gap)
+    ]
     # Rounded, so that gaps which differ only in their last bit are in the order of their ids.
-    candidates.sort(key=lambda pair: (-round(pair[0].reward - pair[1].reward, 9), pair[0].id, pair[1].id))
+    candidates.sort(
+        key=lambda pair: (-round(pair[0].reward - pair[1].reward, 9), pair[0].id, pair[1].id)
+    )
     used: set[tuple[str, int]] = set()
     groups: list[Group] = []
     for chosen, rejected in candidates:
-        roles = {("chosen", id(chosen)), ("rejected", id(rejected))}  # of the objects: two runs may use the same episode ids
+        roles = {
+            ("chosen", id(chosen)),
+            ("rejected", id(rejected)),
+        }  # of the objects: two runs may use the same episode ids
         if not roles & used:
             used |= roles
             groups.append(Group(chosen.task, [chosen, rejected]))
@@ -87,7 +118,11 @@ def _is_better(chosen: Trajectory, rejected: Trajectory, min_gap: float) -> bool
 
 
 def _is_learnable(trajectory: Trajectory) -> bool:
-    return not trajectory.stop.is_fault and not trajectory.is_baseline and trajectory.sampled_tokens > 0
+    return (
+        not trajectory.stop.is_fault
+        and not trajectory.is_baseline
+        and trajectory.sampled_tokens > 0
+    )
 
 
 def files(path: Path) -> list[Path]:
@@ -97,11 +132,19 @@ def files(path: Path) -> list[Path]:
     if not path.is_dir():
         raise DataError(f"{path}: there is no such file or folder; expected {ACCEPTED}")
     is_run = (path / "config.toml").is_file()
-    folder, patterns = (path / "trajectories", ["step-*.jsonl"]) if is_run else (path, ["*.json", "*.jsonl"])
-    # Evaluations are held out: a model that had learned from them would be measured on what it has seen. Only who names the file gets it.
-    files = sorted(f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-"))
+    folder, patterns = (
+        (path / "trajectories", ["step-*.jsonl"]) if is_run else (path, ["*.json", "*.jsonl"])
+    )
+    # Evaluations are held out: a model that had learned from them would be measured on what it has
+    # seen. Only who names the file gets it.
+    files = sorted(
+        f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-")
+    )
     if not files:
-        raise DataError(f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* are held out unless named)")
+        raise DataError(
+            f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* "
+            "are held out unless named)"
+        )
     for file in files:
         if not file.is_file():  # a pipe would be waited for, and a device has no end
             raise DataError(f"{file}: expected a regular file")
@@ -122,13 +165,25 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
     elif "format" in keys:
         found = _episodes(path, renderer)
     else:
-        came = f"an object with {', '.join(keys) or 'nothing in it'}" if isinstance(first[1], dict) else type(first[1]).__name__
+        came = (
+            f"an object with {', '.join(keys) or 'nothing in it'}"
+            if isinstance(first[1], dict)
+            else type(first[1]).__name__
+        )
         raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
     learnable = [trajectory for trajectory in found if _is_learnable(trajectory)]
-    fitting = [t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)]
+    fitting = [
+        t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)
+    ]
     dropped = len(learnable) - len(fitting)
     if dropped:
-        log.warning("%s: dropped %d of %d conversations: longer than %d tokens", path, dropped, len(learnable), context_tokens)
+        log.warning(
+            "%s: dropped %d of %d conversations: longer than %d tokens",
+            path,
+            dropped,
+            len(learnable),
+            context_tokens,
+        )
     return fitting, dropped
 
 
@@ -166,36 +221,61 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
             _check(trajectory)
             found.append(trajectory)
     except (ValueError, OSError, RecursionError) as error:
-        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error).removeprefix(f"{path}: ")
-        raise DataError(f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}") from error
-    foreign = [_is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer) for trajectory in found]
+        problem = (
+            "nested too deeply"
+            if isinstance(error, RecursionError)
+            else str(error).removeprefix(f"{path}: ")
+        )
+        raise DataError(
+            f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}"
+        ) from error
+    foreign = [
+        _is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer)
+        for trajectory in found
+    ]
     if any(foreign):
         log.warning(
-            "%s: %d of %d episodes have the tokens of another model; they are rendered anew from their text, which has no opening prompt",
+            "%s: %d of %d episodes have the tokens of another model; they are rendered "
+            "anew from their text, which has no opening prompt",
             *(path, sum(foreign), len(found)),
         )
-    return [_render_anew(t, renderer) if is_foreign else t for t, is_foreign in zip(found, foreign, strict=True)]
+    return [
+        _render_anew(t, renderer) if is_foreign else t
+        for t, is_foreign in zip(found, foreign, strict=True)
+    ]
 
 
 def _check(trajectory: Trajectory) -> None:
     """That the parts of an episode agree with each other: files may come from anywhere."""
     for number, segment in enumerate(trajectory.segments):
-        if len({len(segment.ids), len(segment.mask), len(segment.logprobs), len(segment.versions)}) > 1:
-            raise ValueError(f"segment {number}: ids, mask, logprobs and versions must be equally long")
+        if (
+            len({len(segment.ids), len(segment.mask), len(segment.logprobs), len(segment.versions)})
+            > 1
+        ):
+            raise ValueError(
+                f"segment {number}: ids, mask, logprobs and versions must be equally long"
+            )
         if not set(segment.mask) <= {0, 1} or any(token < 0 for token in segment.ids):
             raise ValueError(f"segment {number}: expected a mask of 0 and 1, and no negative ids")
         spans = [turn.span for turn in trajectory.turns if turn.segment == number]
         said = {place for start, end in spans for place in range(start, end)}
-        if said != {place for place, chosen in enumerate(segment.mask) if chosen} or segment.mask[:1] == [1]:
-            raise ValueError(f"segment {number}: the spans of its turns are not where its mask is 1")
+        if said != {place for place, chosen in enumerate(segment.mask) if chosen} or segment.mask[
+            :1
+        ] == [1]:
+            raise ValueError(
+                f"segment {number}: the spans of its turns are not where its mask is 1"
+            )
     if any(not 0 <= turn.segment < len(trajectory.segments) for turn in trajectory.turns):
-        raise ValueError(f"a turn lies in a segment that is not there; there are {len(trajectory.segments)}")
+        raise ValueError(
+            f"a turn lies in a segment that is not there; there are {len(trajectory.segments)}"
+        )
 
 
 def reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
     """Whether this tokenizer reads in the tokens what the turns say was shown and written.
 
-    Replies alone do not tell: two vocabularies may share the words of actions and not those of observations.
+    Replies alone do not tell: two vocabularies may share the words of actions and not those of
+    observations.
     """
     known = len(renderer.tokenizer)
     if any(i >= known for segment in trajectory.segments for i in segment.ids):
@@ -204,9 +284,12 @@ def reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
     for turn in trajectory.turns:
         ids, (start, end) = trajectory.segments[turn.segment].ids, turn.span
         shown = renderer.reply_text(ids[shown_from[turn.segment] : start])
-        # Through the tokenizer and back, since it may change blanks and unknown words; then it stands among the opening's other words.
+        # Through the tokenizer and back, since it may change blanks and unknown words; then it
+        # stands among the opening's other words.
         observation = renderer.reply_text(renderer.reply_ids(turn.observation))
-        if renderer.reply_text(ids[start:end]) != turn.reply or _single_blanks(observation) not in _single_blanks(shown):
+        if renderer.reply_text(ids[start:end]) != turn.reply or _single_blanks(
+            observation
+        ) not in _single_blanks(shown):
             return False
         shown_from[turn.segment] = end
     return True
@@ -217,7 +300,14 @@ def _single_blanks(text: str) -> str:
 
 
 def _render_anew(trajectory: Trajectory, renderer: Renderer) -> Trajectory:
-    said = [m for turn in trajectory.turns for m in (Said("user", turn.observation), Said("assistant", turn.reply, learned=True))]
+    said = [
+        m
+        for turn in trajectory.turns
+        for m in (Said("user", turn.observation), Said("assistant", turn.reply, learned=True))
+    ]
     segment, spans = stream(said, renderer, was_cut=trajectory.stop is Stop.LENGTH)
-    turns = [replace(turn, span=span, segment=0) for turn, span in zip(trajectory.turns, spans, strict=True)]
+    turns = [
+        replace(turn, span=span, segment=0)
+        for turn, span in zip(trajectory.turns, spans, strict=True)
+    ]
     return replace(trajectory, segments=[segment], turns=turns)

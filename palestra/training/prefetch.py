@@ -1,6 +1,8 @@
-"""Collecting runs ahead of learning by one step: the next episodes are played in a thread while the learner is at work.
+"""Collecting runs ahead of learning by one step: the next episodes are played in a thread while the
+learner is at work.
 
-What is played depends on versions and never on timing: there is a barrier after every step, and weights change hands only there.
+What is played depends on versions and never on timing: there is a barrier after every step, and
+weights change hands only there.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class PrefetchSource(DataSource):
             yield
             return
         if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.current_stream())  # on which the weights were handed over
+            self._stream.wait_stream(
+                torch.cuda.current_stream()
+            )  # on which the weights were handed over
         playing = _Playing(lambda: self._play(state, on_done), self.components.loop)
         try:
             playing.begin()
@@ -122,14 +126,21 @@ class _Playing:
             self.outcome.set_result(data)
 
     def stop(self) -> None:
-        """End all episodes, and the thread with them. An interrupt may have come while it was being started."""
+        """End all episodes, and the thread with them.
+
+        An interrupt may have come while it was being started.
+        """
         time.sleep(STARTING_S)
         if self._thread.ident is None:
             return
         self._loop.get_loop().call_soon_threadsafe(self._cancel)
         wait([self.outcome], GRACE_S)
         if not self.outcome.done():
-            log.error("an environment has not answered for %g s; the thread in which it is played is left behind", GRACE_S)
+            log.error(
+                "an environment has not answered for %g s; the thread in which it is "
+                "played is left behind",
+                GRACE_S,
+            )
 
     def _cancel(self) -> None:
         if threading.current_thread() is self._thread:  # else it was over before this was called

@@ -84,7 +84,9 @@ class Components:
         """All tasks of a split, by the name that the run has for the environment."""
         (spec,) = [spec for spec in self.config.env_specs if spec.label == label]
         with guarded(spec, f"tasks({split!r})"):
-            tasks = [replace(task, env=label) for task in handle.listed(label, self.envs[label], split)]
+            tasks = [
+                replace(task, env=label) for task in handle.listed(label, self.envs[label], split)
+            ]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
         return tasks
@@ -98,7 +100,10 @@ class Components:
 
 
 def check_run(config: Config) -> dict[str, Environment]:
-    """All that can be found wrong with a run before a model is loaded. Returns the environments, for `assemble`."""
+    """All that can be found wrong with a run before a model is loaded.
+
+    Returns the environments, for `assemble`.
+    """
     check_here(config)
     _check_sandboxes(config)
     try:
@@ -117,10 +122,15 @@ def check_run(config: Config) -> dict[str, Environment]:
 
 
 def check_here(config: Config) -> None:
-    """What can be found wrong without making an environment, or importing anything that the configuration names."""
+    """What can be found wrong without making an environment, or importing anything that the
+    configuration names.
+    """
     _check_devices(config)
     if config.dtype == "float64" and device_of(config).type != "cpu":
-        raise ConfigError("dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or use another dtype")
+        raise ConfigError(
+            "dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or "
+            "use another dtype"
+        )
     if isinstance(config.model, PretrainedModel):
         check_model(config.model.path)
     if config.lora is not None and not has_peft():
@@ -138,10 +148,14 @@ def _check_devices(config: Config) -> None:
     if config.launch.kind != "local" or config.device == "cpu":
         return
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?")
+        raise ConfigError(
+            "device = 'cuda': this machine has no CUDA device that torch can use; did you "
+            "mean 'cpu'?"
+        )
     if torch.cuda.is_available() and config.launch.workers > torch.cuda.device_count():
         raise ConfigError(
-            f"launch.workers = {config.launch.workers}: this machine has {torch.cuda.device_count()} GPUs, one for each worker"
+            f"launch.workers = {config.launch.workers}: this machine has "
+            f"{torch.cuda.device_count()} GPUs, one for each worker"
         )
 
 
@@ -152,12 +166,19 @@ def fetch_model(config: Config) -> None:
         find_model(config.model.path)
 
 
-def setup(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, envs: dict[str, Environment] | None = None) -> Components:
-    """`env_urls`: where environments are played that were given servers for the time of the run, by their labels.
+def setup(
+    config: Config,
+    env_urls: Mapping[str, Sequence[str]] | None = None,
+    envs: dict[str, Environment] | None = None,
+) -> Components:
+    """`env_urls`: where environments are played that were given servers for the time of the run, by
+    their labels.
 
     `envs`: those that `check_run` made already.
     """
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # workers on this host, as their launcher says
+    here = int(
+        os.environ.get("LOCAL_WORLD_SIZE", 1)
+    )  # workers on this host, as their launcher says
     torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
     envs = make_envs(config) if envs is None else envs
     model, tokenizer = make_model(config, envs)
@@ -165,17 +186,32 @@ def setup(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, e
     renderer = shared_prompt(bindings).renderer
     is_sharded = config.launch.sharding == "fsdp"
     settings = config.engine
-    shares = is_sharded and not isinstance(settings, VLLMSettings)  # whole weights are there in a hand-over, and at no other time
+    shares = is_sharded and not isinstance(
+        settings, VLLMSettings
+    )  # whole weights are there in a hand-over, and at no other time
     world = current()
-    apart: dict[str, Any] = {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
+    apart: dict[str, Any] = (
+        {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
+    )
     if isinstance(settings, VLLMServerSettings):
         apart["world"] = world.background
     engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
     if isinstance(engine, TorchEngine):
-        engine.pools = [spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)]
-    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.agent.reply_tokens, stop_ids=renderer.stop_ids)
+        engine.pools = [
+            spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)
+        ]
+    sampling = Sampling(
+        temperature=config.rollout.temperature,
+        max_tokens=config.agent.reply_tokens,
+        stop_ids=renderer.stop_ids,
+    )
     context = RolloutContext(
-        bindings, engine, sampling, concurrency=config.rollout.concurrency, retries=config.rollout.retries, world=world.background
+        bindings,
+        engine,
+        sampling,
+        concurrency=config.rollout.concurrency,
+        retries=config.rollout.retries,
+        world=world.background,
     )
     learner = Learner(
         model,
@@ -189,7 +225,10 @@ def setup(config: Config, env_urls: Mapping[str, Sequence[str]] | None = None, e
 
 
 def make_envs(config: Config) -> dict[str, Environment]:
-    """One environment of each kind, to be asked for tasks and words. What is wrong with one is a line that names it."""
+    """One environment of each kind, to be asked for tasks and words.
+
+    What is wrong with one is a line that names it.
+    """
     return {spec.label: _make_env(config, spec) for spec in config.env_specs}
 
 
@@ -203,7 +242,10 @@ def _make_env(config: Config, spec: EnvSpec) -> Environment:
     with guarded(spec, "max_turns"):
         handle.check_attributes(spec.label, env)
     if config.eval.split not in env.splits:
-        raise ConfigError(f"eval.split = {config.eval.split!r}: {spec.label} has no such split; {nearest(config.eval.split, env.splits)}")
+        raise ConfigError(
+            f"eval.split = {config.eval.split!r}: {spec.label} has no such split; "
+            f"{nearest(config.eval.split, env.splits)}"
+        )
     return env
 
 
@@ -225,17 +267,28 @@ def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
 
 @contextmanager
 def guarded(spec: EnvSpec, what: str) -> Iterator[None]:
-    """Around each question to an environment outside of episodes: whatever it does, within its deadline, is one line that names it."""
+    """Around each question to an environment outside of episodes: whatever it does, within its
+    deadline, is one line that names it.
+    """
     try:
         known = (ConfigError,)
-        with handle.guarded(spec.label, what, deadline_s=spec.env.deadline_s, refusing=spec.env.is_inline, telling=known):
+        with handle.guarded(
+            spec.label,
+            what,
+            deadline_s=spec.env.deadline_s,
+            refusing=spec.env.is_inline,
+            telling=known,
+        ):
             yield
     except BadEnvironment as error:
         raise ConfigError(str(error)) from error
 
 
 def bind_envs(
-    config: Config, envs: dict[str, Environment], tokenizer: PreTrainedTokenizerBase, env_urls: Mapping[str, Sequence[str]] | None = None
+    config: Config,
+    envs: dict[str, Environment],
+    tokenizer: PreTrainedTokenizerBase,
+    env_urls: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, EnvBinding]:
     renderer = Renderer(tokenizer, template=config.agent.template)
     env_urls, bindings = env_urls or {}, {}
@@ -243,7 +296,9 @@ def bind_envs(
         pool = make_pool(spec.env, env_urls.get(spec.label, ()))
         if config.is_deterministic and (not spec.env.is_inline or spec.label in env_urls):
             pool = BarrierPool(pool, timeout_s=2 * spec.env.deadline_s + 30)
-        bindings[spec.label] = EnvBinding(make_prompt(config, envs[spec.label], renderer), pool, envs[spec.label].name)
+        bindings[spec.label] = EnvBinding(
+            make_prompt(config, envs[spec.label], renderer), pool, envs[spec.label].name
+        )
     return bindings
 
 
@@ -265,7 +320,11 @@ def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
 
         return RemotePool(urls, settings.deadline_s)
     if settings.isolation == "inline":
-        return InlinePool(partial(make_env, settings.name, settings.options), settings.deadline_s, label_of(settings.name))
+        return InlinePool(
+            partial(make_env, settings.name, settings.options),
+            settings.deadline_s,
+            label_of(settings.name),
+        )
     return Workers(settings.name, settings.options, _limits(settings))
 
 
@@ -283,10 +342,16 @@ def _limits(settings: EnvSettings) -> WorkerSettings:
 
 
 def device_of(config: Config) -> torch.device:
-    return torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else config.device.replace("auto", "cpu"))
+    return torch.device(
+        "cuda"
+        if config.device == "auto" and torch.cuda.is_available()
+        else config.device.replace("auto", "cpu")
+    )
 
 
-def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def make_model(
+    config: Config, envs: dict[str, Environment]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and its tokenizer, read from a directory or made on the spot."""
     device = device_of(config)
     if isinstance(config.model, PretrainedModel):
@@ -294,7 +359,10 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
         model, tokenizer = load_pretrained(path, device=device, dtype=getattr(torch, config.dtype))
         if largest_context(model) < config.agent.context_tokens:
             limit = largest_context(model)
-            raise ConfigError(f"agent.context_tokens = {config.agent.context_tokens}: {path} can take at most {limit}")
+            raise ConfigError(
+                f"agent.context_tokens = {config.agent.context_tokens}: {path} can take "
+                f"at most {limit}"
+            )
         if config.lora is not None:
             _adapt(model, config.lora, path, derive_seed(config.seed, "adapter"))
         return model, tokenizer
@@ -318,7 +386,14 @@ def make_model(config: Config, envs: dict[str, Environment]) -> tuple[PreTrained
 def _adapt(model: PreTrainedModel, settings: LoraSettings, path: str, seed: int) -> None:
     base = str(Path(path).resolve()) if Path(path).exists() else path
     try:
-        add_adapter(model, rank=settings.rank, alpha=settings.alpha, targets=settings.targets, base=base, seed=seed)
+        add_adapter(
+            model,
+            rank=settings.rank,
+            alpha=settings.alpha,
+            targets=settings.targets,
+            base=base,
+            seed=seed,
+        )
     except ValueError as error:
         raise ConfigError(f"lora.targets = {list(settings.targets)}: {error}") from error
 
@@ -343,7 +418,10 @@ def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
         with guarded(spec, "vocabulary()"):
             own = envs[spec.label].vocabulary()
             if own is None:
-                raise ConfigError(f"model.tokenizer = 'words': {spec.label} does not list its words; use 'bpe' or 'bytes'")
+                raise ConfigError(
+                    f"model.tokenizer = 'words': {spec.label} does not list its words; "
+                    "use 'bpe' or 'bytes'"
+                )
             own = list(own)
             if not all(isinstance(word, str) for word in own):
                 raise ConfigError(f"{spec.label}: vocabulary() must list texts, not {shown(own)}")
@@ -356,6 +434,9 @@ def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
         with guarded(spec, "texts()"):
             own = envs[spec.label].texts()
             if own is None:
-                raise ConfigError(f"model.tokenizer = 'bpe': {spec.label} has no texts to learn them from; use 'bytes'")
+                raise ConfigError(
+                    f"model.tokenizer = 'bpe': {spec.label} has no texts to learn them "
+                    "from; use 'bytes'"
+                )
             texts = list(own)
         yield from texts

@@ -1,4 +1,6 @@
-"""Which tasks come next: each epoch has all of them in an order of its own, and those that taught nothing last time may be passed over."""
+"""Which tasks come next: each epoch has all of them in an order of its own, and those that taught
+nothing last time may be passed over.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ T = TypeVar("T")
 
 
 class ShuffledStream(Generic[T]):
-    """Items for ever: each epoch has all of them in an order of its own. A pure function of the position."""
+    """Items for ever: each epoch has all of them in an order of its own.
+
+    A pure function of the position.
+    """
 
     def __init__(self, items: Sequence[T], seed: int) -> None:
         self.items = list(items)
@@ -38,16 +43,26 @@ class ShuffledStream(Generic[T]):
 
 
 class TaskSampler:
-    """The training tasks of all environments, in proportion to their weights. What comes next depends only on the state."""
+    """The training tasks of all environments, in proportion to their weights.
+
+    What comes next depends only on the state.
+    """
 
     def __init__(self, components: Components, seed: int) -> None:
         self.seed = seed
         self.skip_solved = components.config.rollout.skip_solved
         self.weights = {spec.label: spec.weight for spec in components.config.env_specs}
-        self.streams = {label: ShuffledStream(components.tasks(label, "train"), seed) for label in self.weights}
+        self.streams = {
+            label: ShuffledStream(components.tasks(label, "train"), seed) for label in self.weights
+        }
 
     def after(self, state: State) -> Cursor:
-        return Cursor(self, dict(state.tasks_drawn), dict(state.tasks_skipped), state.tasks_skippable if self.skip_solved else {})
+        return Cursor(
+            self,
+            dict(state.tasks_drawn),
+            dict(state.tasks_skipped),
+            state.tasks_skippable if self.skip_solved else {},
+        )
 
 
 @dataclass
@@ -66,7 +81,14 @@ class Cursor:
     def next(self) -> Task:
         """A task of the environment that is furthest behind its share."""
         weights = self.tasks.weights
-        return self.of(min(weights, key=lambda label: (self.drawn.get(label, 0) - self.skipped.get(label, 0) + 1) / weights[label]))
+        return self.of(
+            min(
+                weights,
+                key=lambda label: (
+                    (self.drawn.get(label, 0) - self.skipped.get(label, 0) + 1) / weights[label]
+                ),
+            )
+        )
 
     def of(self, label: str) -> Task:
         while True:
@@ -81,8 +103,9 @@ class Cursor:
     def success(self, played: list[Group], label: str) -> float:
         """Over all draws of an environment, the skipped ones included.
 
-        A task that may be skipped counts with the success of its last group (a difference estimator). Those of them that were played
-        correct that: each stands for 1 / (1 - skip_dead) draws. The mean over what was played alone would leave most solved tasks out.
+        A task that may be skipped counts with the success of its last group (a difference
+        estimator). Those of them that were played correct that: each stands for 1 / (1 - skip_dead)
+        draws. The mean over what was played alone would leave most solved tasks out.
         """
         total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
         for group in played:
@@ -99,11 +122,16 @@ class Cursor:
     def _is_passed_over(self, task: Task, position: int) -> bool:
         if task.id not in self.skippable.get(task.env, ()):
             return False
-        return random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random() < self.tasks.skip_solved
+        return (
+            random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random()
+            < self.tasks.skip_solved
+        )
 
 
 def with_skippable(state: State, rollouts: RolloutBatch, algo: Algorithm) -> State:
-    """What the groups say about their tasks: dead are those whose last group succeeded throughout, or had no signal."""
+    """What the groups say about their tasks: dead are those whose last group succeeded throughout,
+    or had no signal.
+    """
     skippable = {label: dict(tasks) for label, tasks in state.tasks_skippable.items()}
     for group in rollouts.played:
         if group.valid:
@@ -111,4 +139,6 @@ def with_skippable(state: State, rollouts: RolloutBatch, algo: Algorithm) -> Sta
             of_env.pop(group.task.id, None)
             if all(trajectory.success for trajectory in group.valid) or not algo.has_signal(group):
                 of_env[group.task.id] = success_rate(group.valid)
-    return replace(state, tasks_skippable={label: tasks for label, tasks in skippable.items() if tasks})
+    return replace(
+        state, tasks_skippable={label: tasks for label, tasks in skippable.items() if tasks}
+    )

@@ -21,8 +21,12 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         folder = subject.folder / "tensorboard"
-        self._writer = SummaryWriter(str(folder), purge_step=subject.since + 1)  # what a resumed run does again is shown once
-        self._writer.add_text("config", _indented(tomli_w.dumps(subject.config)), max(subject.since, 0))
+        self._writer = SummaryWriter(
+            str(folder), purge_step=subject.since + 1
+        )  # what a resumed run does again is shown once
+        self._writer.add_text(
+            "config", _indented(tomli_w.dumps(subject.config)), max(subject.since, 0)
+        )
         return folder.name
 
     def row(self, step: int, values: dict[str, float]) -> None:
@@ -30,7 +34,9 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, step)
 
     def result(self, name: str, result: dict[str, Any]) -> None:
-        self._writer.add_text(f"eval/{result['phase']}", eval_table(result).markdown(), result["step"])
+        self._writer.add_text(
+            f"eval/{result['phase']}", eval_table(result).markdown(), result["step"]
+        )
         self._writer.flush()
 
     def end(self, *, is_complete: bool) -> None:
@@ -47,8 +53,12 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         is_online = os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared")
-        is_known = not is_online or wandb.login(prompt=False, verify=False)  # else W&B would ask in the middle of the run
-        return "" if is_known else "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
+        is_known = not is_online or wandb.login(
+            prompt=False, verify=False
+        )  # else W&B would ask in the middle of the run
+        return (
+            "" if is_known else "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
+        )
 
     def begin(self, subject: RunInfo) -> str:
         import wandb
@@ -62,7 +72,9 @@ class WeightsAndBiases(Tracker):
             config=subject.config,
             settings=wandb.Settings(silent=True, console="off"),  # the terminal is the display's
         )
-        self._run.define_metric("*", step_metric="step")  # ours, which a resumed run counts anew from its checkpoint
+        self._run.define_metric(
+            "*", step_metric="step"
+        )  # ours, which a resumed run counts anew from its checkpoint
         return str(self._run.id)
 
     def row(self, step: int, values: dict[str, float]) -> None:
@@ -72,7 +84,12 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         table = eval_table(result)
-        self._run.log({"step": result["step"], f"tables/{name}": wandb.Table(columns=table.columns, data=table.rows)})
+        self._run.log(
+            {
+                "step": result["step"],
+                f"tables/{name}": wandb.Table(columns=table.columns, data=table.rows),
+            }
+        )
 
     def end(self, *, is_complete: bool) -> None:
         self._run.finish(exit_code=0 if is_complete else 1)
@@ -93,9 +110,17 @@ class MLflow(Tracker):
             self._client.update_run(self._id, status="RUNNING")
         else:
             found = self._client.get_experiment_by_name(subject.project)
-            experiment = found.experiment_id if found is not None else self._client.create_experiment(subject.project)
-            self._id = str(self._client.create_run(experiment, run_name=subject.folder.name).info.run_id)
-            params = [Param(name, str(value)[:500]) for name, value in _flat(subject.config).items()]
+            experiment = (
+                found.experiment_id
+                if found is not None
+                else self._client.create_experiment(subject.project)
+            )
+            self._id = str(
+                self._client.create_run(experiment, run_name=subject.folder.name).info.run_id
+            )
+            params = [
+                Param(name, str(value)[:500]) for name, value in _flat(subject.config).items()
+            ]
             for start in range(0, len(params), 100):  # as many as MLflow takes at once
                 self._client.log_batch(self._id, params=params[start : start + 100])
         self._client.log_text(self._id, tomli_w.dumps(subject.config), "config.toml")
@@ -105,7 +130,9 @@ class MLflow(Tracker):
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+        self._client.log_batch(
+            self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()]
+        )
 
     def result(self, name: str, result: dict[str, Any]) -> None:
         self._client.log_text(self._id, eval_table(result).markdown(), f"eval/{name}.md")
@@ -119,7 +146,11 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"optim": {"lr": 1}} -> {"optim.lr": 1}"""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{name}": value}
+        )
     return flat
 
 

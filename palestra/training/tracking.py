@@ -1,6 +1,8 @@
-"""Experiment trackers: what goes into the run folder is sent to TensorBoard, Weights & Biases or MLflow as well.
+"""Experiment trackers: what goes into the run folder is sent to TensorBoard, Weights & Biases or
+MLflow as well.
 
-The run folder stays the record of a run. A tracker works in a thread of its own: if it fails, hangs or falls behind, training goes on.
+The run folder stays the record of a run. A tracker works in a thread of its own: if it fails, hangs
+or falls behind, training goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE = "track.json"
-"""In the run folder: the run's token, and what each tracker calls the run, so that it goes on there when it is resumed."""
+"""In the run folder: the run's token, and what each tracker calls the run, so that it goes on there
+when it is resumed.
+"""
 MOST_WAITING = 10_000
 """Messages that a tracker may be behind before it is given up."""
 
@@ -44,7 +48,9 @@ class RunInfo:
     project: str
     config: dict[str, Any]
     since: int
-    """The training step after which rows follow: -1 from the very first, else where the run was resumed."""
+    """The training step after which rows follow: -1 from the very first, else where the run was
+    resumed.
+    """
     token: str
     """A name that no other run has; the same when the run is resumed."""
     id: str | None
@@ -100,7 +106,10 @@ def _known(name: str) -> str:
 
 class TrackSettings(Settings):
     names: tuple[Annotated[str, AfterValidator(_known)], ...] = ()
-    """Trackers that are told what goes on: "tensorboard", "wandb", "mlflow", or "module:Class". Their own variables configure them."""
+    """Trackers that are told what goes on: "tensorboard", "wandb", "mlflow", or "module:Class".
+
+    Their own variables configure them.
+    """
     project: str = "palestra"
     """What W&B calls a project and MLflow an experiment."""
     timeout_s: NonNegativeFloat = 5.0
@@ -115,7 +124,10 @@ def objection(settings: TrackSettings) -> str:
         except UnknownName as error:
             return f"track.names: {error}"
         if tracker.package and find_spec(tracker.package) is None:
-            return f"track.names: {name!r} needs the package {tracker.package}; pip install 'palestra[track]'"
+            return (
+                f"track.names: {name!r} needs the package {tracker.package}; pip install "
+                "'palestra[track]'"
+            )
         if reason := tracker.objection():
             return f"track.names: {name!r}: {reason}"
     return ""
@@ -181,13 +193,27 @@ class TrackerHub:
         self._ids = {"token": secrets.token_hex(8)} | stored_ids(run.folder)
         run.write(self._path, msgspec.json.encode(self._ids))
         self._threads = [
-            _Thread(name, RunInfo(run.folder, settings.project, config, since, self._ids["token"], self._ids.get(name)))
+            _Thread(
+                name,
+                RunInfo(
+                    run.folder,
+                    settings.project,
+                    config,
+                    since,
+                    self._ids["token"],
+                    self._ids.get(name),
+                ),
+            )
             for name in dict.fromkeys(settings.names)
         ]
 
     def row(self, row: dict[str, Any]) -> None:
         self._store_ids()
-        values = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "step"}
+        values = {
+            name: float(value)
+            for name, value in row.items()
+            if isinstance(value, int | float) and name != "step"
+        }
         for thread in self._threads:
             thread.tell("row", row["step"], values)
 
@@ -204,7 +230,9 @@ class TrackerHub:
         self._store_ids()
 
     def _store_ids(self) -> None:
-        ids = self._ids | {thread.name: thread.id for thread in self._threads if thread.id is not None}
+        ids = self._ids | {
+            thread.name: thread.id for thread in self._threads if thread.id is not None
+        }
         if ids != self._ids:
             self._run.write(self._path, msgspec.json.encode(ids))
             self._ids = ids

@@ -1,4 +1,6 @@
-"""The warm start: imitate expert episodes until the model succeeds often enough for its own exploration to pay."""
+"""The warm start: imitate expert episodes until the model succeeds often enough for its own
+exploration to pay.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class WarmStartResult:
 
 
 def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
-    """Fine-tune on expert episodes, checking every few updates how often the model itself succeeds."""
+    """Fine-tune on expert episodes, checking every few updates how often the
+    model itself succeeds.
+    """
     config, learner = components.config, components.learner
     cursor = TaskSampler(components, derive_seed(config.seed, "expert")).after(State())
     shown = expert_episodes(components, cursor, settings.episodes, settings.noise)
@@ -46,10 +50,17 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
     update = 0
     while update < settings.copying + settings.updates:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
-        picked = [shown[i] for i in torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()]
-        lessons = [twice_over(t, generator) for t in picked] if update < settings.copying else picked
+        picked = [
+            shown[i]
+            for i in torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()
+        ]
+        lessons = (
+            [twice_over(t, generator) for t in picked] if update < settings.copying else picked
+        )
         batch = learner.prepare([Group.of_one(lesson) for lesson in lessons], algo)
-        stats = learner.update(batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1)
+        stats = learner.update(
+            batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1
+        )
         update += 1
         imitated = update - settings.copying
         if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
@@ -57,7 +68,11 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
             success = success_rate(played)
             invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
             log.info(
-                "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%", update, stats["loss"], 100 * success, 100 * invalid
+                "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%",
+                update,
+                stats["loss"],
+                100 * success,
+                100 * invalid,
             )
             if success >= settings.target:
                 break
@@ -66,12 +81,16 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
 
 
 def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory:
-    """A passage of an episode, and the same passage again: what follows in it can be known from the second of its tokens on."""
+    """A passage of an episode, and the same passage again: what follows in it can be known from the
+    second of its tokens on.
+    """
     ids = trajectory.segments[0].ids
     length = min(PASSAGE, len(ids))
     start = int(torch.randint(len(ids) - length + 1, (), generator=generator))
     passage, known = ids[start : start + length], length - 1
-    segment = Segment([*passage, *passage], [0] * (length + 1) + [1] * known, [0.0] * 2 * length, [0] * 2 * length)
+    segment = Segment(
+        [*passage, *passage], [0] * (length + 1) + [1] * known, [0.0] * 2 * length, [0] * 2 * length
+    )
     turn = Turn("", "", None, 0.0, (length + 1, 2 * length), 0)
     return replace(trajectory, segments=[segment], turns=[turn])
 
@@ -79,5 +98,11 @@ def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory
 def _try_out(components: Components, tasks: list[Task]) -> list[Trajectory]:
     """Episodes of the model as it is now."""
     components.loop.run(components.engine.load(0))
-    horizons = {spec.label: components.config.eval_horizon(spec) for spec in components.config.env_specs}
-    return valid(components.loop.run(evaluate(components.context, tasks, k=1, horizons=horizons, seed=components.config.seed)))
+    horizons = {
+        spec.label: components.config.eval_horizon(spec) for spec in components.config.env_specs
+    }
+    return valid(
+        components.loop.run(
+            evaluate(components.context, tasks, k=1, horizons=horizons, seed=components.config.seed)
+        )
+    )

@@ -1,4 +1,6 @@
-"""A run's newest checkpoint as somebody to play beside: asked for a reply, it reads the conversation as it would in training."""
+"""A run's newest checkpoint as somebody to play beside: asked for a reply, it reads the
+conversation as it would in training.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +51,32 @@ class RunAgent:
         self._components: Components | None = None
         self._personas: dict[str, PromptConfig] = {}
 
-    async def reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, *, seed: int) -> Reply:
+    async def reply(
+        self,
+        env: str,
+        options: dict[str, Any],
+        past: Sequence[Exchange],
+        observation: str,
+        *,
+        seed: int,
+    ) -> Reply:
         """What it says to `observation` after `past`. Another seed may give another reply."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._reply, env, options, past, observation, seed)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._reply, env, options, past, observation, seed
+        )
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown()
 
-    def _reply(self, env: str, options: dict[str, Any], past: Sequence[Exchange], observation: str, seed: int) -> Reply:
+    def _reply(
+        self,
+        env: str,
+        options: dict[str, Any],
+        past: Sequence[Exchange],
+        observation: str,
+        seed: int,
+    ) -> Reply:
         from palestra.agents.chat import ChatAgent, ContextFull
         from palestra.engines.base import Session
         from palestra.envs.serving.handles import InlinePool
@@ -65,11 +84,18 @@ class RunAgent:
         if self._components is None:
             self._components = _load(self.run)
         components, prompt = self._components, self._persona(self._components, env, options)
-        elsewhere = InlinePool(lambda: next(iter(components.envs.values())), deadline_s=1.0)  # the game itself is played there: never asked
+        elsewhere = InlinePool(
+            lambda: next(iter(components.envs.values())), deadline_s=1.0
+        )  # the game itself is played there: never asked
 
         async def one() -> Reply:
             session = Session("play", await elsewhere.open())
-            agent = ChatAgent(prompt, components.engine, session, replace(components.eval_context.sampling, seed=seed))
+            agent = ChatAgent(
+                prompt,
+                components.engine,
+                session,
+                replace(components.eval_context.sampling, seed=seed),
+            )
             if past:
                 agent.take_up(_stream(prompt, past), replies=len(past))
             try:
@@ -81,7 +107,9 @@ class RunAgent:
         try:
             return components.loop.run(one())
         except ContextFull:
-            raise CannotReply(f"the conversation and a reply do not fit into {prompt.context_tokens} tokens") from None
+            raise CannotReply(
+                f"the conversation and a reply do not fit into {prompt.context_tokens} tokens"
+            ) from None
 
     def _persona(self, components: Components, name: str, options: dict[str, Any]) -> PromptConfig:
         if name not in self._personas:
@@ -91,7 +119,11 @@ class RunAgent:
 
             renderer = shared_prompt(components.context.bindings).renderer
             specs = components.config.env_specs
-            own = [components.envs[spec.label] for spec in specs if (spec.env.name, spec.env.options) == (name, options)]
+            own = [
+                components.envs[spec.label]
+                for spec in specs
+                if (spec.env.name, spec.env.options) == (name, options)
+            ]
             env = own[0] if own else make_env(name, options)
             self._personas[name] = make_prompt(components.config, env, renderer)
             if not own:
@@ -112,19 +144,32 @@ def _load(run: Path) -> Components:
     folder = checkpoint.newest(run / "checkpoints")
     if folder is None:
         raise CannotReply(f"{run}: the run has no checkpoint yet")
-    settings = {"model.kind": "pretrained", "model.path": str(folder), "lora": None, "engine.name": "torch", "engine.slots": 1}
+    settings = {
+        "model.kind": "pretrained",
+        "model.path": str(folder),
+        "lora": None,
+        "engine.name": "torch",
+        "engine.slots": 1,
+    }
     components = setup(configs.load(run / "config.toml", settings, imports=True))
     components.loop.run(components.engine.load(version=int(checkpoint.read_state(folder)["step"])))
     return components
 
 
 def _stream(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
-    """The conversation up to the last action. Actions of a person are written as the agent would write them, without a thought."""
+    """The conversation up to the last action.
+
+    Actions of a person are written as the agent would write them, without a thought.
+    """
     renderer = prompt.renderer
     ids: list[int] = []
     for exchange in past:
         shown = exchange.observation
-        ids += renderer.bridge(shown, reply_ended=True) if ids else renderer.prompt(prompt.opening(shown))
+        ids += (
+            renderer.bridge(shown, reply_ended=True)
+            if ids
+            else renderer.prompt(prompt.opening(shown))
+        )
         ids += exchange.reply_ids or renderer.reply_ids(prompt.format.write("", exchange.action))
     count = len(ids)
     return Segment(ids, [*[0] * (count - 1), 1], [0.0] * count, [-1] * count)
@@ -134,4 +179,10 @@ def _read(agent: ChatAgent, reply: str, action: str | None, span: tuple[int, int
     begin, end = span
     ids = agent.stream.ids[begin:end]
     tokens = [agent.prompt.renderer.tokenizer.decode([id], skip_special_tokens=False) for id in ids]
-    return Reply(reply, None if agent.last_was_cut else action, ids, [str(token) for token in tokens], agent.stream.logprobs[begin:end])
+    return Reply(
+        reply,
+        None if agent.last_was_cut else action,
+        ids,
+        [str(token) for token in tokens],
+        agent.stream.logprobs[begin:end],
+    )

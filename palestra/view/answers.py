@@ -1,4 +1,7 @@
-"""What the viewer knows of its runs, as the JSON that the page asks for. The server and a bundle give the same answers."""
+"""What the viewer knows of its runs, as the JSON that the page asks for.
+
+The server and a bundle give the same answers.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,10 @@ class Answers:
         known = {run.folder.path.resolve() for run in self._runs.values()}
         found = {folder.resolve(): folder for path in self._paths for folder in runs_in(path)}
         new = [folder for real, folder in found.items() if real not in known]
-        self._runs = self._runs | {str(number): ViewedRun(folder) for number, folder in enumerate(new, start=len(self._runs))}
+        self._runs = self._runs | {
+            str(number): ViewedRun(folder)
+            for number, folder in enumerate(new, start=len(self._runs))
+        }
 
     @property
     def ids(self) -> list[str]:
@@ -88,7 +94,9 @@ class Answers:
         return self._runs[id]
 
     def index(self, id: str) -> Index:
-        """Reading the episodes begins when they are first asked for: of many runs only some are looked into."""
+        """Reading the episodes begins when they are first asked for: of many runs only some are
+        looked into.
+        """
         index = self._run(id).index
         if self.live:
             index.start()
@@ -101,9 +109,19 @@ class Answers:
 
     def runs(self) -> dict[str, Any]:
         known = self._runs
-        groups = group_names([(valid_utf8(run.folder.path.name), run.folder.config()[1]) for run in known.values()])
-        runs = [{"id": id, **self._summary(run.folder), "group": group} for (id, run), group in zip(known.items(), groups, strict=True)]
-        return {"version": palestra.__version__, "live": self.live, "can_play": self.can_play, "runs": runs}
+        groups = group_names(
+            [(valid_utf8(run.folder.path.name), run.folder.config()[1]) for run in known.values()]
+        )
+        runs = [
+            {"id": id, **self._summary(run.folder), "group": group}
+            for (id, run), group in zip(known.items(), groups, strict=True)
+        ]
+        return {
+            "version": palestra.__version__,
+            "live": self.live,
+            "can_play": self.can_play,
+            "runs": runs,
+        }
 
     def _summary(self, folder: RunFolder) -> dict[str, Any]:
         """One run that nobody has thought of must not hide the others."""
@@ -112,7 +130,15 @@ class Answers:
         except Exception:
             log.exception("%s: cannot be summed up", untrusted.terminal_safe(str(folder.path)))
             name = {"name": valid_utf8(folder.path.name), "folder": valid_utf8(str(folder.path))}
-            return {**name, "algo": "", "envs": [], "seed": None, "steps": None, "done": 0, "is_over": False}
+            return {
+                **name,
+                "algo": "",
+                "envs": [],
+                "seed": None,
+                "steps": None,
+                "done": 0,
+                "is_over": False,
+            }
 
     def run(self, id: str) -> dict[str, Any]:
         with self._decoding:
@@ -128,7 +154,10 @@ class Answers:
         return Pulse(run.index.total, progress.rows, progress.is_over, run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
-        """What the run optimizes, in words. Another process says it: one with torch would take hundreds of megabytes of this one."""
+        """What the run optimizes, in words.
+
+        Another process says it: one with torch would take hundreds of megabytes of this one.
+        """
         run = self._run(id)
         text, tree, _ = run.folder.config()
         if not tree:
@@ -197,13 +226,19 @@ class _TokenStats(msgspec.Struct):
 
 
 def read_token_stats(folder: Path, file: str, trajectory: Trajectory) -> dict[str, Any] | None:
-    """What a step made of the episode's chosen tokens; None where it did not learn from it, or the lists do not fit it."""
+    """What a step made of the episode's chosen tokens; None where it did not learn from it, or the
+    lists do not fit it.
+    """
     if trajectory.is_baseline or trajectory.stop.is_fault:
         return None
     for stats in readable_lines(folder, f"token_stats/{file}.jsonl", _decoder):
         if stats.id == trajectory.id:
             values = {"advantage": stats.advantage, "logp": stats.logp, "entropy": stats.entropy}
-            return values if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values()) else None
+            return (
+                values
+                if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values())
+                else None
+            )
     return None
 
 
@@ -213,11 +248,28 @@ _everything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _explained(config: Path) -> dict[str, Any]:
-    command = [sys.executable, "-P", "-m", "palestra.cli", "explain", str(config)]  # -P: nothing is imported from where we stand
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "palestra.cli",
+        "explain",
+        str(config),
+    ]  # -P: nothing is imported from where we stand
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=EXPLAIN_LIMIT_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=EXPLAIN_LIMIT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return {"lines": [], "why": f"no answer within {EXPLAIN_LIMIT_S} s"}
     if done.returncode:
-        return {"lines": [], "why": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed"}
+        return {
+            "lines": [],
+            "why": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed",
+        }
     return {"lines": done.stdout.splitlines()}

@@ -1,4 +1,6 @@
-"""The viewer as a folder of files that any web server can host: the page, and every answer that it may ask for."""
+"""The viewer as a folder of files that any web server can host: the page, and every answer that it
+may ask for.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,23 @@ class BundleError(ValueError):
     """One line: why there can be no bundle here."""
 
 
-def write_bundle(answers: Answers, out: Path, *, episodes: int | None, on_run: Callable[[Path, int], None]) -> None:
-    """`episodes`: of each run only the newest so many of training, and as many of evaluations. `on_run` is told what was written."""
+def write_bundle(
+    answers: Answers, out: Path, *, episodes: int | None, on_run: Callable[[Path, int], None]
+) -> None:
+    """`episodes`: of each run only the newest so many of training, and as many of evaluations.
+
+    `on_run` is told what was written.
+    """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
         raise BundleError(f"--bundle {out}: expected a new or empty folder, or an older bundle")
     for path in (out / "api", out / MARK, *(out / page.name for page in PAGE.iterdir())):
         if path.is_symlink():
-            raise BundleError(f"--bundle {out}: {path.name} in it is a link, and nothing is written through it")
-    shutil.rmtree(out / "api", ignore_errors=True)  # the rest stays: a bundle may be part of a repository
+            raise BundleError(
+                f"--bundle {out}: {path.name} in it is a link, and nothing is written through it"
+            )
+    shutil.rmtree(
+        out / "api", ignore_errors=True
+    )  # the rest stays: a bundle may be part of a repository
     shutil.copytree(PAGE, out, dirs_exist_ok=True)
     _write(out / MARK, {"format": 1})
     _write(out / "api" / "runs.json", answers.runs())
@@ -36,14 +47,19 @@ def write_bundle(answers: Answers, out: Path, *, episodes: int | None, on_run: C
         try:
             on_run(answers.folder(id), _write_run(answers, id, out / "api" / "runs" / id, episodes))
         except NotThere as error:
-            raise BundleError(f"{answers.folder(id)}: the run was rewound meanwhile ({error})") from None
+            raise BundleError(
+                f"{answers.folder(id)}: the run was rewound meanwhile ({error})"
+            ) from None
 
 
 def _write_run(answers: Answers, id: str, out: Path, limit: int | None) -> int:
     """How many episodes were written."""
     columns = answers.episodes(id)
     kept = _newest(columns, limit)
-    names = [(columns["files"][columns["rows"]["file"][row]], columns["rows"]["line"][row]) for row in kept]
+    names = [
+        (columns["files"][columns["rows"]["file"][row]], columns["rows"]["line"][row])
+        for row in kept
+    ]
     rows = {name: [values[row] for row in kept] for name, values in columns["rows"].items()}
     texts = answers.texts(id)["texts"]
     _write(out / "run.json", answers.run(id))

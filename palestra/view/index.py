@@ -1,4 +1,6 @@
-"""The episodes of a run as columns, with their texts for searching; kept up with a folder in which training may go on."""
+"""The episodes of a run as columns, with their texts for searching; kept up with a folder in which
+training may go on.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,21 @@ class _TokenStats(msgspec.Struct):
 _episodes = msgspec.json.Decoder(_Episode)
 _token_stats = msgspec.json.Decoder(_TokenStats)
 
-NUMBERS = ("step", "stage", "env", "split", "category", "success", "stop", "turns", "tokens", "invalid", "attempt", "baseline", "damaged")
+NUMBERS = (
+    "step",
+    "stage",
+    "env",
+    "split",
+    "category",
+    "success",
+    "stop",
+    "turns",
+    "tokens",
+    "invalid",
+    "attempt",
+    "baseline",
+    "damaged",
+)
 COLUMNS = ("file", "line", "id", "task", "reward", "advantage", *NUMBERS)
 NOTHING = float("nan")
 """In a column of figures; JSON says null."""
@@ -112,7 +128,9 @@ class Part:
     tasks: list[str] = field(default_factory=list)
     rewards: array[float] = field(default_factory=lambda: array("d"))
     advantages: array[float] = field(default_factory=lambda: array("d"))
-    numbers: dict[str, array[int]] = field(default_factory=lambda: {name: array("q") for name in NUMBERS})
+    numbers: dict[str, array[int]] = field(
+        default_factory=lambda: {name: array("q") for name in NUMBERS}
+    )
     kept_text: bytes = b""
     is_packed: bool = False
     text_starts: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -154,8 +172,16 @@ class Part:
 
     def task_keys(self) -> Iterator[tuple[str, int, int] | None]:
         """What episodes of the same task have in common; None for a damaged line."""
-        columns = zip(self.tasks, self.numbers["env"], self.numbers["split"], self.numbers["damaged"], strict=True)
-        yield from (None if damaged else (task, env, split) for task, env, split, damaged in columns)
+        columns = zip(
+            self.tasks,
+            self.numbers["env"],
+            self.numbers["split"],
+            self.numbers["damaged"],
+            strict=True,
+        )
+        yield from (
+            None if damaged else (task, env, split) for task, env, split, damaged in columns
+        )
 
 
 class NotThere(LookupError):
@@ -188,7 +214,9 @@ class Index:
         """Begin to read, and follow what is written from now on."""
         with self._lock:
             if self._reader is None:
-                self._reader = threading.Thread(target=self._follow, daemon=True, name=f"index {self.folder.name}")
+                self._reader = threading.Thread(
+                    target=self._follow, daemon=True, name=f"index {self.folder.name}"
+                )
                 self._reader.start()
 
     def stop(self) -> None:
@@ -203,7 +231,9 @@ class Index:
             self._stopped.wait(POLL_S)
 
     def refresh(self) -> None:
-        """Read files that are new, forget those that are gone, and read those anew that were replaced."""
+        """Read files that are new, forget those that are gone, and read those anew that were
+        replaced.
+        """
         found = self._found()
         stale = {name for name, before in self._read_as.items() if found.get(name) != before}
         if stale:
@@ -226,7 +256,10 @@ class Index:
         self.is_complete = True
 
     def _found(self) -> dict[str, tuple[Signature, Signature]]:
-        return {name: (signature(self.path(name)), signature(self.token_stats_path(name))) for name in self._names()}
+        return {
+            name: (signature(self.path(name)), signature(self.token_stats_path(name)))
+            for name in self._names()
+        }
 
     def _names(self) -> set[str]:
         try:
@@ -251,7 +284,10 @@ class Index:
                     self._add(part, texts, line, advantages)
                     if len(part) == PART_LINES or len(texts) > PART_TEXT_BYTES:
                         yield self._close(part, texts)
-                        part, texts = Part(name, read_as, part.first_line + len(part), part.starts[-1:]), bytearray()
+                        part, texts = (
+                            Part(name, read_as, part.first_line + len(part), part.starts[-1:]),
+                            bytearray(),
+                        )
         except FileNotFoundError:  # rewound in this very moment
             return
         except Unreadable as error:
@@ -265,14 +301,21 @@ class Index:
         damaged = 0
         for number, line in enumerate(untrusted.lines(file), start=self._rows):
             if number >= MOST_EPISODES:
-                raise Unreadable(f"expected at most {MOST_EPISODES:,} episodes; the rest of the file is not read")
+                raise Unreadable(
+                    f"expected at most {MOST_EPISODES:,} episodes; the rest of the file is not read"
+                )
             damaged += not line.startswith(b"{")
             if damaged > MOST_DAMAGED:
-                raise Unreadable(f"more than {MOST_DAMAGED:,} lines are no JSON objects; the rest of the file is not read")
+                raise Unreadable(
+                    f"more than {MOST_DAMAGED:,} lines are no JSON objects; the rest of "
+                    "the file is not read"
+                )
             yield line
 
     def _close(self, part: Part, texts: bytearray) -> Part:
-        """Texts are packed once there are many: searching takes longer then, and memory a fraction."""
+        """Texts are packed once there are many: searching takes longer then,
+        and memory a fraction.
+        """
         self._text_bytes += len(texts)
         return part.close(bytes(texts), pack=self._text_bytes > UNPACKED_TEXT_BYTES)
 
@@ -339,10 +382,14 @@ class Index:
 
     def columns(self, first: int = 0) -> dict[str, Any]:
         """All rows from number `first` on, as `episodes.json` has them."""
-        is_complete = self.is_complete  # asked before the parts: it must not promise more than they have
+        is_complete = (
+            self.is_complete
+        )  # asked before the parts: it must not promise more than they have
         with self._lock:
             parts, generation = list(self._parts), self.generation
-        files = {name: number for number, name in enumerate(dict.fromkeys(part.file for part in parts))}
+        files = {
+            name: number for number, name in enumerate(dict.fromkeys(part.file for part in parts))
+        }
         rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         total = 0
         for part in parts:
@@ -351,7 +398,12 @@ class Index:
             if skip < len(part):
                 for name, values in part.columns(files[part.file], skip).items():
                     rows[name] += values
-        about = {"from": first, "total": total, "is_complete": is_complete, "generation": generation}
+        about = {
+            "from": first,
+            "total": total,
+            "is_complete": is_complete,
+            "generation": generation,
+        }
         return about | {"files": list(files), "texts": list(self._texts), "rows": rows}
 
     def search(self, query: str) -> list[int]:
@@ -366,7 +418,9 @@ class Index:
 
     def texts(self) -> list[str]:
         """What `search` looks at, one string for each row."""
-        return [text.decode() for part in self._snapshot() for text in part.text.split(SEPARATOR)[:-1]]
+        return [
+            text.decode() for part in self._snapshot() for text in part.text.split(SEPARATOR)[:-1]
+        ]
 
     def line(self, file: str, number: int) -> bytes:
         """A line as it stands in its file. Raises `NotThere`."""
@@ -382,7 +436,9 @@ class Index:
             return b""
 
     def _part_of(self, file: str, number: int) -> Part:
-        """Waits for the file to be read where it is not yet: the page may be opened on any episode."""
+        """Waits for the file to be read where it is not yet:
+        the page may be opened on any episode.
+        """
         until = time.monotonic() + WAIT_S
         while True:
             is_last_try = self.is_complete or time.monotonic() > until
@@ -396,8 +452,12 @@ class Index:
     def others_of_task(self, file: str, number: int) -> list[tuple[str, int]]:
         """The other episodes of the same task in the same file."""
         parts = [part for part in self._snapshot() if part.file == file]
-        keys = {part.first_line + row: key for part in parts for row, key in enumerate(part.task_keys())}
-        return [(file, line) for line, key in keys.items() if key == keys.get(number) and line != number]
+        keys = {
+            part.first_line + row: key for part in parts for row, key in enumerate(part.task_keys())
+        }
+        return [
+            (file, line) for line, key in keys.items() if key == keys.get(number) and line != number
+        ]
 
 
 def read_line(line: bytes) -> _Episode | str:
@@ -414,7 +474,10 @@ def read_line(line: bytes) -> _Episode | str:
 
 
 def _step_of(file: str) -> int | None:
-    """The training step that a file belongs to. An episode that was carried stands in that of the step that learned from it."""
+    """The training step that a file belongs to.
+
+    An episode that was carried stands in that of the step that learned from it.
+    """
     match = re.match(r"(?:eval-)?step-(\d{1,9})(?:-|$)", file)
     return int(match[1]) if match else None
 

@@ -63,27 +63,46 @@ class Game:
 
 
 class Games:
-    """All that are being played. Whoever knows a session's name plays it. Raises ValueError where an environment cannot be made."""
+    """All that are being played.
 
-    def __init__(self, served: list[Served], agent: RunAgent | None = None, *, idle_s: float = IDLE_S, most: int = MOST_GAMES) -> None:
+    Whoever knows a session's name plays it. Raises ValueError where an environment cannot be made.
+    """
+
+    def __init__(
+        self,
+        served: list[Served],
+        agent: RunAgent | None = None,
+        *,
+        idle_s: float = IDLE_S,
+        most: int = MOST_GAMES,
+    ) -> None:
         self.catalogue = Catalogue(served)
         self.served = dict(zip(self.catalogue.about, served, strict=True))
         alone = {name: replace(one.limits, per_worker=1) for name, one in self.served.items()}
-        self._pools = {name: Workers(one.name, one.options, alone[name]) for name, one in self.served.items()}
+        self._pools = {
+            name: Workers(one.name, one.options, alone[name]) for name, one in self.served.items()
+        }
         """A process for each game: one that hangs takes no other along."""
         self.agent, self.idle_s, self.most = agent, idle_s, most
         self._games: dict[str, Game] = {}
 
     def about(self) -> dict[str, Any]:
-        envs = [{"name": about.name, "splits": about.splits, "max_turns": about.max_turns} for about in self.catalogue.about.values()]
+        envs = [
+            {"name": about.name, "splits": about.splits, "max_turns": about.max_turns}
+            for about in self.catalogue.about.values()
+        ]
         return {"envs": envs, "agent": str(self.agent.run) if self.agent else None}
 
     def tasks(self, env: str, split: str) -> dict[str, Any]:
-        return {"tasks": [task.id for task in self.catalogue.page(env, split, 0, TASKS_LISTED).tasks]}
+        return {
+            "tasks": [task.id for task in self.catalogue.page(env, split, 0, TASKS_LISTED).tasks]
+        }
 
     async def start(self, asked: Start) -> dict[str, Any]:
         if asked.options:
-            raise WireError("bad_request", "options: those of an environment are given on the command line")
+            raise WireError(
+                "bad_request", "options: those of an environment are given on the command line"
+            )
         about, task = self.catalogue.describe(asked.env), self._task(asked)
         while len(self._games) >= self.most:
             await self._end(min(self._games, key=lambda name: self._games[name].last_call))
@@ -98,7 +117,11 @@ class Games:
             raise _refusal(fault) from fault
         session = secrets.token_urlsafe(24)
         self._games[session] = Game(about.name, task, seat, observation, time.monotonic())
-        said = {"observation": observation, "instructions": about.instructions, "max_turns": about.max_turns}
+        said = {
+            "observation": observation,
+            "instructions": about.instructions,
+            "max_turns": about.max_turns,
+        }
         return {"session": session, "task": task.id, "category": task.category, **said, **shown}
 
     async def step(self, asked: Act) -> dict[str, Any]:
@@ -106,7 +129,11 @@ class Games:
             if game.is_over:
                 raise WireError("out_of_order", "the episode is over; start another")
             step = await game.seat.step(asked.action)
-            own = game.proposed.ids if game.proposed is not None and game.proposed.action == asked.action else None
+            own = (
+                game.proposed.ids
+                if game.proposed is not None and game.proposed.action == asked.action
+                else None
+            )
             game.past.append(Exchange(game.observation, asked.action, own))
             game.observation, game.proposed = step.observation, None
             game.is_over = step.terminated or step.truncated
@@ -119,18 +146,31 @@ class Games:
 
     async def reply(self, asked: InGame) -> dict[str, Any]:
         if self.agent is None:
-            raise WireError("not_found", "there is no agent to ask; palestra play --run RUN brings one")
+            raise WireError(
+                "not_found", "there is no agent to ask; palestra play --run RUN brings one"
+            )
         async with self._turn(asked.session) as game:
             served, seed = self.served[game.env], game.asked
             game.asked += 1
             try:
-                said = await self.agent.reply(served.name, served.options, game.past, game.observation, seed=seed)
+                said = await self.agent.reply(
+                    served.name, served.options, game.past, game.observation, seed=seed
+                )
             except CannotReply as error:
                 raise WireError("out_of_order", f"the agent cannot reply: {error}") from error
-            except (ValueError, OSError, RuntimeError) as error:  # what it needs cannot be loaded, or its engine failed
+            except (
+                ValueError,
+                OSError,
+                RuntimeError,
+            ) as error:  # what it needs cannot be loaded, or its engine failed
                 raise WireError("internal", f"the agent cannot be asked: {error}") from error
             game.proposed = said
-            return {"reply": said.reply, "action": said.action, "tokens": said.tokens, "logprobs": said.logprobs}
+            return {
+                "reply": said.reply,
+                "action": said.action,
+                "tokens": said.tokens,
+                "logprobs": said.logprobs,
+            }
 
     async def end_idle(self) -> None:
         now = time.monotonic()
@@ -153,7 +193,9 @@ class Games:
             return secrets.choice([task for task in known.values() if task.split == asked.split])
         if (asked.split, asked.task) not in known:
             raise WireError(
-                "not_found", f"{asked.env} has no task {asked.task[:100]!r} in {asked.split}; {nearest(asked.task[:100], some)}"
+                "not_found",
+                f"{asked.env} has no task {asked.task[:100]!r} in {asked.split}; "
+                f"{nearest(asked.task[:100], some)}",
             )
         return known[asked.split, asked.task]
 
@@ -167,7 +209,9 @@ class Games:
         """One call of a game at a time. A broken environment ends it."""
         game = self._games.get(name)
         if game is None:
-            raise WireError("not_found", "this game is over or was left alone for too long; start another")
+            raise WireError(
+                "not_found", "this game is over or was left alone for too long; start another"
+            )
         async with game.turn:
             game.last_call = time.monotonic()
             try:
@@ -180,7 +224,10 @@ class Games:
 
 
 def _refusal(fault: EnvFault) -> WireError:
-    return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", f"the environment broke: {fault}")
+    return WireError(
+        "timeout" if isinstance(fault, EnvTimeout) else "env_fault",
+        f"the environment broke: {fault}",
+    )
 
 
 def _as_dict(step: Step) -> dict[str, Any]:
@@ -189,7 +236,10 @@ def _as_dict(step: Step) -> dict[str, Any]:
 
 
 def add_play_routes(app: web.Application, games: Games) -> None:
-    """Under /api/play/. That a POST comes from our page is checked by the server that they are added to."""
+    """Under /api/play/.
+
+    That a POST comes from our page is checked by the server that they are added to.
+    """
 
     async def about(request: web.Request) -> web.Response:
         return _answer(games.about())
@@ -218,7 +268,9 @@ async def _look(games: Games) -> None:
         await games.end_idle()
 
 
-def _call(kind: type[T], answer: Callable[[T], Awaitable[dict[str, Any]]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _call(
+    kind: type[T], answer: Callable[[T], Awaitable[dict[str, Any]]]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
             asked = msgspec.json.decode(await request.read(), type=kind)

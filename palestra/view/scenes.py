@@ -1,4 +1,6 @@
-"""What an environment looked like in a stored episode: its actions are played again, in a worker process and up to a deadline."""
+"""What an environment looked like in a stored episode: its actions are played again, in a worker
+process and up to a deadline.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class NoScenes(Exception):
 
 
 class Scenes:
-    """Environments that wait to play stored episodes again, on an event loop of their own: it is asked from any thread."""
+    """Environments that wait to play stored episodes again, on an event loop of their own: it is
+    asked from any thread.
+    """
 
     def __init__(self, *, deadline_s: float = REPLAY_S) -> None:
         self.deadline_s = deadline_s
@@ -50,19 +54,27 @@ class Scenes:
         self._thread.start()
 
     def of(self, folder: Path, recorded: Trajectory) -> dict[str, Any]:
-        """`{"scenes": [...]}`, one before each turn and one after the last, or `{"scenes": None, "why": ...}`.
+        """`{"scenes": [...]}`, one before each turn and one after the last, or `{"scenes": None,
+        "why": ...}`.
 
-        `folder` is a run's, which may be anybody's: environments are only made by a name that is registered here.
+        `folder` is a run's, which may be anybody's: environments are only made by a name that is
+        registered here.
         """
         try:
-            return {"scenes": asyncio.run_coroutine_threadsafe(self._played(folder, recorded), self._loop).result()}
+            return {
+                "scenes": asyncio.run_coroutine_threadsafe(
+                    self._played(folder, recorded), self._loop
+                ).result()
+            }
         except TimeoutError:
             why = f"playing it again took longer than {self.deadline_s:g} s"
         except EnvFault as fault:
             why = f"the environment broke: {fault}"
         except NoScenes as reason:
             why = str(reason)
-        except Exception as error:  # whatever an environment makes of a stranger's options and actions
+        except (
+            Exception
+        ) as error:  # whatever an environment makes of a stranger's options and actions
             log.exception("playing an episode again failed")
             why = f"playing it again failed: {type(error).__name__}"
         return {"scenes": None, "why": why}
@@ -77,13 +89,18 @@ class Scenes:
 
     async def _played(self, folder: Path, recorded: Trajectory) -> list[dict[str, Any]]:
         if len(recorded.turns) > MOST_TURNS:
-            raise NoScenes(f"the episode has {len(recorded.turns)} turns; up to {MOST_TURNS} are played again")
+            raise NoScenes(
+                f"the episode has {len(recorded.turns)} turns; up to {MOST_TURNS} are played again"
+            )
         if not recorded.turns and recorded.stop.is_fault:
             raise NoScenes("the environment broke before the episode began")
         name, options = _environment(folder, recorded.task.env)
         key = msgspec.json.encode([name, options], order="deterministic")
         if self._timeouts.get(key, 0) >= MOST_TIMEOUTS:
-            raise NoScenes(f"{MOST_TIMEOUTS} episodes of this environment took longer than {self.deadline_s:g} s; no more are played again")
+            raise NoScenes(
+                f"{MOST_TIMEOUTS} episodes of this environment took longer than "
+                f"{self.deadline_s:g} s; no more are played again"
+            )
         try:
             async with self._gate, asyncio.timeout(self.deadline_s):
                 return await _play(await self._pool(name, options, key), recorded)
@@ -93,9 +110,15 @@ class Scenes:
 
     async def _pool(self, name: str, options: dict[str, Any], key: bytes) -> Workers:
         """The environments of this kind; those that were not asked for longest make room."""
-        pool = self._pools.pop(key, None) or Workers(name, options, WorkerSettings(deadline_s=self.deadline_s))
+        pool = self._pools.pop(key, None) or Workers(
+            name, options, WorkerSettings(deadline_s=self.deadline_s)
+        )
         self._pools[key] = pool
-        idle = [old for old, other in self._pools.items() if other is not pool and not other.stats().sessions]
+        idle = [
+            old
+            for old, other in self._pools.items()
+            if other is not pool and not other.stats().sessions
+        ]
         for old in idle[: max(len(self._pools) - MOST_POOLS, 0)]:
             await self._pools.pop(old).close()
         return pool
@@ -110,23 +133,32 @@ class Scenes:
 
 
 def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
-    """What the run calls `label`: the name and the options of an environment that is registered here."""
+    """What the run calls `label`: the name and the options of an environment that is registered
+    here.
+    """
     _, config, damages = RunFolder(folder).config()
     if damages:
         raise NoScenes(f"config.toml cannot be read: {damages[0]['why']}")
     for own in environments(config):
         if own.name not in envs or own.name in NOT_PLAYED:
             if label in (own.label, own.name) or not own.label:
-                raise NoScenes(f"only environments that are installed here under a name are played again, not {own.name[:100]!r}")
+                raise NoScenes(
+                    "only environments that are installed here under a name are played "
+                    f"again, not {own.name[:100]!r}"
+                )
         elif label == (own.label or label_of(own.name)):
             if _names_something_outside(own.options):
-                raise NoScenes("environments whose options name files or addresses are not played again")
+                raise NoScenes(
+                    "environments whose options name files or addresses are not played again"
+                )
             return own.name, own.options
     raise NoScenes(f"the run has no environment called {label[:100]!r}")
 
 
 def _names_something_outside(option: Any) -> bool:
-    """Whether an option, or anything in it, may be a path or a URL: the run folder may be anybody's."""
+    """Whether an option, or anything in it, may be a path or a URL: the run folder may be
+    anybody's.
+    """
     if isinstance(option, dict):
         return any(map(_names_something_outside, option.values()))
     if isinstance(option, list):
@@ -135,7 +167,10 @@ def _names_something_outside(option: Any) -> bool:
 
 
 async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
-    """The scene before each turn and after the last one. A reply that was no action never reached the environment: nothing changed."""
+    """The scene before each turn and after the last one.
+
+    A reply that was no action never reached the environment: nothing changed.
+    """
     seat = await pool.open()
     try:
         watched, own = _Watched(seat), replace(recorded.task, env=envs[pool.name].name)

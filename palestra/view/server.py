@@ -1,4 +1,7 @@
-"""The viewer's server: the page, its data, and word of changes. It reads; only playing lets anybody do anything."""
+"""The viewer's server: the page, its data, and word of changes.
+
+It reads; only playing lets anybody do anything.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,11 @@ EVENTS_WAITING = 1000
 """A page that lets more pile up is not there any more."""
 THE_END = b""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action "
+        "'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -51,7 +57,10 @@ def make_app(
     play: Callable[[web.Application], None] | None = None,
     page: Path = PAGE,
 ) -> web.Application:
-    """`hosts`: names that the server may be called by, besides the machine's own. `play`: adds its routes under /api/play/."""
+    """`hosts`: names that the server may be called by, besides the machine's own.
+
+    `play`: adds its routes under /api/play/.
+    """
     site = Site(answers, ViewerAuth(tokens, hosts), page)
     app = web.Application(middlewares=[site.outermost])
     site.add_routes(app)
@@ -61,7 +70,9 @@ def make_app(
 
 
 class ViewerAuth:
-    """Lets in who knows a token, by header, by cookie, or once by the address; and no web page from elsewhere."""
+    """Lets in who knows a token, by header, by cookie, or once by the address; and no web page from
+    elsewhere.
+    """
 
     def __init__(self, tokens: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         self.tokens = tokens
@@ -72,7 +83,10 @@ class ViewerAuth:
     def check(self, request: web.Request) -> None:
         self.guard.admit(request)
         if request.path.startswith("/api/play/") and request.method == "POST":
-            if request.headers.get("X-Palestra") != "1" or request.content_type != "application/json":
+            if (
+                request.headers.get("X-Palestra") != "1"
+                or request.content_type != "application/json"
+            ):
                 raise WireError("forbidden", "play is asked with JSON and the header X-Palestra: 1")
         elif request.method not in ("GET", "HEAD"):
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
@@ -85,12 +99,16 @@ class ViewerAuth:
             raise WireError("unauthorized", "open the page with ?token=TOKEN once")
 
     def knows(self, given: str) -> bool:
-        return any(hmac.compare_digest(given.encode(errors="replace"), token.encode()) for token in self.tokens)
+        return any(
+            hmac.compare_digest(given.encode(errors="replace"), token.encode())
+            for token in self.tokens
+        )
 
     def remember(self, request: web.Request, response: web.StreamResponse) -> None:
         """A browser that brought the token in the address has it in a cookie from now on.
 
-        The answer is no redirect: to one that follows a link from elsewhere a browser would not send a strict cookie.
+        The answer is no redirect: to one that follows a link from elsewhere a browser would not
+        send a strict cookie.
         """
         given = request.query.get("token", "")
         if self.knows(given):
@@ -111,8 +129,12 @@ class Site:
             "/api/runs.json": lambda r: self.answers.runs(),
             f"{run}/run.json": lambda r: self.answers.run(r.match_info["run"]),
             f"{run}/objective.json": lambda r: self.answers.objective(r.match_info["run"]),
-            f"{run}/episodes.json": lambda r: self.answers.episodes(r.match_info["run"], _number(r.query.get("from", "0"))),
-            f"{run}/search.json": lambda r: self.answers.search(r.match_info["run"], r.query.get("q", "")),
+            f"{run}/episodes.json": lambda r: self.answers.episodes(
+                r.match_info["run"], _number(r.query.get("from", "0"))
+            ),
+            f"{run}/search.json": lambda r: self.answers.search(
+                r.match_info["run"], r.query.get("q", "")
+            ),
             f"{run}/texts.json": lambda r: self.answers.texts(r.match_info["run"]),
             f"{run}/episodes/{{file}}/{{line}}.json": lambda r: self.answers.episode(*_episode(r)),
             f"{run}/scenes/{{file}}/{{line}}.json": lambda r: self.answers.scenes(*_episode(r)),
@@ -167,7 +189,13 @@ class Site:
                 before, self.last = self.last, now
                 for id in now:
                     if now[id] != before.get(id):
-                        self._tell(_event(id, now[id], rewound=id in before and now[id].is_rewound_from(before[id])))
+                        self._tell(
+                            _event(
+                                id,
+                                now[id],
+                                rewound=id in before and now[id].is_rewound_from(before[id]),
+                            )
+                        )
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)
@@ -216,11 +244,19 @@ def _json(answer: Callable[[web.Request], dict[str, Any]]) -> Handler:
 
 
 def _error(status: int, message: str) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": valid_utf8(message)}), status=status, content_type="application/json")
+    return web.Response(
+        body=msgspec.json.encode({"error": valid_utf8(message)}),
+        status=status,
+        content_type="application/json",
+    )
 
 
 def _episode(request: web.Request) -> tuple[str, str, int]:
-    return request.match_info["run"], request.match_info["file"], _number(request.match_info["line"])
+    return (
+        request.match_info["run"],
+        request.match_info["file"],
+        _number(request.match_info["line"]),
+    )
 
 
 def _number(text: str) -> int:
@@ -229,7 +265,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-async def serve(app: web.Application, host: str, port: int, on_ready: Callable[[int], None]) -> None:
+async def serve(
+    app: web.Application, host: str, port: int, on_ready: Callable[[int], None]
+) -> None:
     """Until it is interrupted. `on_ready` gets the port. Raises OSError where it cannot listen."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)

@@ -19,7 +19,16 @@ MOST_TOKENS = 1_000_000
 """Of a vocabulary: the largest ones have 260,000."""
 CHECKPOINT = re.compile(r"step-\d{1,12}")
 
-PLAIN_DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "WordPiece", "Strip", "BPEDecoder", "CTC")
+PLAIN_DECODERS = (
+    "ByteLevel",
+    "ByteFallback",
+    "Fuse",
+    "Metaspace",
+    "WordPiece",
+    "Strip",
+    "BPEDecoder",
+    "CTC",
+)
 MOST_DECODERS = 8
 
 
@@ -52,8 +61,15 @@ class TokenTexts:
         """Where there may be one, the newest first."""
         steps: list[str] = []
         with suppress(Unreadable):
-            steps = [step for step in untrusted.names(self.folder, "checkpoints", "") if CHECKPOINT.fullmatch(step)]
-        return [*(f"checkpoints/{step}/tokenizer.json" for step in reversed(steps)), "reference/tokenizer.json"]
+            steps = [
+                step
+                for step in untrusted.names(self.folder, "checkpoints", "")
+                if CHECKPOINT.fullmatch(step)
+            ]
+        return [
+            *(f"checkpoints/{step}/tokenizer.json" for step in reversed(steps)),
+            "reference/tokenizer.json",
+        ]
 
     def _text(self, id: int) -> str:
         if id in self._known:
@@ -86,9 +102,17 @@ def _load(folder: Path, name: str) -> Any:
         model = {key: value for key, value in file.model.items() if key != "merges"}
         if bytes(file.model.get("type", msgspec.Raw())) == b'"BPE"' or "merges" in file.model:
             model["merges"] = msgspec.Raw(b"[]")
-        if sum(bytes(value).count(b",") for value in [*model.values(), *file.added_tokens]) > MOST_TOKENS:
+        if (
+            sum(bytes(value).count(b",") for value in [*model.values(), *file.added_tokens])
+            > MOST_TOKENS
+        ):
             return None
-        known = {"version": "1.0", "added_tokens": file.added_tokens, "decoder": file.decoder, "model": model}
+        known = {
+            "version": "1.0",
+            "added_tokens": file.added_tokens,
+            "decoder": file.decoder,
+            "model": model,
+        }
         return Tokenizer.from_str(msgspec.json.encode(known).decode())
     except (FileNotFoundError, Unreadable):
         return None
@@ -97,7 +121,9 @@ def _load(folder: Path, name: str) -> Any:
 
 
 def _is_plain(decoder: Any) -> bool:
-    """Whether it only puts words together: one that replaces by patterns may take for ever, or turn a word into gigabytes."""
+    """Whether it only puts words together: one that replaces by patterns may take for ever, or turn
+    a word into gigabytes.
+    """
     parts = [decoder]
     if isinstance(decoder, dict) and decoder.get("type") == "Sequence":
         parts = decoder.get("decoders", [])

@@ -14,7 +14,14 @@ if find_spec("axe_playwright_python") is None:  # `make test-browser` brings it
     collect_ignore_glob = ["test_*.py"]
 
 FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+    ),
     *("--disable-component-update", "--disable-sync"),
 ]
 WIDE, NARROW = 1440, 390
@@ -24,7 +31,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/browser" in str(item.path):
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(300))  # the first one trains the runs that all look at
+            item.add_marker(
+                pytest.mark.timeout(300)
+            )  # the first one trains the runs that all look at
 
 
 @pytest.fixture(scope="package")  # its event loop would be in the way of other tests'
@@ -34,7 +43,9 @@ def chromium():
 
     expect.set_options(timeout=20_000)  # of a busy machine; what is there is found at once
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS, env={**os.environ, "HOME": home})
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium(), args=FLAGS, env={**os.environ, "HOME": home}
+        )
         yield browser
         browser.close()
 
@@ -47,7 +58,10 @@ class Visitor:
         self.troubles = []
         self.forgiven = []
         """Parts of messages that a test expects."""
-        page.on("dialog", lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "dialog",
+            lambda dialog: (self.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+        )
         page.on("pageerror", lambda error: self.troubles.append(f"error: {error}"))
         page.on("console", self._heard)
         page.on("request", self._asked)
@@ -66,24 +80,35 @@ class Visitor:
         return self.page
 
     def check(self):
-        left = [trouble for trouble in self.troubles if not any(part in trouble for part in self.forgiven)]
+        left = [
+            trouble
+            for trouble in self.troubles
+            if not any(part in trouble for part in self.forgiven)
+        ]
         assert left == []
 
     @property
     def overflow(self):
         """Pixels that the page is wider than the window."""
-        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
 
 
 @pytest.fixture
 def visit(chromium):
-    """`visit(server, place)` opens a page of the viewer; after the test nothing may have gone wrong in it."""
+    """`visit(server, place)` opens a page of the viewer; after the test nothing may have gone wrong
+    in it.
+    """
     with ExitStack() as contexts:
         visitors = []
 
         def begin(server, place="", *, width=WIDE, scheme="light", **options):
             context = chromium.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", **options
+                viewport={"width": width, "height": 900},
+                color_scheme=scheme,
+                reduced_motion="reduce",
+                **options,
             )
             contexts.callback(context.close)
             context.set_default_timeout(20_000)

@@ -19,7 +19,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def bundle(runs, tmp_path_factory):
     out = tmp_path_factory.mktemp("hosted")
     main(["view", str(runs[0]), "--bundle", str(out / "a folder" / "bundle"), "--episodes", "12"])
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=out)) as server:
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=out)
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/a%20folder/bundle"
         server.shutdown()

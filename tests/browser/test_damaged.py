@@ -1,4 +1,6 @@
-"""A run folder that something has damaged is shown all the same, and what is wrong with it is said."""
+"""A run folder that something has damaged is shown all the same,
+and what is wrong with it is said.
+"""
 
 import shutil
 

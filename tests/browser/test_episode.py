@@ -16,8 +16,18 @@ def stored(server, line):
 def long_one(server):
     """The line of an episode with several turns and a reward, and what is stored of it."""
     lines = {line: stored(server, line) for line in range(24)}
-    solved = {line: one for line, one in lines.items() if one["trajectory"]["success"] and one["token_stats"]}
-    return max(solved.items(), key=lambda item: (any(item[1]["token_stats"]["advantage"]), len(item[1]["trajectory"]["turns"])))
+    solved = {
+        line: one
+        for line, one in lines.items()
+        if one["trajectory"]["success"] and one["token_stats"]
+    }
+    return max(
+        solved.items(),
+        key=lambda item: (
+            any(item[1]["token_stats"]["advantage"]),
+            len(item[1]["trajectory"]["turns"]),
+        ),
+    )
 
 
 def test_replay_by_keyboard(server, visit, long_one):
@@ -27,10 +37,20 @@ def test_replay_by_keyboard(server, visit, long_one):
     count = page.locator(".turn-count")
     expect(count).to_have_text(f"turn 1 of {turns}")
     current = page.get_by_role("list", name="Turns").locator("[aria-current=step]")
-    for key, place in [("ArrowRight", 2), ("j", 3), ("k", 2), ("ArrowLeft", 1), ("ArrowLeft", 1), ("End", turns + 1), ("Home", 1)]:
+    for key, place in [
+        ("ArrowRight", 2),
+        ("j", 3),
+        ("k", 2),
+        ("ArrowLeft", 1),
+        ("ArrowLeft", 1),
+        ("End", turns + 1),
+        ("Home", 1),
+    ]:
         place = min(place, turns + 1)
         page.keyboard.press(key)
-        expect(count).to_have_text(f"turn {place} of {turns}" if place <= turns else f"the end ({turns} turns)")
+        expect(count).to_have_text(
+            f"turn {place} of {turns}" if place <= turns else f"the end ({turns} turns)"
+        )
         expect(current).to_have_attribute("id", f"turn-{place - 1}")
     page.keyboard.press("?")
     expect(page.get_by_role("region", name="Keys")).to_be_visible()
@@ -68,13 +88,17 @@ def test_tokens_have_the_colors_of_what_they_are_worth(server, visit, long_one):
     (segment,) = episode["trajectory"]["segments"]
     expect(tokens).to_have_count(len(segment["ids"]))
     shown = page.evaluate(
-        "[...document.querySelectorAll('.tokens .token')].map((t) => [t.className.includes('is-chosen'), t.style.background])"
+        "[...document.querySelectorAll('.tokens .token')].map((t) => "
+        "[t.className.includes('is-chosen'), t.style.background])"
     )
     assert [chosen for chosen, _ in shown] == [mask == 1 for mask in segment["mask"]]
     advantage = episode["token_stats"]["advantage"]
     colors = [color for chosen, color in shown if chosen]
     blue, vermilion = "rgba(0, 114, 178", "rgba(213, 94, 0"
-    assert all(color.startswith(blue if worth >= 0 else vermilion) for worth, color in zip(advantage, colors, strict=True))
+    assert all(
+        color.startswith(blue if worth >= 0 else vermilion)
+        for worth, color in zip(advantage, colors, strict=True)
+    )
     assert {color for chosen, color in shown if not chosen} == {"transparent"}
     page.get_by_role("combobox", name="Color").select_option("logprob")
     expect(page).to_have_url(re.compile("tokens=logprob"))
@@ -103,7 +127,9 @@ def test_the_neighbors_are_those_of_the_list(server, visit):
 def test_an_episode_that_was_not_learned_from(server, visit):
     page = visit(server, "run/0/episode/eval-step-000004-final/0?tokens=mask").page
     expect(page.get_by_text("Nothing was learned from this episode")).to_be_visible()
-    expect(page.get_by_role("combobox", name="Color").get_by_role("option", name="advantage")).to_be_disabled()
+    expect(
+        page.get_by_role("combobox", name="Color").get_by_role("option", name="advantage")
+    ).to_be_disabled()
 
 
 def test_a_file_to_keep(server, visit, long_one, tmp_path):
@@ -128,7 +154,9 @@ def test_a_group_and_where_it_parts(server, visit):
     for line in range(24):
         trajectory = stored(server, line)["trajectory"]
         groups.setdefault(trajectory["task"]["id"], []).append(trajectory)
-    unlike = {task: group for task, group in groups.items() if len({one["success"] for one in group}) > 1}
+    unlike = {
+        task: group for task, group in groups.items() if len({one["success"] for one in group}) > 1
+    }
     task, group = next(iter(unlike.items()))
     page = visit(server, f"run/0/group/{FILE}/{task}?env=babyai").page
     table = page.get_by_role("region", name="Episodes side by side")
@@ -139,8 +167,14 @@ def test_a_group_and_where_it_parts(server, visit):
     def seen(one):
         return [(turn["observation"], turn["action"] or turn["reply"]) for turn in one["turns"]]
 
-    parts = next(n for n, (a, b) in enumerate(zip([*seen(first), None], [*seen(other), None], strict=False)) if a != b)
+    parts = next(
+        n
+        for n, (a, b) in enumerate(zip([*seen(first), None], [*seen(other), None], strict=False))
+        if a != b
+    )
     expect(table.locator("tr.is-parting")).to_have_attribute("id", f"row-{parts}")
-    expect(page.get_by_role("group", name="Two episodes to compare").get_by_role("status")).to_contain_text(f"turn {parts + 1}")
+    expect(
+        page.get_by_role("group", name="Two episodes to compare").get_by_role("status")
+    ).to_contain_text(f"turn {parts + 1}")
     page.get_by_label("with").select_option(label=first["id"])
     expect(table.locator("tr.is-parting")).to_have_count(0)

@@ -1,4 +1,6 @@
-"""The list of episodes: each filter, each order, the search and the keys; and every view has an address of its own."""
+"""The list of episodes: each filter, each order, the search and the keys; and every view has an
+address of its own.
+"""
 
 import re
 
@@ -16,14 +18,21 @@ def episodes(server):
         if answer["is_complete"]:
             break
     rows = answer["rows"]
-    named = {name: [answer["texts"][code] for code in rows[name]] for name in ("env", "split", "category", "stop")}
+    named = {
+        name: [answer["texts"][code] for code in rows[name]]
+        for name in ("env", "split", "category", "stop")
+    }
     named["file"] = [answer["files"][code] for code in rows["file"]]
     columns = rows | named
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def said(count, total):
-    return f"{count} episode{'' if count == 1 else 's'}" + (f" of {total}" if count != total else "")
+    return f"{count} episode{'' if count == 1 else 's'}" + (
+        f" of {total}" if count != total else ""
+    )
 
 
 def shows(page, episodes, wanted):
@@ -31,13 +40,20 @@ def shows(page, episodes, wanted):
     expected = [row for row in episodes if wanted(row)]
     assert 0 < len(expected) < len(episodes), "a filter that leaves all or nothing proves nothing"
     expect(page.locator(".summary-line")).to_contain_text(said(len(expected), len(episodes)))
-    expect(page.locator("tbody tr:not(.spacer) td:first-child a").first).to_have_text(expected[0]["id"])
+    expect(page.locator("tbody tr:not(.spacer) td:first-child a").first).to_have_text(
+        expected[0]["id"]
+    )
 
 
 CHOICES = [
     ("Played in", "training", "kind=train", lambda row: row["file"].startswith("step-")),
     ("Played in", "evaluation", "kind=eval", lambda row: row["file"].startswith("eval-")),
-    ("Played in", "eval-step-000004-final", "kind=eval-step-000004-final", lambda row: row["file"] == "eval-step-000004-final"),
+    (
+        "Played in",
+        "eval-step-000004-final",
+        "kind=eval-step-000004-final",
+        lambda row: row["file"] == "eval-step-000004-final",
+    ),
     ("Category", "GoToObj", "category=GoToObj", lambda row: row["category"] == "GoToObj"),
     ("Split", "test", "split=test", lambda row: row["split"] == "test"),
     ("Success", "yes", "success=yes", lambda row: row["success"] == 1),
@@ -46,7 +62,9 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("label", "choice", "query", "wanted"), CHOICES, ids=[query for _, _, query, _ in CHOICES])
+@pytest.mark.parametrize(
+    ("label", "choice", "query", "wanted"), CHOICES, ids=[query for _, _, query, _ in CHOICES]
+)
 def test_a_choice(label, choice, query, wanted, server, visit, episodes):
     page = visit(server, RUN).page
     page.get_by_role("form", name="Filters").get_by_label(label).select_option(label=choice)
@@ -63,7 +81,9 @@ RANGES = [
 ]
 
 
-@pytest.mark.parametrize(("label", "low", "high", "name", "wanted"), RANGES, ids=[name for *_, name, _ in RANGES])
+@pytest.mark.parametrize(
+    ("label", "low", "high", "name", "wanted"), RANGES, ids=[name for *_, name, _ in RANGES]
+)
 def test_a_range(label, low, high, name, wanted, server, visit, episodes):
     page = visit(server, RUN).page
     for end, value in (("from", low), ("to", high)):
@@ -86,13 +106,29 @@ def test_a_text(server, visit, episodes):
     expect(page.get_by_text("No episode is like that.")).to_be_visible()
 
 
-ORDERS = ["Episode", "Step", "Task", "Category", "Outcome", "Reward", "Advantage", "Ended by", "Turns", "Tokens", "Invalid"]
+ORDERS = [
+    "Episode",
+    "Step",
+    "Task",
+    "Category",
+    "Outcome",
+    "Reward",
+    "Advantage",
+    "Ended by",
+    "Turns",
+    "Tokens",
+    "Invalid",
+]
 FIELDS = {"Episode": "id", "Outcome": "success", "Ended by": "stop"}
 
 
 def natural(value):
     """Numbers in a text count as numbers: GoToObj-6 comes before GoToObj-1000002."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", value)] if isinstance(value, str) else value
+    return (
+        [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", value)]
+        if isinstance(value, str)
+        else value
+    )
 
 
 @pytest.mark.parametrize("column", ORDERS)
@@ -123,6 +159,8 @@ def test_rows_are_chosen_and_opened_by_keyboard(server, visit, episodes):
     page.keyboard.press("End")
     expect(page.locator("tr.is-selected")).to_be_in_viewport()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text([row["id"] for row in episodes if row["file"].startswith("step-")][-1])
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        [row["id"] for row in episodes if row["file"].startswith("step-")][-1]
+    )
     page.go_back()
     expect(page).to_have_url(f"{server.address}/#/{RUN}?kind=train")

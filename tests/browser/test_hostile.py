@@ -1,4 +1,6 @@
-"""Texts of models and environments are anybody's: whatever stands in them is shown as text and does nothing."""
+"""Texts of models and environments are anybody's: whatever stands in them is shown as text and does
+nothing.
+"""
 
 import json
 import shutil
@@ -12,7 +14,10 @@ from tests.viewed import viewing
 
 IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script></pre></textarea><script>alert(2)</script>"
-ODD = '\u202eright to left\u2066 \x00\x1b[31m \u2028 ${alert(3)} {{alert(4)}} javascript:alert(5) "><svg onload=alert(6)>'
+ODD = (
+    "\u202eright to left\u2066 \x00\x1b[31m \u2028 ${alert(3)} {{alert(4)}} "
+    'javascript:alert(5) "><svg onload=alert(6)>'
+)
 LONG = "W" * 100_000
 EVIL = f"{IMAGE} {SCRIPT} {ODD}"
 NAME = "<img src=x onerror=alert(7)>"
@@ -22,9 +27,17 @@ def spoil(line, number):
     """Every text of an episode."""
     episode = json.loads(line)
     episode["id"] = f"{number} {EVIL}"
-    episode["task"] |= {"id": f"{EVIL}/%2e%2e/?#", "category": ["__proto__", "constructor", EVIL][number % 3]}
+    episode["task"] |= {
+        "id": f"{EVIL}/%2e%2e/?#",
+        "category": ["__proto__", "constructor", EVIL][number % 3],
+    }
     for turn in episode["turns"]:
-        turn |= {"observation": f"{EVIL}\n{LONG}", "reply": EVIL, "action": IMAGE, "info": {EVIL: EVIL, "__proto__": {"a": LONG}}}
+        turn |= {
+            "observation": f"{EVIL}\n{LONG}",
+            "reply": EVIL,
+            "action": IMAGE,
+            "info": {EVIL: EVIL, "__proto__": {"a": LONG}},
+        }
     episode |= {"final_observation": SCRIPT, "fault": EVIL, "timings": {f"{IMAGE}_s": 1.5}}
     return json.dumps(episode)
 
@@ -35,22 +48,38 @@ def hostile(runs, tmp_path_factory):
     shutil.copytree(runs[0], folder)
     config = (folder / "config.toml").read_text()
     (folder / "config.toml").write_text(
-        config.replace('name = "grpo"', f"name = '''{IMAGE}'''") + f"\n# {EVIL!r}\n[extra]\ntext = '{IMAGE}'\n"
+        config.replace('name = "grpo"', f"name = '''{IMAGE}'''")
+        + f"\n# {EVIL!r}\n[extra]\ntext = '{IMAGE}'\n"
     )
     for path in (folder / "trajectories").iterdir():
-        path.write_text("".join(spoil(line, n) + "\n" for n, line in enumerate(path.read_text().splitlines())))
-    shutil.copy(folder / "trajectories" / "step-000001.jsonl", folder / "trajectories" / f"eval-{NAME}.jsonl")
+        path.write_text(
+            "".join(spoil(line, n) + "\n" for n, line in enumerate(path.read_text().splitlines()))
+        )
+    shutil.copy(
+        folder / "trajectories" / "step-000001.jsonl",
+        folder / "trajectories" / f"eval-{NAME}.jsonl",
+    )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps(row | {IMAGE: 0.5, "__proto__": 1.0, f"stop/{EVIL}": 1}) + "\n" for row in rows)
+        "".join(
+            json.dumps(row | {IMAGE: 0.5, "__proto__": 1.0, f"stop/{EVIL}": 1}) + "\n"
+            for row in rows
+        )
     )
     for path in (folder / "eval").iterdir():
         result = json.loads(path.read_text()) | {"phase": EVIL, "split": EVIL}
         for horizon in result["envs"]["babyai"].values():
-            horizon["categories"] = {f"{EVIL} {name}": score for name, score in horizon["categories"].items()}
+            horizon["categories"] = {
+                f"{EVIL} {name}": score for name, score in horizon["categories"].items()
+            }
         path.write_text(json.dumps(result))
     (folder / "log.txt").write_text(f"{EVIL}\n{LONG}\n")
-    words = [IMAGE.replace(" ", "\u00a0"), "<script>alert(8)</script>", LONG[:5000], *(f"<b>{n}</b>" for n in range(200))]
+    words = [
+        IMAGE.replace(" ", "\u00a0"),
+        "<script>alert(8)</script>",
+        LONG[:5000],
+        *(f"<b>{n}</b>" for n in range(200)),
+    ]
     for checkpoint in (folder / "checkpoints").iterdir():
         word_tokenizer(words).save_pretrained(checkpoint)
     other = folder.parent / "other"
@@ -114,7 +143,8 @@ def test_what_the_other_tests_rely_on(hostile, visit):
     visitor = visit(hostile, "run/0/episodes")
     expect(visitor.page.locator(".summary-line")).to_be_visible()
     visitor.page.evaluate(
-        "(html) => { document.body.append(document.createRange().createContextualFragment(html)) }", f"{IMAGE}<script>alert(1)</script>"
+        "(html) => { document.body.append(document.createRange().createContextualFragment(html)) }",
+        f"{IMAGE}<script>alert(1)</script>",
     )
     visitor.page.evaluate("fetch('http://127.0.0.1:9/elsewhere').catch(() => 0)")
     expect(visitor.page.locator("img[src=x]")).to_have_count(1)

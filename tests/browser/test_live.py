@@ -19,7 +19,9 @@ def numbers(text):
 
 def test_a_run_grows_before_ones_eyes(visit, tmp_path):
     settings = {
-        "env": {"name": "tests.helpers:SlowCount"},  # some twenty seconds in all, however fast the machine is
+        "env": {
+            "name": "tests.helpers:SlowCount"
+        },  # some twenty seconds in all, however fast the machine is
         "warm_start": {"episodes": 5, "updates": 1, "check_every": 1, "check_tasks": 2, "batch": 2},
         "steps": 60,
         "save": {"every": 60},
@@ -31,8 +33,19 @@ def test_a_run_grows_before_ones_eyes(visit, tmp_path):
     with viewing(parent) as server:
         page = visit(server).page
         expect(page.get_by_text("No run was given.")).to_be_visible()
-        command = [sys.executable, "-m", "palestra.cli", "train", str(tmp_path / "live.toml"), "--out", str(parent / "live")]
-        with (tmp_path / "out.txt").open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=os.environ) as training:
+        command = [
+            sys.executable,
+            "-m",
+            "palestra.cli",
+            "train",
+            str(tmp_path / "live.toml"),
+            "--out",
+            str(parent / "live"),
+        ]
+        with (
+            (tmp_path / "out.txt").open("wb") as out,
+            subprocess.Popen(command, stdout=out, stderr=out, env=os.environ) as training,
+        ):
             try:
                 _watch(page)
                 assert training.wait(120) == 0, (tmp_path / "out.txt").read_text()
@@ -40,11 +53,15 @@ def test_a_run_grows_before_ones_eyes(visit, tmp_path):
                 training.kill()
         expect(page.locator(".progress").first).to_contain_text("60 of 60 steps over")
         page.get_by_role("link", name="Episodes").first.click()
-        expect(page.get_by_label("Played in").get_by_role("option", name="eval-step-000060-final")).to_be_attached()
+        expect(
+            page.get_by_label("Played in").get_by_role("option", name="eval-step-000060-final")
+        ).to_be_attached()
 
 
 def _watch(page):
-    """Without a reload: the run appears, is running, and has more steps and episodes each time one looks."""
+    """Without a reload: the run appears, is running, and has more steps and episodes each time one
+    looks.
+    """
     progress = page.locator(".progress").first
     expect(progress).to_contain_text("● running", timeout=90_000)
     expect(page.get_by_role("heading", name="live", level=1)).to_be_visible()

@@ -1,4 +1,6 @@
-"""Every page: it shows what it should, can be used by everybody, and fits its window, in light and dark."""
+"""Every page: it shows what it should, can be used by everybody, and fits its window, in light and
+dark.
+"""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -20,7 +22,9 @@ PAGES = {
 def group_of(server):
     """Where the group of the first episode is shown."""
     _, answer = server.ask("GET", "/api/runs/0/episodes/step-000001/0.json")
-    return f"run/0/group/step-000001/{answer['trajectory']['task']['id']}?env=babyai", answer["trajectory"]["task"]["id"]
+    return f"run/0/group/step-000001/{answer['trajectory']['task']['id']}?env=babyai", answer[
+        "trajectory"
+    ]["task"]["id"]
 
 
 def settled(page):
@@ -32,7 +36,11 @@ def settled(page):
 def serious(page):
     """What keeps people from using the page, by axe."""
     found = Axe().run(page).response["violations"]
-    return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found if one["impact"] in ("serious", "critical")]
+    return [
+        (one["id"], [node["html"][:200] for node in one["nodes"]][:3])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -79,8 +87,14 @@ def test_the_runs_and_their_results(server, visit):
     expect(page.get_by_role("heading", name="Curves")).to_be_visible()
     expect(page.get_by_role("slider", name="Success, by step")).to_be_visible()
     results = page.get_by_role("region", name="Results by category").get_by_role("row")
-    assert [row.get_by_role("rowheader").inner_text() for row in results.all()[1:]] == ["all tasks", "GoToObj", "OpenDoorColor"]
-    expect(page.get_by_text("each of 4 steps")).to_be_visible(timeout=60_000)  # another process says it
+    assert [row.get_by_role("rowheader").inner_text() for row in results.all()[1:]] == [
+        "all tasks",
+        "GoToObj",
+        "OpenDoorColor",
+    ]
+    expect(page.get_by_text("each of 4 steps")).to_be_visible(
+        timeout=60_000
+    )  # another process says it
     page.get_by_text("Settings of the run").click()
     expect(page.get_by_text("levels = [")).to_be_visible()
 

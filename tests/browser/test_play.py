@@ -1,4 +1,6 @@
-"""Be the agent: with the mouse, with the keyboard, with the expert's and a trained agent's advice."""
+"""Be the agent: with the mouse, with the keyboard,
+with the expert's and a trained agent's advice.
+"""
 
 import re
 import subprocess
@@ -13,7 +15,17 @@ from tests.browser.test_pages import serious
 @pytest.fixture(scope="module")
 def game(runs):
     """`palestra play`, as it is called."""
-    command = [sys.executable, "-m", "palestra.cli", "play", "--run", str(runs[0]), "--port", "0", "--no-open"]
+    command = [
+        sys.executable,
+        "-m",
+        "palestra.cli",
+        "play",
+        "--run",
+        str(runs[0]),
+        "--port",
+        "0",
+        "--no-open",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as playing:
         line = playing.stdout.readline()
         yield re.search(r"http://\S+:\d+", line)[0]
@@ -46,17 +58,23 @@ def test_the_agent_is_asked_and_everybody_can_play(game, visit, scheme):
     page = visitor.page
     page.get_by_role("button", name="Start").click()
     page.get_by_role("button", name="Agent").click()
-    expect(page.get_by_text("The agent says")).to_be_visible(timeout=90_000)  # torch and the weights take a while
+    expect(page.get_by_text("The agent says")).to_be_visible(
+        timeout=90_000
+    )  # torch and the weights take a while
     expect(page.locator(".tokens .token").first).to_be_visible()
     assert serious(page) == []
     assert visitor.overflow <= 0
     page.set_viewport_size({"width": 390, "height": 844})
     assert visitor.overflow <= 0
-    page.get_by_role("list", name="Possible actions").get_by_role("button", name="turn left").click()
+    page.get_by_role("list", name="Possible actions").get_by_role(
+        "button", name="turn left"
+    ).click()
     expect(page.get_by_role("list", name="Transcript")).to_contain_text("turn left")
     page.get_by_role("textbox", name="Action").fill("<img src=x onerror=alert(1)>")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("list", name="Transcript")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(page.get_by_role("list", name="Transcript")).to_contain_text(
+        "<img src=x onerror=alert(1)>"
+    )
     expect(page.get_by_text("! invalid")).to_be_visible()
 
 

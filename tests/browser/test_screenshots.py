@@ -30,7 +30,9 @@ def test_screenshots_follow_the_turn(tmp_path, visit):
     assert len(stored.turns) == 2
     run = tmp_path / "wob"
     run.mkdir()
-    (run / "config.toml").write_text(tomli_w.dumps({"env": {"name": "miniwob", "options": OPTIONS}}))
+    (run / "config.toml").write_text(
+        tomli_w.dumps({"env": {"name": "miniwob", "options": OPTIONS}})
+    )
     (run / "metrics.jsonl").write_text("")
     write_lines(run, "step-000001", stored)
     with viewing(run) as server:
@@ -40,6 +42,10 @@ def test_screenshots_follow_the_turn(tmp_path, visit):
         first = shot.get_attribute("src")
         assert first.startswith("data:image/jpeg;base64,/9j/")
         assert shot.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [320, 320]
-        expect(page.get_by_role("complementary", name="Scene").get_by_text("http://miniwob.test/miniwob/enter-text.html")).to_be_visible()
+        expect(
+            page.get_by_role("complementary", name="Scene").get_by_text(
+                "http://miniwob.test/miniwob/enter-text.html"
+            )
+        ).to_be_visible()
         page.keyboard.press("End")
         expect(shot).not_to_have_attribute("src", first)

@@ -1,8 +1,10 @@
-"""`python -m tests.chaos.dying POINT... -- ARGUMENTS`: the command line, in a process that is hit at a chosen point of what it does.
+"""`python -m tests.chaos.dying POINT... -- ARGUMENTS`: the command line, in a process that is hit
+at a chosen point of what it does.
 
 SIGNAL:call:MODULE:NAME:N      when the function is called for the N-th time
 SIGNAL:open:PATH, SIGNAL:rename:PATH, SIGNAL:remove:PATH
-                               just before a path that ends so is opened, renamed, or removed with all that is in it
+                               just before a path that ends so is opened, renamed, or removed with
+                               all that is in it
 SECONDS:set:MODULE:NAME        a limit of time is changed
 "stuck" in place of a signal never returns, as a library that hangs would not.
 """
@@ -44,7 +46,11 @@ def at_call(how, module, name, nth):
 
 def at_event(how, kind, path):
     def hook(event, arguments):
-        if EVENTS.get(event) == kind and isinstance(arguments[0], str | os.PathLike) and os.fspath(arguments[0]).endswith(path):
+        if (
+            EVENTS.get(event) == kind
+            and isinstance(arguments[0], str | os.PathLike)
+            and os.fspath(arguments[0]).endswith(path)
+        ):
             hit(how)
 
     sys.addaudithook(hook)

@@ -1,4 +1,5 @@
-"""Environments that fork. However little stops them, each test makes no more than `MOST` processes, and they end after `ALARM_S`.
+"""Environments that fork. However little stops them, each test makes no more than `MOST` processes,
+and they end after `ALARM_S`.
 
 They import no torch, so that worker processes start fast.
 """
@@ -31,7 +32,10 @@ def claim(folder):
 
 
 def fork(folder):
-    """`os.fork` within the budget; -1 when it is spent. The child writes down who it is, and ends after a while in any case."""
+    """`os.fork` within the budget; -1 when it is spent.
+
+    The child writes down who it is, and ends after a while in any case.
+    """
     if not claim(folder):
         return -1
     pid = os.fork()
@@ -51,7 +55,10 @@ def children(folder):
 
 
 class Forking(Environment):
-    """Say red. What it does meanwhile is an option: `how` names a method, `where` the call in which it is done."""
+    """Say red.
+
+    What it does meanwhile is an option: `how` names a method, `where` the call in which it is done.
+    """
 
     name = "forking"
     max_turns = 2
@@ -67,7 +74,9 @@ class Forking(Environment):
 
     def tasks(self, split):
         self._at("tasks")
-        return [Task(self.name, split, f"{split}-{n}") for n in range(30 if split == "train" else 4)]
+        return [
+            Task(self.name, split, f"{split}-{n}") for n in range(30 if split == "train" else 4)
+        ]
 
     def reset(self, task):
         self._at("reset")
@@ -76,7 +85,9 @@ class Forking(Environment):
     def step(self, action):
         self._at("step")
         right = action.strip() == "red"
-        return Step("right" if right else "wrong", reward=float(right), terminated=True, success=right)
+        return Step(
+            "right" if right else "wrong", reward=float(right), terminated=True, success=right
+        )
 
     def actions(self):
         self._at("actions")
@@ -129,7 +140,9 @@ class Forking(Environment):
         time.sleep(ALARM_S if pid == 0 else 1)
 
     def becomes_a_daemon(self):
-        """A grandchild in a session of its own: neither its group nor its parent says whose it is."""
+        """A grandchild in a session of its own:
+        neither its group nor its parent says whose it is.
+        """
         pid = fork(self.folder)
         if pid == 0:
             os.setsid()
@@ -142,7 +155,10 @@ class Forking(Environment):
     def starts_a_daemon(self):
         """The same without a fork of ours: a program that puts another one into the background."""
         if claim(self.folder):
-            program = f"import subprocess; subprocess.Popen(['sleep', '{ALARM_S}'], start_new_session=True)"
+            program = (
+                f"import subprocess; subprocess.Popen(['sleep', '{ALARM_S}'], "
+                "start_new_session=True)"
+            )
             subprocess.run([sys.executable, "-S", "-c", program], check=True)
 
     def starts_a_program(self):
@@ -150,7 +166,9 @@ class Forking(Environment):
             subprocess.run(["true"], check=True)
 
     def starts_a_program_prepared(self):
-        """A function that is called between fork and exec: the hooks of `os.register_at_fork` are called, too."""
+        """A function that is called between fork and exec: the hooks of `os.register_at_fork` are
+        called, too.
+        """
         if claim(self.folder):
             subprocess.run(["true"], check=True, preexec_fn=os.setpgrp)
 
@@ -195,9 +213,11 @@ def wait(folder):
 
 
 def main():
-    """`python -m tests.chaos.forking ISOLATION SETTINGS [EPISODES] < OPTIONS`: plays episodes, and prints what came of each.
+    """`python -m tests.chaos.forking ISOLATION SETTINGS [EPISODES] < OPTIONS`: plays episodes, and
+    prints what came of each.
 
-    It is the process that trains, without what takes seconds to import. Whatever goes on as if it were it prints a second time.
+    It is the process that trains, without what takes seconds to import. Whatever goes on as if it
+    were it prints a second time.
     """
     import asyncio
     import json
@@ -237,7 +257,10 @@ def main():
         print(line, flush=True)
 
     signals = interrupts.Interrupts()
-    with signals.installed(), signals.held():  # as while a step is learned from: SIGTERM waits for its end
+    with (
+        signals.installed(),
+        signals.held(),
+    ):  # as while a step is learned from: SIGTERM waits for its end
         asyncio.run(play_all())
         time.sleep(1.0)  # a signal that went astray shows
     own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")

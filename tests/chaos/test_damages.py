@@ -1,4 +1,6 @@
-"""Checkpoints that are not what was written: each is found out, named and left alone, and the one before it is used."""
+"""Checkpoints that are not what was written: each is found out, named and left alone, and the one
+before it is used.
+"""
 
 import random
 import shutil
@@ -45,7 +47,9 @@ def checkpoints(whole, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.short) if n < 12 else n for n in range(100)], ids=lambda number: f"damage-{number}"
+    "number",
+    [pytest.param(n, marks=pytest.mark.short) if n < 12 else n for n in range(100)],
+    ids=lambda number: f"damage-{number}",
 )
 def test_damage_is_found_out(tmp_path, checkpoints, count, number):
     chance = random.Random(number)
@@ -89,5 +93,6 @@ def test_none_is_sound(tmp_path, whole, count):
         assert code == 2
         assert errors == [
             f"palestra: {folder}/checkpoints: none of the checkpoints can be used (2); the oldest: "
-            f"{folder}/checkpoints/step-000008/model.safetensors cannot be read: No such file or directory"
+            f"{folder}/checkpoints/step-000008/model.safetensors cannot be read: No such "
+            "file or directory"
         ]

@@ -1,4 +1,6 @@
-"""A disk that is full, a limit on files, a folder that cannot be written to: one line says so, and what was saved stays."""
+"""A disk that is full, a limit on files, a folder that cannot be written to: one line says so, and
+what was saved stays.
+"""
 
 import os
 import resource
@@ -18,7 +20,9 @@ def disk(tmp_path):
     """A small one of its own."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, check=False
+    ).returncode:
         pytest.skip("may not mount a file system here")
     try:
         yield folder
@@ -27,7 +31,10 @@ def disk(tmp_path):
 
 
 def stopped_after_two_steps(folder):
-    assert ended(start(folder, points=["SIGINT:call:palestra.training.data_sources:collect:3"]))[0] == 130
+    assert (
+        ended(start(folder, points=["SIGINT:call:palestra.training.data_sources:collect:3"]))[0]
+        == 130
+    )
 
 
 def fill(disk, *, but):
@@ -50,8 +57,13 @@ def test_a_full_disk(disk, whole, count, but, what):
         stopped_after_two_steps(folder)
         fill(disk, but=but)
         code, errors = ended(start(folder))
-        assert (code, errors) == (2, [f"palestra: {folder}/{what}: cannot be written: No space left on device"])
-        assert [path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith(".")] == []
+        assert (code, errors) == (
+            2,
+            [f"palestra: {folder}/{what}: cannot be written: No space left on device"],
+        )
+        assert [
+            path.name for path in (folder / "checkpoints").iterdir() if path.name.startswith(".")
+        ] == []
         assert checkpoint.step_of(checkpoint.latest_valid(folder / "checkpoints")[0]) == 2
         (disk / "filler").unlink()
         assert_same(finish(folder), whole)
@@ -63,7 +75,10 @@ def test_a_read_only_disk(disk, whole, count):
         stopped_after_two_steps(folder)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         code, errors = ended(start(folder))
-        assert (code, errors) == (2, [f"palestra: {folder}/log.txt: cannot be written: Read-only file system"])
+        assert (code, errors) == (
+            2,
+            [f"palestra: {folder}/log.txt: cannot be written: Read-only file system"],
+        )
         subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
         assert_same(finish(folder), whole)
 
@@ -74,8 +89,15 @@ def test_a_limit_on_the_size_of_files(tmp_path, whole, count):
         folder = tmp_path / "run"
         shutil.copytree(whole.folder, folder)
         shutil.rmtree(folder / "checkpoints" / "step-000010")
-        limit = (folder / "checkpoints" / "step-000008" / "optimizer.safetensors").stat().st_size - 1
-        code, errors = ended(start(folder, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
-        assert (code, errors) == (2, [f"palestra: {folder}/checkpoints/step-000010: cannot be written: File too large"])
+        limit = (
+            folder / "checkpoints" / "step-000008" / "optimizer.safetensors"
+        ).stat().st_size - 1
+        code, errors = ended(
+            start(folder, prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        )
+        assert (code, errors) == (
+            2,
+            [f"palestra: {folder}/checkpoints/step-000010: cannot be written: File too large"],
+        )
         assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-000008"]
         assert_same(finish(folder), whole)

@@ -1,4 +1,6 @@
-"""Environments that fork: no child trains, none answers in its parent's place, and afterwards no process is left over."""
+"""Environments that fork: no child trains, none answers in its parent's place, and afterwards no
+process is left over.
+"""
 
 import json
 import os
@@ -15,7 +17,12 @@ import tomli_w
 from tests.chaos.forking import MOST, children
 from tests.chaos.trainer import RECIPE, ROOT
 
-pytestmark = [pytest.mark.chaos, pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are counted in /proc")]
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.skipif(
+        not Path("/proc/self/environ").exists(), reason="processes are counted in /proc"
+    ),
+]
 NAME = "tests.chaos.forking:Forking"
 FORKED = 'the environment forked the process that plays it (os.fork); set isolation = "process"'
 END = "the end; children: []"
@@ -30,7 +37,12 @@ class Sandbox:
 
     def start(self, *command, options=None):
         name, _, value = self.mark.partition("=")
-        variables = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT), name: value}
+        variables = {
+            "OMP_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "PYTHONPATH": str(ROOT),
+            name: value,
+        }
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
@@ -55,7 +67,14 @@ class Sandbox:
 
     def player(self, isolation, how, where="step", *, episodes=1, **settings):
         options = {"folder": str(self.folder), "how": how, "where": where}
-        return self.start("-m", "tests.chaos.forking", isolation, json.dumps(settings), str(episodes), options=options)
+        return self.start(
+            "-m",
+            "tests.chaos.forking",
+            isolation,
+            json.dumps(settings),
+            str(episodes),
+            options=options,
+        )
 
     def train(self, how, where="step", **env):
         options = {"folder": str(self.folder), "how": how, "where": where}
@@ -68,7 +87,9 @@ class Sandbox:
         }
         kept = {name: table for name, table in RECIPE.items() if name != "warm_start"}
         recipe.write_text(tomli_w.dumps(kept | {"rollout": {"tasks": 2, "group": 2}} | changes))
-        process = self.start("-m", "palestra", "train", str(recipe), "--out", str(self.folder / "run"))
+        process = self.start(
+            "-m", "palestra", "train", str(recipe), "--out", str(self.folder / "run")
+        )
         printed, errors = process.communicate(timeout=100)
         return process.returncode, printed.splitlines(), errors.splitlines()
 
@@ -121,11 +142,18 @@ def happened(sandbox, where="step"):
 def test_a_run_whose_environment_forks_in_the_training_process(sandbox, count):
     with count("an environment that forks, inline"):
         code, printed, errors = sandbox.train("comes_back")
-        assert code == 0, errors  # some replies of a new model are cut, and so never reach the environment: not all episodes fault
+        assert code == 0, (
+            errors
+            # some replies of a new model are cut, and so never reach the environment: not all
+            # episodes
+            # fault
+        )
         assert sandbox.forks > 1
         assert children(sandbox.folder) == []  # they ended when they were born
         assert sum(line.startswith("run folder:") for line in printed) == 1
-        assert sum(line.startswith("learning curve:") for line in printed) == 1  # nobody else came to the end
+        assert (
+            sum(line.startswith("learning curve:") for line in printed) == 1
+        )  # nobody else came to the end
         assert FORKED in (sandbox.folder / "run" / "log.txt").read_text()
         assert sandbox.is_empty(within_s=0)
 
@@ -133,7 +161,10 @@ def test_a_run_whose_environment_forks_in_the_training_process(sandbox, count):
 def test_a_run_whose_environment_forks_in_every_episode(sandbox):
     code, printed, errors = sandbox.train("comes_back", "reset")
     assert code == 2
-    assert errors[-1].startswith(f"palestra: every episode of the evaluation (raw) ended in a fault; the first one: env_fault: {FORKED}")
+    assert errors[-1].startswith(
+        "palestra: every episode of the evaluation (raw) ended in a fault; the first "
+        f"one: env_fault: {FORKED}"
+    )
     assert sum(line.startswith("stopped;") for line in printed) == 1
     assert children(sandbox.folder) == []
     assert sandbox.is_empty(within_s=0)
@@ -165,7 +196,9 @@ def test_a_run_whose_environment_forks_before_it_is_played(sandbox, where):
 
 @pytest.mark.parametrize("where", ["make", "tasks", "vocabulary", "close"])
 def test_a_worker_may_fork_where_the_training_process_asks_too(sandbox, where):
-    """The training process makes one environment to ask it for tasks: its children come back to nobody."""
+    """The training process makes one environment to ask it for tasks: its children come back to
+    nobody.
+    """
     code, printed, errors = sandbox.train("comes_back", where, isolation="process")
     assert code == 0, errors
     assert sum(line.startswith("learning curve:") for line in printed) == 1
@@ -177,7 +210,9 @@ def test_a_worker_may_fork_where_the_training_process_asks_too(sandbox, where):
 
 
 @pytest.mark.short
-@pytest.mark.parametrize("how", ["comes_back", "raises", "leaves", "stays", "bursts", "fills", "becomes_a_daemon"])
+@pytest.mark.parametrize(
+    "how", ["comes_back", "raises", "leaves", "stays", "bursts", "fills", "becomes_a_daemon"]
+)
 def test_a_fork_in_the_training_process_is_a_fault(sandbox, how):
     fault = f"env_fault: {FORKED}, which gives it one of its own"
     assert sandbox.play("inline", how, episodes=1) == [fault, END]
@@ -205,7 +240,9 @@ def test_a_fork_while_it_is_closed(sandbox):
 
 
 @pytest.mark.short
-@pytest.mark.parametrize("how", ["starts_a_program", "starts_a_program_prepared", "asks_a_process", "ends_a_process"])
+@pytest.mark.parametrize(
+    "how", ["starts_a_program", "starts_a_program_prepared", "asks_a_process", "ends_a_process"]
+)
 def test_processes_that_run_something_else_are_nobodys_fault(sandbox, how):
     assert sandbox.play("inline", how) == ["right", "right", END]
     assert sandbox.forks == 2
@@ -225,7 +262,17 @@ def test_a_fork_that_python_does_not_know_of(sandbox):
 
 @pytest.mark.short
 @pytest.mark.parametrize(
-    "how", ["comes_back", "raises", "leaves", "stays", "becomes_a_daemon", "starts_a_daemon", "asks_a_process", "ends_a_process"]
+    "how",
+    [
+        "comes_back",
+        "raises",
+        "leaves",
+        "stays",
+        "becomes_a_daemon",
+        "starts_a_daemon",
+        "asks_a_process",
+        "ends_a_process",
+    ],
 )
 def test_a_child_of_a_worker_answers_nobody_and_ends_with_it(sandbox, how):
     assert sandbox.play("process", how, episodes=3) == ["right"] * 3 + [END]
@@ -237,7 +284,10 @@ def test_a_child_of_a_worker_answers_nobody_and_ends_with_it(sandbox, how):
 def test_a_worker_may_not_have_more_processes_than_it_is_allowed(sandbox, count):
     with count("a worker that starts too many processes"):
         first, end = sandbox.play("process", "fills", episodes=1, max_processes=6)
-        assert first == "env_fault: the worker was killed: it and what it had started were more processes than max_processes = 6"
+        assert (
+            first == "env_fault: the worker was killed: it and what it had started were more "
+            "processes than max_processes = 6"
+        )
         assert end == END
         assert sandbox.is_empty(within_s=0)
 

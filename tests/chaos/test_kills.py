@@ -11,7 +11,9 @@ pytestmark = pytest.mark.chaos
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.short) if n < 3 else n for n in range(20)], ids=lambda number: f"kill-{number}"
+    "number",
+    [pytest.param(n, marks=pytest.mark.short) if n < 3 else n for n in range(20)],
+    ids=lambda number: f"kill-{number}",
 )
 def test_killed_at_a_random_time(tmp_path, whole, count, number):
     with count("killed at a random time, then resumed"):
@@ -31,7 +33,13 @@ SAVING = {
 }
 
 
-@pytest.mark.parametrize("where", [pytest.param(name, marks=pytest.mark.short) if n % 4 == 2 else name for n, name in enumerate(SAVING)])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(name, marks=pytest.mark.short) if n % 4 == 2 else name
+        for n, name in enumerate(SAVING)
+    ],
+)
 def test_killed_inside_a_save(tmp_path, whole, count, where):
     with count("killed inside a save, then resumed"):
         folder = tmp_path / "run"
@@ -41,4 +49,7 @@ def test_killed_inside_a_save(tmp_path, whole, count, where):
         assert found is not None
         run = finish(folder)
         assert_same(run, whole)
-        assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000008", "step-000010"]
+        assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+            "step-000008",
+            "step-000010",
+        ]

@@ -1,4 +1,6 @@
-"""A small run as a process of its own, which can be killed, stopped and gone on with; and what it must come to all the same."""
+"""A small run as a process of its own, which can be killed, stopped and gone on with; and what it
+must come to all the same.
+"""
 
 import os
 import signal
@@ -39,7 +41,8 @@ def start(folder, *settings, points=(), prepare=None):
     return subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.dying", *points, "--", "train", *where, *settings],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)},
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,7 +61,11 @@ def ended(process, timeout=300):
 
 def finish(folder, **settings):
     """Go on to the end, or go through all of it, here: that is quicker."""
-    run = Run.open(folder, settings) if (folder / "config.toml").exists() else Run.create(folder, build(RECIPE))
+    run = (
+        Run.open(folder, settings)
+        if (folder / "config.toml").exists()
+        else Run.create(folder, build(RECIPE))
+    )
     run_training(run, Display())
     return run
 

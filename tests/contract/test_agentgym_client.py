@@ -46,7 +46,9 @@ def test_an_episode_in_every_dialect(name):
         after = env.step("blue")
         assert (after.reward, after.terminated, after.success) == (0.0, True, True)
         # babyai: solved at the second of twenty turns, 1 - 0.9 * 2/20
-        assert sum(step.reward for step in steps) == pytest.approx(0.91 if name == "babyai" else 1.0)
+        assert sum(step.reward for step in steps) == pytest.approx(
+            0.91 if name == "babyai" else 1.0
+        )
         assert env.reset(env.tasks("train")[2]).endswith("say green")
         env.close()
         env.close()
@@ -59,7 +61,9 @@ def test_a_task_of_any_number_is_found():
     env = AgentGym(env="textcraft", train=3, test=2)
     splits = {"textcraft_2": "train", "textcraft_3": "test", "textcraft_5": "unlisted"}
     assert {id: env.task(id).split for id in splits} == splits
-    with pytest.raises(ValueError, match="agentgym has no task 'babyai_1': expected textcraft_<number>"):
+    with pytest.raises(
+        ValueError, match="agentgym has no task 'babyai_1': expected textcraft_<number>"
+    ):
         env.task("babyai_1")
 
 
@@ -86,7 +90,11 @@ def test_a_maze_is_lost_at_the_move_after_the_fiftieth():
         env = AgentGym(url, "maze", max_turns=60)
         lost = played(env, env.tasks("train")[0], ["move up"] * 51)
         assert [step.reward for step in lost] == [0.0] * 50 + [-1.0]
-        assert (lost[-1].observation, lost[-1].terminated, lost[-1].success) == ("Failure\n", True, False)
+        assert (lost[-1].observation, lost[-1].terminated, lost[-1].success) == (
+            "Failure\n",
+            True,
+            False,
+        )
         won = played(env, env.tasks("train")[0], ["move up"] * 49 + ["red"])
         assert [step.reward for step in won] == [0.0] * 49 + [1.0]
         assert won[-1].success is True
@@ -96,7 +104,10 @@ def test_a_wrong_answer_of_webarena_is_a_failure_whatever_could_be_clicked():
     with running(StandIn("webarena").app) as url:
         env = AgentGym(url, "webarena")
         steps = played(env, env.tasks("train")[0], ["click [1]", "I am done ```stop [blue]```"])
-        assert [step.info["raw_reward"] for step in steps] == [1.0, 0.0]  # the click could be done; the answer should be red
+        assert [step.info["raw_reward"] for step in steps] == [
+            1.0,
+            0.0,
+        ]  # the click could be done; the answer should be red
         assert [step.reward for step in steps] == [0.0, 0.0]
         assert (steps[-1].terminated, steps[-1].success) == (True, False)
         assert "OBJECTIVE: say blue" in env.reset(env.tasks("train")[1])
@@ -105,7 +116,10 @@ def test_a_wrong_answer_of_webarena_is_a_failure_whatever_could_be_clicked():
 def test_webarena_that_cannot_begin_is_a_fault():
     stand_in = StandIn("webarena")
     stand_in.fault = "timeout"
-    with running(stand_in.app) as url, pytest.raises(ServerError, match="/reset: expected an observation, came TimeoutError"):
+    with (
+        running(stand_in.app) as url,
+        pytest.raises(ServerError, match="/reset: expected an observation, came TimeoutError"),
+    ):
         AgentGym(url, "webarena").reset(AgentGym(url, "webarena").tasks("train")[0])
 
 
@@ -121,7 +135,9 @@ def test_a_list_that_is_spoiled_after_all_was_done_is_taken_back():
 
 
 def test_a_part_of_the_goal_is_no_success_but_for_weather():
-    """AgentGym's server of weather tells any share of the goal as 1, and its evaluator asks for a 1."""
+    """AgentGym's server of weather tells any share of the goal as 1, and its evaluator asks for a
+    1.
+    """
     ways = {"movie": (0.5, False), "academia": (0.5, False), "weather": (1.0, True)}
     for name, (worth, success) in ways.items():
         with running(StandIn(name).app) as url:
@@ -138,7 +154,11 @@ def test_a_part_of_the_goal_is_no_success_but_for_weather():
         ("webarena", "Next ```click [12]```", "Next ```click [12]```"),
         ("searchqa", "search[red [mug]]", "<search>red [mug]</search>"),
         ("searchqa", "answer[Ann]", "<answer>Ann</answer>"),
-        ("searchqa", "<think>so</think><answer>Ann</answer>", "<think>so</think><answer>Ann</answer>"),
+        (
+            "searchqa",
+            "<think>so</think><answer>Ann</answer>",
+            "<think>so</think><answer>Ann</answer>",
+        ),
         ("weather", "finish with Action Input: {}", "Action: finish with Action Input: {}"),
         ("weather", "Thought: so\nAction: finish", "Thought: so\nAction: finish"),
         ("wordle", "p a n i c", "p a n i c"),
@@ -163,7 +183,8 @@ def test_a_reward_that_is_told_again_counts_once():
     with running(StandIn("babyai").app) as url:
         env = AgentGym(url, "babyai")
         steps = played(env, env.tasks("train")[0], [*["blue"] * 11, "red", "nonsense", "blue"])
-        # at the twelfth of twenty turns: 1 - 0.9 * 12/20 = 0.46, told again after nonsense, and 0 after the next move
+        # at the twelfth of twenty turns: 1 - 0.9 * 12/20 = 0.46, told again after nonsense, and 0
+        # after the next move
         assert [step.reward for step in steps] == pytest.approx([*[0.0] * 11, 0.46, 0.0, 0.0])
         assert not steps[-1].terminated
 
@@ -172,7 +193,11 @@ def test_a_reward_that_is_told_again_counts_once():
 def test_the_contract(name):
     with running(StandIn(name).app) as url:
         broken = [
-            check for check in check_environment("agentgym", {"url": url, "env": name, "train": 6, "test": 6}, tasks=6) if not check.ok
+            check
+            for check in check_environment(
+                "agentgym", {"url": url, "env": name, "train": 6, "test": 6}, tasks=6
+            )
+            if not check.ok
         ]
     assert broken == []
 
@@ -240,11 +265,16 @@ def test_a_server_that_hangs_is_not_waited_for_to_close(monkeypatch):
 
 
 def test_their_lists_of_tasks(tmp_path):
-    (tmp_path / "train.json").write_text(json.dumps([{"item_id": f"babyai_{number}"} for number in (7, 40, 7)]))
+    (tmp_path / "train.json").write_text(
+        json.dumps([{"item_id": f"babyai_{number}"} for number in (7, 40, 7)])
+    )
     env = AgentGym(env="babyai", train=str(tmp_path / "train.json"), test=3)
     assert [task.id for task in env.tasks("train")] == ["babyai_7", "babyai_40"]
     assert [task.id for task in env.tasks("test")] == ["babyai_0", "babyai_1", "babyai_2"]
-    assert [task.id for task in AgentGym(train=2, test=2).tasks("test")] == ["textcraft_2", "textcraft_3"]
+    assert [task.id for task in AgentGym(train=2, test=2).tasks("test")] == [
+        "textcraft_2",
+        "textcraft_3",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""AgentGym's own clients play our environments on our routes: their recorded requests anywhere, their classes where they are installed."""
+"""AgentGym's own clients play our environments on our routes: their recorded requests anywhere,
+their classes where they are installed.
+"""
 
 import json
 
@@ -48,7 +50,10 @@ def test_recorded_requests_are_answered_with_what_their_client_reads(sequence):
                     assert type(session) is int
                 if request["path"] == "/step":
                     ended = answer["terminated" if "terminated" in wanted else "done"]
-                    assert (answer["score" if "score" in wanted else "reward"], ended) == (call["reward"], call["done"])
+                    assert (answer["score" if "score" in wanted else "reward"], ended) == (
+                        call["reward"],
+                        call["done"],
+                    )
 
 
 @pytest.mark.agentgym
@@ -76,7 +81,11 @@ def test_their_client_sends_what_is_recorded(sequence, monkeypatch):
                 if call["call"] == "step":
                     assert (output.reward, output.done) == (call["reward"], call["done"])
             assert sent == [
-                (request["method"], base + request["path"].replace("{session}", str(client.env_id)), body_of(request, client))
+                (
+                    request["method"],
+                    base + request["path"].replace("{session}", str(client.env_id)),
+                    body_of(request, client),
+                )
                 for request in call["requests"]
             ]
             sent.clear()
@@ -103,7 +112,10 @@ def test_searchqas_client_plays_ten_episodes(clients, monkeypatch, tmp_path):
                 assert state == mirror.step(action).observation
             assert reward == 1.0
         client.reset(0)
-        assert theirs_of(client.step("<think>A guess.</think><answer>Nobody</answer>"))[1:] == (0.0, True)
+        assert theirs_of(client.step("<think>A guess.</think><answer>Nobody</answer>"))[1:] == (
+            0.0,
+            True,
+        )
         client.close()
 
 
@@ -115,8 +127,14 @@ def test_webarenas_client_plays_ten_episodes(clients):
         for number in range(10):
             assert client.reset(number)["observation"] == client.observe()
             word = client.observe().split()[2].strip(".")
-            assert theirs_of(client.step(f"The field. ```type [1] [{word}] [0]```"))[1:] == (0, False)
-            assert theirs_of(client.step(f"Done. ```stop [{word if number else 'no'}]```"))[1:] == (float(number > 0), True)
+            assert theirs_of(client.step(f"The field. ```type [1] [{word}] [0]```"))[1:] == (
+                0,
+                False,
+            )
+            assert theirs_of(client.step(f"Done. ```stop [{word if number else 'no'}]```"))[1:] == (
+                float(number > 0),
+                True,
+            )
         client.close()
 
 
@@ -141,11 +159,16 @@ def theirs_of(output):
 @pytest.mark.parametrize(
     ("env", "reply", "action"),
     [
-        # The first search or answer says what is done, wherever it stands; of several answers the last one counts.
+        # The first search or answer says what is done, wherever it stands; of several answers the
+        # last one counts.
         ("search", "<think>Who?</think>\n<search> red [mug] </search>", "search[red [mug]]"),
         ("search", "<search>one</search><search>two</search><answer>three</answer>", "search[one]"),
         ("search", "<answer>one</answer> no, <answer>\ntwo\n</answer>", "answer[two]"),
-        ("searchqa", "<think>Should I <search>look</search>?</think><answer>no</answer>", "search[look]"),
+        (
+            "searchqa",
+            "<think>Should I <search>look</search>?</think><answer>no</answer>",
+            "search[look]",
+        ),
         ("search", "<search>never closed", None),
         ("search", "<Search>words</Search>", None),
         ("search", "<search>words</answer>", None),
@@ -175,11 +198,21 @@ def test_others_read_their_replies_themselves():
 def test_what_is_not_written_as_they_do_is_read_as_before(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for env, replies in {
-        "search": ["search[Dremmel]", "Thought: so\nAction: search[Dremmel]", "<think>so</think><search>Dremmel</search>"],
-        "web": ["type [1] [red] [0]", "Thought: so\nAction: type [1] [red] [0]", "Thought: so\nAction: ```type [1] [red] [0]```"],
+        "search": [
+            "search[Dremmel]",
+            "Thought: so\nAction: search[Dremmel]",
+            "<think>so</think><search>Dremmel</search>",
+        ],
+        "web": [
+            "type [1] [red] [0]",
+            "Thought: so\nAction: type [1] [red] [0]",
+            "Thought: so\nAction: ```type [1] [red] [0]```",
+        ],
     }.items():
         with served(env) as server:
-            client = {"search": ours.SearchQAEnvClient, "web": ours.WebarenaEnvClient}[env](f"{server.address}/agentgym/{env}", 10)
+            client = {"search": ours.SearchQAEnvClient, "web": ours.WebarenaEnvClient}[env](
+                f"{server.address}/agentgym/{env}", 10
+            )
             client.reset(1)
             seen = {client._post("/step", {"action": reply})["observation"] for reply in replies}
             assert len(seen) == 1

@@ -25,7 +25,9 @@ from tests.served import command, running
 def ask(url, path, body=None, *, method="POST", raw=None):
     """Status and decoded answer."""
     where = urlsplit(url)
-    connection = HTTPConnection(where.hostname, where.port, timeout=60)  # a worker process takes its time to start on a busy machine
+    connection = HTTPConnection(
+        where.hostname, where.port, timeout=60
+    )  # a worker process takes its time to start on a busy machine
     said = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
     connection.request(method, where.path + path, said, {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -36,7 +38,9 @@ def ask(url, path, body=None, *, method="POST", raw=None):
 
 
 class IdClient:
-    """What their clients of textcraft, babyai and sciworld do: the fields they send, read and require."""
+    """What their clients of textcraft, babyai and sciworld do: the fields they send, read and
+    require.
+    """
 
     def __init__(self, base, *, create=None):
         self.base = base
@@ -60,10 +64,15 @@ class IdClient:
         return self.post("/reset", data_idx=number)
 
     def step(self, reply):
-        """Theirs cut the action out of the reply and keep letters, digits, commas and blanks of it; that of sciworld sends all."""
+        """Theirs cut the action out of the reply and keep letters, digits, commas and blanks of it;
+        that of sciworld sends all.
+        """
         if self.base.endswith("sciworld"):
             return self.post("/step", action=reply)
-        return self.post("/step", action=" ".join(re.sub("[^A-Za-z0-9, ]", "", reply.rpartition("Action:")[2]).split()))
+        return self.post(
+            "/step",
+            action=" ".join(re.sub("[^A-Za-z0-9, ]", "", reply.rpartition("Action:")[2]).split()),
+        )
 
     def close(self):
         return self.post("/close")
@@ -116,17 +125,27 @@ def test_their_client_plays(name):
     full = 100 if name == "sciworld" else 1
     with served(name, options=PLAYED[name]) as url:
         client = IdClient(
-            f"{url}/{name}", create={"minecraft_dir": "here/", "commands": None, "goal": None} if name == "textcraft" else None
+            f"{url}/{name}",
+            create={"minecraft_dir": "here/", "commands": None, "goal": None}
+            if name == "textcraft"
+            else None,
         )
         solved = 0
         for number in (0, 1, len(tasks) - 1):
             begun = client.reset(number)
-            first = f"{begun['task_description']}\n{begun['observation']}" if name == "sciworld" else begun["observation"]
+            first = (
+                f"{begun['task_description']}\n{begun['observation']}"
+                if name == "sciworld"
+                else begun["observation"]
+            )
             assert first == mirror.reset(tasks[number]) == client.observe()
             assert not begun["done"]
             score, done = 0.0, False
             while not done and (action := mirror.expert()) is not None:
-                answer, step = client.step(f"Thought:\nThis helps.\n\nAction:\n{action}"), mirror.step(action)
+                answer, step = (
+                    client.step(f"Thought:\nThis helps.\n\nAction:\n{action}"),
+                    mirror.step(action),
+                )
                 score += step.reward * full
                 done = step.terminated or step.truncated
                 assert (answer["observation"], answer["done"]) == (step.observation, done)
@@ -145,11 +164,28 @@ def test_their_client_plays(name):
 
 
 FIELDS = {  # as their tables have them: /create, /reset, /step
-    "textcraft": ({"id", "observation", "done", "reward"}, {"id", "observation", "done", "reward"}, {"observation", "reward", "done"}),
-    "babyai": ({"id"}, {"observation", "reward", "score", "deleted", "done"}, {"observation", "reward", "score", "done"}),
+    "textcraft": (
+        {"id", "observation", "done", "reward"},
+        {"id", "observation", "done", "reward"},
+        {"observation", "reward", "done"},
+    ),
+    "babyai": (
+        {"id"},
+        {"observation", "reward", "score", "deleted", "done"},
+        {"observation", "reward", "score", "done"},
+    ),
     "sciworld": (
         {"id"},
-        {"task_name", "var_num", "task_description", "observation", "reward", "score", "deleted", "done"},
+        {
+            "task_name",
+            "var_num",
+            "task_description",
+            "observation",
+            "reward",
+            "score",
+            "deleted",
+            "done",
+        },
         {"observation", "reward", "score", "done"},
     ),
 }
@@ -162,8 +198,15 @@ def test_the_fields_are_those_of_their_table(name):
         assert created <= client.created.keys()
         assert begun <= client.reset(3).keys()
         assert stepped <= client.step("Action: nonsense").keys()
-        assert ask(f"{url}/{name}", f"/action_hint?id={client.id}", method="GET")[1]["possible_actions"] is not None
-        assert ask(f"{url}/{name}", "/", method="GET")[1].startswith(f"This is environment {name}. Tasks: train 0 to ")
+        assert (
+            ask(f"{url}/{name}", f"/action_hint?id={client.id}", method="GET")[1][
+                "possible_actions"
+            ]
+            is not None
+        )
+        assert ask(f"{url}/{name}", "/", method="GET")[1].startswith(
+            f"This is environment {name}. Tasks: train 0 to "
+        )
 
 
 def test_a_client_of_the_other_dialect_plays():
@@ -176,13 +219,24 @@ def test_a_client_of_the_other_dialect_plays():
             answer = {"done": False}
             while not answer["done"]:
                 action = mirror.expert()
-                answer, step = client.post("/step", action=f"Thought: half of it\n\nAction: {action}"), mirror.step(action)
+                answer, step = (
+                    client.post("/step", action=f"Thought: half of it\n\nAction: {action}"),
+                    mirror.step(action),
+                )
                 assert {"observation", "reward", "done", "info"} <= answer.keys()
-                assert (answer["observation"], answer["reward"], answer["done"]) == (step.observation, step.reward, step.terminated)
+                assert (answer["observation"], answer["reward"], answer["done"]) == (
+                    step.observation,
+                    step.reward,
+                    step.terminated,
+                )
                 assert client.observe() == step.observation
             assert answer["reward"] == 1
         client.post("/reset")
-        assert client.post("/step", action="16")["observation"] in ("Higher.", "Lower.", "Right.")  # the action alone will do
+        assert client.post("/step", action="16")["observation"] in (
+            "Higher.",
+            "Lower.",
+            "Right.",
+        )  # the action alone will do
         twice = client.post("/step", action="Action: 1\nAction: 2")
         assert twice["observation"].startswith("Expected exactly one 'Action:'")
         assert (twice["reward"], twice["done"]) == (0, False)
@@ -209,9 +263,16 @@ def test_an_environment_of_that_name_is_served_in_its_own_dialect(env):
     with served(f"{HERE}:{env.capitalize()}") as url:
         _, created = ask(f"{url}/{env}", "/create", {"id": 0})
         number = created["env_idx"] if env == "webarena" else created
-        task = {"webarena": {"idx": 1, "seed": 0}, "webshop": {"session_id": 1}, "sqlgym": {"item_id": 1}, "weather": {"id": 1}}[env]
+        task = {
+            "webarena": {"idx": 1, "seed": 0},
+            "webshop": {"session_id": 1},
+            "sqlgym": {"item_id": 1},
+            "weather": {"id": 1},
+        }[env]
         _, begun = ask(f"{url}/{env}", "/reset", {"env_idx": number, **task})
-        assert {"webarena": lambda: begun["observation"], "weather": lambda: begun}.get(env, lambda: begun[0])() == "say blue"
+        assert {"webarena": lambda: begun["observation"], "weather": lambda: begun}.get(
+            env, lambda: begun[0]
+        )() == "say blue"
         _, step = ask(f"{url}/{env}", "/step", {"env_idx": number, "action": "blue"})
         assert step["state" if env in ("webshop", "sqlgym") else "observation"] == "right"
         assert step["terminated" if env == "webarena" else "done"] is True
@@ -237,7 +298,9 @@ def test_sciworld_is_told_in_points():
         ]
 
 
-@pytest.mark.parametrize(("env", "theirs"), [("textcraft", "textcraft"), ("babyai", "babyai"), ("guess", "searchqa")])
+@pytest.mark.parametrize(
+    ("env", "theirs"), [("textcraft", "textcraft"), ("babyai", "babyai"), ("guess", "searchqa")]
+)
 def test_our_client_plays_on_our_routes(env, theirs):
     mirror = envs[env](**PLAYED.get(env, {}))
     with served(env, options=PLAYED.get(env)) as url:
@@ -248,7 +311,11 @@ def test_our_client_plays_on_our_routes(env, theirs):
             while not (step.terminated or step.truncated):
                 action = mirror.expert()
                 step, expected = remote.step(action), mirror.step(action)
-                assert (step.observation, step.terminated, step.success) == (expected.observation, expected.terminated, expected.success)
+                assert (step.observation, step.terminated, step.success) == (
+                    expected.observation,
+                    expected.terminated,
+                    expected.success,
+                )
                 assert step.reward == pytest.approx(expected.reward)
         remote.close()
 
@@ -262,10 +329,25 @@ REFUSED = [
     ("/step", {"id": True, "action": "inventory"}, 422, "id: expected a whole number, came true"),
     ("/step", {"id": None}, 422, "action: expected a text, came null"),
     ("/step", {"id": None, "action": ["get"]}, 422, 'action: expected a text, came ["get"]'),
-    ("/reset", {"id": None, "data_idx": 551}, 422, "data_idx: textcraft has the tasks 0 to 550, not 551"),
-    ("/reset", {"id": None, "data_idx": -1}, 422, "data_idx: textcraft has the tasks 0 to 550, not -1"),
+    (
+        "/reset",
+        {"id": None, "data_idx": 551},
+        422,
+        "data_idx: textcraft has the tasks 0 to 550, not 551",
+    ),
+    (
+        "/reset",
+        {"id": None, "data_idx": -1},
+        422,
+        "data_idx: textcraft has the tasks 0 to 550, not -1",
+    ),
     ("/reset", {"id": None, "data_idx": 1.5}, 422, "data_idx: expected a whole number, came 1.5"),
-    ("/reset", {"id": None, "data_idx": "train"}, 422, "data_idx: expected a whole number, came train"),
+    (
+        "/reset",
+        {"id": None, "data_idx": "train"},
+        422,
+        "data_idx: expected a whole number, came train",
+    ),
     ("/create", {"goal": "minecraft:cake"}, 422, "goal: games of one's own"),
     ("/reset", ["list"], 422, 'expected a JSON object, came ["list"]'),
 ]
@@ -287,13 +369,26 @@ def test_refusals():
         assert ask(base, "/observation?id=0", method="GET")[0] == 404
         assert client.observe() == client.created["observation"]  # none of it did any harm
         client.close()
-        for path, body in (("/reset", {"data_idx": 0}), ("/step", {"action": "inventory"}), ("/close", {})):
+        for path, body in (
+            ("/reset", {"data_idx": 0}),
+            ("/step", {"action": "inventory"}),
+            ("/close", {}),
+        ):
             assert ask(base, path, {**body, "id": client.id})[0] == 404
 
 
 FIELD_NAMES = st.sampled_from(["id", "env_idx", "data_idx", "action", "goal", "commands", "more"])
-VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers(), max_size=3)
-BODIES = st.binary(max_size=100) | st.dictionaries(FIELD_NAMES, VALUES, max_size=4).map(lambda fields: json.dumps(fields).encode())
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.lists(st.integers(), max_size=3)
+)
+BODIES = st.binary(max_size=100) | st.dictionaries(FIELD_NAMES, VALUES, max_size=4).map(
+    lambda fields: json.dumps(fields).encode()
+)
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +397,11 @@ def two_dialects():
         yield url
 
 
-@given(st.sampled_from(["textcraft", "guess"]), st.sampled_from(["/create", "/reset", "/step", "/close"]), BODIES)
+@given(
+    st.sampled_from(["textcraft", "guess"]),
+    st.sampled_from(["/create", "/reset", "/step", "/close"]),
+    BODIES,
+)
 @settings(max_examples=300, deadline=None)
 def test_whatever_is_sent_is_answered(two_dialects, env, path, body):
     status, answer = ask(f"{two_dialects}/{env}", path, raw=body)
@@ -323,11 +422,17 @@ def test_a_session_belongs_to_its_environment_and_begins_with_a_reset():
 
 
 def test_a_number_has_all_of_a_sessions_secret():
-    tokens = [f"{process}.{number}.{secrets.token_urlsafe(16)}" for process in (0, 1, 4999) for number in (0, 7, 2**53)]
+    tokens = [
+        f"{process}.{number}.{secrets.token_urlsafe(16)}"
+        for process in (0, 1, 4999)
+        for number in (0, 7, 2**53)
+    ]
     for token in tokens:
         assert session_token(3, session_number(3, token)) == token
         assert session_token(2, session_number(3, token)) is None
-    assert [session_token(0, number) for number in (-1, 0, 1, 2**53, 2**224, 2**10_000)] == [None] * 6
+    assert [session_token(0, number) for number in (-1, 0, 1, 2**53, 2**224, 2**10_000)] == [
+        None
+    ] * 6
     with served("guess") as url:
         numbers = [EnvIdxClient(f"{url}/guess").env_idx for _ in range(20)]
         assert len({number % 2**128 for number in numbers}) == 20
@@ -337,15 +442,27 @@ def test_a_number_has_all_of_a_sessions_secret():
 
 def test_tokens_and_hosts_are_asked_for_here_too():
     with running("guess", tokens=("anna", "bert")) as server:
-        path, anna, bert = "/agentgym/guess", {"Authorization": "Bearer anna"}, {"Authorization": "Bearer bert"}
+        path, anna, bert = (
+            "/agentgym/guess",
+            {"Authorization": "Bearer anna"},
+            {"Authorization": "Bearer bert"},
+        )
         assert server.ask("POST", f"{path}/create", {"id": 0})[0] == 401
         assert server.ask("GET", f"{path}/")[0] == 401
-        assert server.ask("POST", f"{path}/create", {"id": 0}, Host="evil.example", **anna)[0] == 403
-        assert server.ask("POST", f"{path}/create", {"id": 0}, Origin="http://evil.example", **anna)[0] == 403
+        assert (
+            server.ask("POST", f"{path}/create", {"id": 0}, Host="evil.example", **anna)[0] == 403
+        )
+        assert (
+            server.ask("POST", f"{path}/create", {"id": 0}, Origin="http://evil.example", **anna)[0]
+            == 403
+        )
         status, number = server.ask("POST", f"{path}/create", {"id": 0}, **anna)
         assert status == 200
         step = {"env_idx": number, "action": "3"}
-        assert server.ask("POST", f"{path}/step", step, **bert) == (404, {"error": "there is no such session"})
+        assert server.ask("POST", f"{path}/step", step, **bert) == (
+            404,
+            {"error": "there is no such session"},
+        )
         assert server.ask("POST", f"{path}/step", step, **anna)[0] == 200
 
 
@@ -384,7 +501,10 @@ def test_a_fault_is_told_and_the_next_reset_mends_it():
         assert client.post("/step", action="red")["reward"] == 1
         assert ask(url, "/step", {"env_idx": client.env_idx, "action": "break"}) == broke
         other = EnvIdxClient(url)  # takes the seat
-        assert ask(url, "/reset", {"env_idx": client.env_idx, "id": 0}) == (503, {"error": "all 1 seats are taken"})
+        assert ask(url, "/reset", {"env_idx": client.env_idx, "id": 0}) == (
+            503,
+            {"error": "all 1 seats are taken"},
+        )
         other.post("/close")
         assert client.post("/reset", id=0) == "say red"
 
@@ -423,7 +543,10 @@ class Rounds(Echo):
 def test_calls_of_one_session_wait_for_each_other():
     with served(f"{HERE}:Rounds", isolation="process") as url, ThreadPoolExecutor(8) as pool:
         body = {"env_idx": EnvIdxClient(f"{url}/echo").env_idx, "action": "red"}
-        answers = [call.result() for call in [pool.submit(ask, f"{url}/echo", "/step", body) for _ in range(8)]]
+        answers = [
+            call.result()
+            for call in [pool.submit(ask, f"{url}/echo", "/step", body) for _ in range(8)]
+        ]
         assert [status for status, _ in answers] == [200] * 8
         assert sum(answer["done"] for _, answer in answers) == 1
 
@@ -446,10 +569,17 @@ def test_sessions_are_found_behind_several_processes():
     with command("guess", "textcraft", "--port", "0", "--capacity", "7", processes=3) as server:
         url = f"{server.at.address}/agentgym"
         clients = [EnvIdxClient(f"{url}/guess") for _ in range(6)]
-        assert {session_token(0, client.env_idx).partition(".")[0] for client in clients} >= {"0", "1"}
+        assert {session_token(0, client.env_idx).partition(".")[0] for client in clients} >= {
+            "0",
+            "1",
+        }
         crafter = IdClient(f"{url}/textcraft")
         for n, client in enumerate(clients):
             client.post("/reset", id=n)
-            assert client.post("/step", action="16")["observation"] in ("Higher.", "Lower.", "Right.")
+            assert client.post("/step", action="16")["observation"] in (
+                "Higher.",
+                "Lower.",
+                "Right.",
+            )
             assert crafter.reset(3)["observation"] == crafter.observe()
             assert client.post("/close") == {"closed": True}

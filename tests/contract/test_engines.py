@@ -9,7 +9,14 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import Scripted, noisy_expert
@@ -42,7 +49,12 @@ async def episode(engine, number, *, turns=8, temperature=1.0, max_tokens=12, sh
         stream.ids.extend(new)
         stream.mask.extend([0] * len(new))
         stream.logprobs.extend([0.0] * len(new))
-        sampling = Sampling(temperature=temperature, max_tokens=max_tokens, stop_ids=(STOP,), seed=1000 * number + turn)
+        sampling = Sampling(
+            temperature=temperature,
+            max_tokens=max_tokens,
+            stop_ids=(STOP,),
+            seed=1000 * number + turn,
+        )
         generation = await engine.generate(stream.ids, sampling, session)
         spans.append((len(stream.ids), len(stream.ids) + len(generation.ids)))
         stream.ids.extend(generation.ids)
@@ -79,7 +91,16 @@ def test_log_probs_are_those_of_the_policy_at_its_temperature(model, temperature
 def test_greedy_tokens_equal_generates(model):
     """Against transformers' own loop, which starts each turn from nothing."""
     trajectories = asyncio.run(episodes(native(model, slots=4), 6, temperature=0.0))
-    plain = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=STOP, seed=3, device=torch.device("cpu"))
+    plain = tiny_model(
+        vocabulary=97,
+        width=64,
+        layers=2,
+        heads=4,
+        context=1024,
+        stop_id=STOP,
+        seed=3,
+        device=torch.device("cpu"),
+    )
     plain.set_attn_implementation("sdpa")
     for trajectory in trajectories:
         ids = trajectory.segments[0].ids
@@ -87,7 +108,12 @@ def test_greedy_tokens_equal_generates(model):
             start, end = turn.span
             prompt = torch.tensor([ids[:start]])
             out = plain.generate(
-                prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, eos_token_id=STOP, pad_token_id=0
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                max_new_tokens=12,
+                do_sample=False,
+                eos_token_id=STOP,
+                pad_token_id=0,
             )
             assert out[0, start:].tolist() == ids[start:end]
 
@@ -134,7 +160,9 @@ def test_heads_with_a_key_head_in_common_look_at_it_together():
     query = torch.randn(3, 6, 1, 8, generator=rng)
     key, value = (torch.randn(3, 2, 5, 8, generator=rng) for _ in range(2))
     mask = (torch.arange(5) <= torch.tensor([[4], [0], [2]]))[:, None, None, :]
-    expected = scaled_dot_product_attention(query, *(x.repeat_interleave(3, 1) for x in (key, value)), attn_mask=mask, scale=0.3)
+    expected = scaled_dot_product_attention(
+        query, *(x.repeat_interleave(3, 1) for x in (key, value)), attn_mask=mask, scale=0.3
+    )
     assert torch.allclose(sdpa(query, key, value, scale=0.3, mask=mask), expected, atol=1e-6)
 
 
@@ -154,12 +182,16 @@ def test_models_that_packing_would_change_are_refused():
 
 
 def test_threads_and_many_short_episodes_lose_nobody(model):
-    """The model runs beside the episodes; none of them may wait for ever, however the threads interleave."""
+    """The model runs beside the episodes; none of them may wait for ever, however the threads
+    interleave.
+    """
     engine = native(model, slots=4, deterministic=False)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        done = asyncio.run(asyncio.wait_for(episodes(engine, 300, turns=2, max_tokens=2), timeout=60))
+        done = asyncio.run(
+            asyncio.wait_for(episodes(engine, 300, turns=2, max_tokens=2), timeout=60)
+        )
     finally:
         sys.setswitchinterval(interval)
     assert len(done) == 300
@@ -171,32 +203,50 @@ def test_the_beginnings_that_episodes_share_are_computed_once(model):
 
 
 def computed_once(engine):
-    """Two tasks with the same instructions, three episodes each: what follows is as if each had computed everything itself."""
+    """Two tasks with the same instructions, three episodes each: what follows is as if each had
+    computed everything itself.
+    """
 
     async def begun(number):
         session = Session(str(number), None)
         ids = [*range(5, 75), *([80 + number % 2] * 6)]
-        first = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=1, stop_ids=(STOP,)), session)
+        first = await engine.generate(
+            ids, Sampling(temperature=0.0, max_tokens=1, stop_ids=(STOP,)), session
+        )
         return session, [*ids, *first.ids], first.logprobs
 
     async def gone_on(session, ids, logprobs):
         ids = [*ids, 9, 10 + int(session.id)]
-        second = await engine.generate(ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session)
+        second = await engine.generate(
+            ids, Sampling(temperature=0.0, max_tokens=4, stop_ids=(STOP,)), session
+        )
         engine.release(session)
         return [*ids, *second.ids], [*logprobs, *second.logprobs]
 
     async def all_of():
         openings = await asyncio.gather(*map(begun, range(6)))
-        # 70 + 6 of the first task, 6 of the other, and of each further episode the last token, which must be new to have logits
+        # 70 + 6 of the first task, 6 of the other, and of each further episode the last token,
+        # which must be new to have logits
         assert engine.computed_tokens == 70 + 6 + 6 + 4
         return await asyncio.gather(*(gone_on(*opening) for opening in openings))
 
     for ids, logprobs in asyncio.run(all_of()):
         with torch.no_grad():
-            logp = engine.model(torch.tensor([ids], device=engine.model.device)).logits[0].log_softmax(-1)
-        sampled = [76, *range(79, len(ids))]  # after the opening, and after the observation that followed the first reply
-        assert [int(logp[place - 1].argmax()) for place in sampled] == [ids[place] for place in sampled]
-        assert logprobs == pytest.approx([float(logp[place - 1, ids[place]]) for place in sampled], abs=1e-4)
+            logp = (
+                engine.model(torch.tensor([ids], device=engine.model.device))
+                .logits[0]
+                .log_softmax(-1)
+            )
+        sampled = [
+            76,
+            *range(79, len(ids)),
+        ]  # after the opening, and after the observation that followed the first reply
+        assert [int(logp[place - 1].argmax()) for place in sampled] == [
+            ids[place] for place in sampled
+        ]
+        assert logprobs == pytest.approx(
+            [float(logp[place - 1, ids[place]]) for place in sampled], abs=1e-4
+        )
 
 
 def test_forty_rounds_of_joining_and_leaving(model):
@@ -209,7 +259,9 @@ def test_forty_rounds_of_joining_and_leaving(model):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_idle_episodes_leave_their_slots_to_others(model, deterministic):
-    """Two slots, five episodes that are all begun before any of them goes on: nobody waits for ever, and nobody notices."""
+    """Two slots, five episodes that are all begun before any of them goes on: nobody waits for
+    ever, and nobody notices.
+    """
 
     async def scenario(slots):
         engine = native(model, slots=slots, deterministic=deterministic)
@@ -255,13 +307,18 @@ def test_new_weights_make_the_engine_forget(model):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_replies_in_the_making_are_completed_before_the_weights_change(model, deterministic):
-    """Two slots, six callers: two have their replies when `load` is called, and the others wait for the new weights."""
+    """Two slots, six callers: two have their replies when `load` is called, and the others wait for
+    the new weights.
+    """
     engine = native(model, slots=2, deterministic=deterministic)
 
     async def scenario():
         sampling = Sampling(max_tokens=30)
         sessions = [Session(str(n), None) for n in range(6)]
-        replies = [asyncio.create_task(engine.generate([5, n + 2], sampling, sessions[n])) for n in range(6)]
+        replies = [
+            asyncio.create_task(engine.generate([5, n + 2], sampling, sessions[n]))
+            for n in range(6)
+        ]
         while not engine._running:
             await asyncio.sleep(0)
         await engine.load(version=1)
@@ -285,7 +342,11 @@ def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(mo
         learners.lm_head.weight.mul_(-1)
     assert asyncio.run(episode(engine, 0)).segments == before
     asyncio.run(engine.load(version=1))
-    assert asyncio.run(episode(engine, 0)).segments == asyncio.run(episode(native(learners), 0)).segments != before
+    assert (
+        asyncio.run(episode(engine, 0)).segments
+        == asyncio.run(episode(native(learners), 0)).segments
+        != before
+    )
 
 
 def test_a_context_that_is_too_long_is_an_error(model):
@@ -297,14 +358,18 @@ def test_a_model_that_fails_fails_every_waiting_episode(model):
     engine = native(model)
 
     async def scenario():
-        calls = [engine.generate(ids, Sampling(max_tokens=2), Session("x", None)) for ids in ([5], [9999], [6])]
+        calls = [
+            engine.generate(ids, Sampling(max_tokens=2), Session("x", None))
+            for ids in ([5], [9999], [6])
+        ]
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=20)
 
     assert [type(outcome) for outcome in asyncio.run(scenario())] == [EngineFailed] * 3
 
 
 def test_sampling_follows_the_distribution():
-    # logits of probabilities .1 .2 .7: uniform numbers 0.05, 0.15, 0.29, 0.31, 0.99 fall on 0, 1, 1, 2, 2
+    # logits of probabilities .1 .2 .7: uniform numbers 0.05, 0.15, 0.29, 0.31, 0.99 fall on 0, 1,
+    # 1, 2, 2
     logits = torch.tensor([0.1, 0.2, 0.7]).log().expand(5, 3)
     uniform = torch.tensor([0.05, 0.15, 0.29, 0.31, 0.99])
     tokens, logp = draw(logits, uniform, [Sampling()] * 5)
@@ -341,10 +406,14 @@ def test_a_scripted_engine_says_its_lines(words):
     async def script(session, sampling):
         return Plain().write("", "say red")
 
-    generation = asyncio.run(Scripted(script, renderer).generate([], Sampling(max_tokens=8), Session("x", None)))
+    generation = asyncio.run(
+        Scripted(script, renderer).generate([], Sampling(max_tokens=8), Session("x", None))
+    )
     assert renderer.reply_text(generation.ids) == "say red"
     assert (generation.finish, generation.logprobs) == ("stop", [0.0] * 3)
-    cut = asyncio.run(Scripted(script, renderer).generate([], Sampling(max_tokens=2), Session("x", None)))
+    cut = asyncio.run(
+        Scripted(script, renderer).generate([], Sampling(max_tokens=2), Session("x", None))
+    )
     assert (len(cut.ids), cut.finish) == (2, "length")
 
 

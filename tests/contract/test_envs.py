@@ -15,7 +15,9 @@ from tests.helpers import needs_original_textcraft, needs_sciworld
 ELSEWHERE = ("sciworld", "agentgym", "web", "webarena", "miniwob")
 """The first is below; the others are tried where there is a server, or a browser."""
 CASES = [(name, {}) for name in envs.names() if name not in ELSEWHERE] + [
-    pytest.param("sciworld", {}, marks=[needs_sciworld, pytest.mark.timeout(400)]),  # it looks for solutions
+    pytest.param(
+        "sciworld", {}, marks=[needs_sciworld, pytest.mark.timeout(400)]
+    ),  # it looks for solutions
     pytest.param(
         "sciworld",
         {"simplifications": "easy", "kinds": ["find-plant", "test-conductivity"]},
@@ -34,7 +36,9 @@ def test_the_contract(name, options):
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["textcraft", "babyai", "guess", pytest.param("sciworld", marks=needs_sciworld)])
+@pytest.mark.parametrize(
+    "name", ["textcraft", "babyai", "guess", pytest.param("sciworld", marks=needs_sciworld)]
+)
 def test_made_for_gymnasium(name):
     env = palestra.make(name)
     assert isinstance(env, gymnasium.Env)
@@ -53,7 +57,12 @@ class ForgetsNothing(helpers.Echo):
     def step(self, action):
         self.seen.append(action)
         step = super().step(action)
-        return helpers.Step(f"{step.observation} {len(self.seen)}", step.reward, step.terminated, success=step.success)
+        return helpers.Step(
+            f"{step.observation} {len(self.seen)}",
+            step.reward,
+            step.terminated,
+            success=step.success,
+        )
 
 
 class RandomIds(helpers.Echo):
@@ -91,7 +100,10 @@ class SameIdTwice(helpers.Echo):
 
 class FindsAnything(helpers.Echo):
     def task(self, id):
-        return next((task for split in self.splits for task in self.tasks(split) if task.id == id), helpers.Task(self.name, "test", id, ""))
+        return next(
+            (task for split in self.splits for task in self.tasks(split) if task.id == id),
+            helpers.Task(self.name, "test", id, ""),
+        )
 
 
 class FindsAnother(helpers.Echo):
@@ -146,5 +158,8 @@ SCENES = "a scene is small JSON, and asking for it changes nothing"
     ],
 )
 def test_the_checker_finds_a_broken_promise(kind, promise):
-    checks = {check.name: check.ok for check in check_environment(f"tests.contract.test_envs:{kind.__name__}", tasks=6)}
+    checks = {
+        check.name: check.ok
+        for check in check_environment(f"tests.contract.test_envs:{kind.__name__}", tasks=6)
+    }
     assert not checks[promise]

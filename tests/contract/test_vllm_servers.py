@@ -9,18 +9,20 @@ pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
 from palestra.engines.vllm.server import VLLMServerSettings
 from tests.contract.test_engines import episode, episodes
-from tests.vllm_contract import Contract, tiny_model
+from tests.vllm_contract import Contract, contract_model
 from tests.vllm_stand_in import StandIn, running
 
 
 @pytest.fixture(scope="module")
 def engine():
-    model = tiny_model(64, "cpu")
+    model = contract_model(64, "cpu")
     stand_ins = [StandIn(model), StandIn(model)]
     with ExitStack() as stack:
         for stand_in in stand_ins:
             stack.enter_context(running(stand_in))
-        yield VLLMServerSettings(urls=tuple(stand_in.url for stand_in in stand_ins), dtype="float32", concurrency=16).build(model, 1024)
+        yield VLLMServerSettings(
+            urls=tuple(stand_in.url for stand_in in stand_ins), dtype="float32", concurrency=16
+        ).build(model, 1024)
 
 
 class TestThroughHTTP(Contract):

@@ -1,4 +1,6 @@
-"""Wire v1 as a client sees it: every call over HTTP, in a batch and over the stream; keys, leases, order, capacity, refusals, sizes."""
+"""Wire v1 as a client sees it: every call over HTTP, in a batch and over the stream; keys, leases,
+order, capacity, refusals, sizes.
+"""
 
 import asyncio
 import itertools
@@ -63,7 +65,10 @@ def exchanged(server, calls):
     """The answers to a frame of calls, as they come."""
 
     async def talk():
-        async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as stream:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.ws_connect(server.address + "/v1/stream") as stream,
+        ):
             await stream.send_bytes(msgspec.msgpack.encode(calls))
             answers = []
             while len(answers) < len(calls):
@@ -80,7 +85,11 @@ def test_every_call(tally, overs):
     session = opened["session"]
     assert opened["lease_s"] == 60.0
     assert len(session.rpartition(".")[2]) == 22  # 128 bits
-    assert call("reset", session, task=TASK, key=1) == {"observation": "0 train-0", "info": {}, "score": 0.0}
+    assert call("reset", session, task=TASK, key=1) == {
+        "observation": "0 train-0",
+        "info": {},
+        "score": 0.0,
+    }
     expected = {
         "observation": "1 go",
         "reward": 0.0,
@@ -111,11 +120,22 @@ def test_what_the_server_has(tally):
         offset = page["next"]
     assert [len(page) for page in pages] == [25, 25, 10]
     assert len({task["id"] for page in pages for task in page}) == page["total"] == 60
-    assert tally.ask("GET", "/v1/envs/echo/task?id=test-7") == (200, {"env": "echo", "split": "test", "id": "test-7", "category": "blue"})
-    for path in ("/v1/envs/no", "/v1/envs/no/tasks?split=train", "/v1/envs/echo/tasks?split=no", "/v1/envs/no/task?id=test-7"):
+    assert tally.ask("GET", "/v1/envs/echo/task?id=test-7") == (
+        200,
+        {"env": "echo", "split": "test", "id": "test-7", "category": "blue"},
+    )
+    for path in (
+        "/v1/envs/no",
+        "/v1/envs/no/tasks?split=train",
+        "/v1/envs/echo/tasks?split=no",
+        "/v1/envs/no/task?id=test-7",
+    ):
         assert tally.ask("GET", path)[0] == 404
     status, answer = tally.ask("GET", "/v1/envs/echo/task?id=test-70")
-    assert (status, answer["error"]["message"]) == (404, "echo has no task 'test-70'; ids look like 'train-0', 'test-0'")
+    assert (status, answer["error"]["message"]) == (
+        404,
+        "echo has no task 'test-70'; ids look like 'train-0', 'test-0'",
+    )
     assert tally.ask("GET", "/v1/envs/echo/task")[0] == 400
     for query in ("", "?split=train&offset=-1", "?split=train&limit=0", "?split=train&limit=x"):
         assert tally.ask("GET", f"/v1/envs/echo/tasks{query}")[0] == 400
@@ -128,10 +148,20 @@ def test_health_metrics_and_the_document_of_the_routes(tally):
     assert 'palestra_calls_total{call="reset",code="ok"}' in text
     assert "# TYPE palestra_call_seconds histogram" in text
     document = tally.ask("GET", "/openapi.json")[1]
-    routes = {(r.method, r.resource.canonical) for r in tally.server.app().router.routes() if r.method != "HEAD"}
-    registered = {(method, path) for method, path in routes if not path.startswith("/agentgym/")}  # those are documented elsewhere
-    assert {(method.upper(), path) for path, ways in document["paths"].items() for method in ways} == registered
-    body = document["paths"]["/v1/sessions/{session}/step"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    routes = {
+        (r.method, r.resource.canonical)
+        for r in tally.server.app().router.routes()
+        if r.method != "HEAD"
+    }
+    registered = {
+        (method, path) for method, path in routes if not path.startswith("/agentgym/")
+    }  # those are documented elsewhere
+    assert {
+        (method.upper(), path) for path, ways in document["paths"].items() for method in ways
+    } == registered
+    body = document["paths"]["/v1/sessions/{session}/step"]["post"]["requestBody"]["content"][
+        "application/json"
+    ]["schema"]
     assert (set(body["properties"]), body["required"]) == ({"action", "key"}, ["action"])
     names = {ref.rsplit("/", 1)[1] for ref in _references(document)}
     assert names <= set(document["components"]["schemas"])
@@ -172,7 +202,9 @@ def test_a_session_that_is_opened_twice_with_one_key_is_one_session():
     with running(TALLY, ECHO, capacity=3, tokens=("anna", "ben")) as server:
 
         def opened(caller="anna", **body):
-            return server.ask("POST", "/v1/sessions", body, Authorization=f"Bearer {caller}")[1].get("session")
+            return server.ask("POST", "/v1/sessions", body, Authorization=f"Bearer {caller}")[
+                1
+            ].get("session")
 
         mine = opened(env="tally", key="k")
         assert opened(env="tally", key="k") == mine
@@ -183,12 +215,16 @@ def test_a_session_that_is_opened_twice_with_one_key_is_one_session():
         again = opened(env="tally", key="l")
         assert again is not None
         assert again not in (mine, *others)
-        assert opened(env="tally", key="k") is None  # its session is gone, and so is what was known of it
+        assert (
+            opened(env="tally", key="k") is None
+        )  # its session is gone, and so is what was known of it
         assert len(server.server.sessions) == 3
 
 
 def test_a_session_that_is_being_opened_is_not_opened_again():
-    with running("tests.fault.environments:Obedient", isolation="process", options={"start_s": 0.5}) as server:
+    with running(
+        "tests.fault.environments:Obedient", isolation="process", options={"start_s": 0.5}
+    ) as server:
         calls = [{"call": "open", "id": number, "env": "obedient", "key": "k"} for number in (1, 2)]
         assert len({answer["result"]["session"] for answer in exchanged(server, calls)}) == 1
         assert len(server.server.sessions) == 1
@@ -218,7 +254,9 @@ def test_a_fault_is_stored_under_its_key_too():
     with running("tests.helpers:Raises", capacity=1) as server:
         path = server.open("echo", "train-0")
         answers = [server.ask("POST", f"{path}/step", {"action": "a", "key": 2}) for _ in range(2)]
-        assert [(status, body["error"]["code"]) for status, body in answers] == [(502, "env_fault")] * 2
+        assert [(status, body["error"]["code"]) for status, body in answers] == [
+            (502, "env_fault")
+        ] * 2
         assert "the simulator broke" in answers[0][1]["error"]["message"]
         assert server.ask("POST", f"{path}/actions")[0] == 502
         other = server.open("echo")  # its seat is free again
@@ -230,7 +268,10 @@ def test_a_reset_mends_what_broke():
     with running("tests.helpers:Raises", capacity=1) as server:
         path = server.open("echo", "train-0")
         assert server.ask("POST", f"{path}/step", {"action": "a", "key": 2})[0] == 502
-        assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 2})[1]["error"]["code"] == "out_of_order"  # was the step's
+        assert (
+            server.ask("POST", f"{path}/reset", {"task": TASK, "key": 2})[1]["error"]["code"]
+            == "out_of_order"
+        )  # was the step's
         for _ in range(2):
             assert server.ask("POST", f"{path}/reset", {"task": TASK, "key": 3}) == (
                 200,
@@ -272,18 +313,28 @@ def test_calls_of_one_session_run_in_order_and_of_others_beside_them():
     with running(TALLY) as server:
         sessions = [server.open("tally", "train-0").rsplit("/")[-1] for _ in range(3)]
         calls = [
-            {"call": "step", "id": 10 * number + n, "session": session, "action": f"{number}", "key": n + 2}
+            {
+                "call": "step",
+                "id": 10 * number + n,
+                "session": session,
+                "action": f"{number}",
+                "key": n + 2,
+            }
             for n in range(9)
             for number, session in enumerate(sessions)
         ]
-        answers = {answer["id"]: answer["result"]["observation"] for answer in exchanged(server, calls)}
+        answers = {
+            answer["id"]: answer["result"]["observation"] for answer in exchanged(server, calls)
+        }
         assert answers == {call["id"]: f"{call['id'] % 10 + 1} {call['action']}" for call in calls}
 
 
 def test_a_session_whose_calls_pile_up_is_busy():
     with running(SLOW, options={"seconds": 0.02}, isolation="process") as server:
         session = server.open("echo", "train-0").rsplit("/")[-1]
-        calls = [{"call": "step", "id": n, "session": session, "action": "red"} for n in range(1, 40)]
+        calls = [
+            {"call": "step", "id": n, "session": session, "action": "red"} for n in range(1, 40)
+        ]
         codes = [answer.get("error", {}).get("code") for answer in exchanged(server, calls)]
         assert codes.count("busy") == 39 - 16
 
@@ -364,15 +415,27 @@ def test_16_of_16_refusals():
         server.run(server.server.sessions.sweep())
         mine, closed = (server.open("tally", "train-0", **anna) for _ in range(2))
         server.ask("DELETE", closed, **anna)
-        cases = {"no": (mine, {}), "another's": (mine, ben), "expired": (expired, anna), "closed": (closed, anna)}
+        cases = {
+            "no": (mine, {}),
+            "another's": (mine, ben),
+            "expired": (expired, anna),
+            "closed": (closed, anna),
+        }
         calls = {"step": {"action": "a"}, "reset": {"task": TASK}, "observe": {}, "close": None}
         found = {}
         for (who, (path, headers)), (call, body) in itertools.product(cases.items(), calls.items()):
             way = ("DELETE", path) if call == "close" else ("POST", f"{path}/{call}")
             found[who, call] = server.ask(*way, body, **headers)[1]["error"]["code"]
-        codes = {"no": "unauthorized", "another's": "not_found", "expired": "expired", "closed": "not_found"}
+        codes = {
+            "no": "unauthorized",
+            "another's": "not_found",
+            "expired": "expired",
+            "closed": "not_found",
+        }
         assert found == {(who, call): codes[who] for who, call in itertools.product(cases, calls)}
-        assert server.ask("POST", f"{mine}/step", {"action": "a"}, **anna)[1]["observation"] == "1 a"
+        assert (
+            server.ask("POST", f"{mine}/step", {"action": "a"}, **anna)[1]["observation"] == "1 a"
+        )
 
 
 def test_a_token_that_is_nearly_right_is_not_right(tally):
@@ -409,7 +472,9 @@ def test_host_and_origin_are_checked(tally, headers, status):
 def test_a_token_is_asked_for_everywhere_but_at_health():
     with running(TALLY, tokens=("anna",)) as server:
         ways = [(route.method, route.path.format(session="0.0.x", env="tally")) for route in ROUTES]
-        assert {way: server.ask(*way)[0] for way in ways} == {way: 200 if way[1] == "/health" else 401 for way in ways}
+        assert {way: server.ask(*way)[0] for way in ways} == {
+            way: 200 if way[1] == "/health" else 401 for way in ways
+        }
         assert server.raw("GET", "/v1/envs")[1]["WWW-Authenticate"] == "Bearer"
 
 
@@ -436,7 +501,10 @@ def test_bad_bodies(tally, body):
 @pytest.mark.parametrize("call", ["step", "observe", "actions", "expert"])
 def test_a_session_must_be_reset_first(tally, call):
     body = {"action": "a"} if call == "step" else {}
-    assert tally.ask("POST", f"{tally.open('tally')}/{call}", body)[1]["error"]["code"] == "bad_request"
+    assert (
+        tally.ask("POST", f"{tally.open('tally')}/{call}", body)[1]["error"]["code"]
+        == "bad_request"
+    )
 
 
 def test_an_unknown_task_costs_nothing(tally):
@@ -446,7 +514,15 @@ def test_an_unknown_task_costs_nothing(tally):
 
 
 def test_errors_have_a_form_everywhere(tally):
-    found = {way: tally.ask(*way) for way in [("GET", "/no"), ("PUT", "/health"), ("GET", "/v1/stream"), ("POST", "/v1/batch")]}
+    found = {
+        way: tally.ask(*way)
+        for way in [
+            ("GET", "/no"),
+            ("PUT", "/health"),
+            ("GET", "/v1/stream"),
+            ("POST", "/v1/batch"),
+        ]
+    }
     assert [(status, body["error"]["code"]) for status, body in found.values()] == [
         (404, "not_found"), (405, "not_allowed"), (400, "bad_request"), (400, "bad_request")
     ]  # fmt: skip
@@ -463,7 +539,10 @@ def odd():
 
 def test_a_long_body_is_refused(odd):
     path = odd.open("odd", "train-0")
-    assert odd.ask("POST", f"{path}/step", {"action": "x" * 1_100_000})[1]["error"]["code"] == "too_large"
+    assert (
+        odd.ask("POST", f"{path}/step", {"action": "x" * 1_100_000})[1]["error"]["code"]
+        == "too_large"
+    )
     assert odd.ask("POST", "/v1/batch", [{"call": "open", "env": "odd"}] * 1001)[0] == 413
 
 
@@ -499,7 +578,12 @@ def test_no_traceback_in_a_body(odd, monkeypatch):
 
     monkeypatch.setattr(odd.server.sessions, "answer", broken)
     status, _, body = odd.raw("POST", f"{path}/observe")
-    assert (status, b"internal" in body, b"secret" in body, b"Traceback" in body) == (500, True, False, False)
+    assert (status, b"internal" in body, b"secret" in body, b"Traceback" in body) == (
+        500,
+        True,
+        False,
+        False,
+    )
 
 
 # the stream
@@ -507,14 +591,30 @@ def test_no_traceback_in_a_body(odd, monkeypatch):
 
 def test_bad_frames_are_answered_and_the_connection_lives(tally):
     async def talk():
-        async with aiohttp.ClientSession() as http, http.ws_connect(tally.address + "/v1/stream") as stream:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.ws_connect(tally.address + "/v1/stream") as stream,
+        ):
             codes = []
-            for frame in (b"", b"\xc1", msgspec.msgpack.encode({}), msgspec.msgpack.encode([{"call": "no", "id": 1}])):
+            for frame in (
+                b"",
+                b"\xc1",
+                msgspec.msgpack.encode({}),
+                msgspec.msgpack.encode([{"call": "no", "id": 1}]),
+            ):
                 await stream.send_bytes(frame)
-                codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await stream.receive(5)).data)]
+                codes += [
+                    answer["error"]["code"]
+                    for answer in msgspec.msgpack.decode((await stream.receive(5)).data)
+                ]
             await stream.send_str("[]")
-            codes += [answer["error"]["code"] for answer in msgspec.msgpack.decode((await stream.receive(5)).data)]
-            await stream.send_bytes(msgspec.msgpack.encode([{"call": "open", "id": 1, "env": "tally"}]))
+            codes += [
+                answer["error"]["code"]
+                for answer in msgspec.msgpack.decode((await stream.receive(5)).data)
+            ]
+            await stream.send_bytes(
+                msgspec.msgpack.encode([{"call": "open", "id": 1, "env": "tally"}])
+            )
             (answer,) = msgspec.msgpack.decode((await stream.receive(5)).data)
             return codes, answer
 
@@ -528,8 +628,15 @@ def test_a_call_goes_on_when_its_connection_breaks():
         session = server.open("echo", "train-0").rsplit("/")[-1]
 
         async def leave():
-            async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream") as stream:
-                await stream.send_bytes(msgspec.msgpack.encode([{"call": "step", "session": session, "action": "red", "key": 2}]))
+            async with (
+                aiohttp.ClientSession() as http,
+                http.ws_connect(server.address + "/v1/stream") as stream,
+            ):
+                await stream.send_bytes(
+                    msgspec.msgpack.encode(
+                        [{"call": "step", "session": session, "action": "red", "key": 2}]
+                    )
+                )
                 await asyncio.sleep(0.1)
 
         asyncio.run(leave())
@@ -564,9 +671,9 @@ def test_wire_types_say_the_same_as_ours():
     """A step travels as the type that environments answer with."""
     step = Step("x", 0.5, True, info={"a": [1]})
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=Step) == step
-    assert msgspec.json.decode(b'{"call":"step","session":"s","action":"a","key":3}', type=wire.AnyCall) == wire.Act(
-        session="s", action="a", key=3
-    )
+    assert msgspec.json.decode(
+        b'{"call":"step","session":"s","action":"a","key":3}', type=wire.AnyCall
+    ) == wire.Act(session="s", action="a", key=3)
 
 
 def test_a_client_that_does_not_read_its_answers_has_to_wait(odd):
@@ -576,14 +683,19 @@ def test_a_client_that_does_not_read_its_answers_has_to_wait(odd):
     session = path.rsplit("/", 1)[1]
     ok = 'palestra_calls_total{call="observe",code="ok"}'
     before = odd.server.measure.samples().get(ok, 0)
-    handshake = "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    handshake = (
+        "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: "
+        "Upgrade\r\n"
+    )
     handshake += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
     with socket.create_connection(("127.0.0.1", odd.port)) as line:
         line.sendall(handshake.encode())
         assert line.recv(4096).startswith(b"HTTP/1.1 101")
         for number in range(1, 400):
             call = msgspec.msgpack.encode([{"call": "observe", "id": number, "session": session}])
-            line.sendall(bytes([0x82, 0x80 | len(call), 0, 0, 0, 0]) + call)  # a masked frame, of less than 126 bytes
+            line.sendall(
+                bytes([0x82, 0x80 | len(call), 0, 0, 0, 0]) + call
+            )  # a masked frame, of less than 126 bytes
         time.sleep(1.0)
         taken = odd.server.measure.samples()[ok] - before
     assert 64 < taken < 200

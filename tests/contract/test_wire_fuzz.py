@@ -11,17 +11,36 @@ from hypothesis import strategies as st
 from palestra.envs.serving.openapi import openapi
 from tests.served import running
 
-OPERATIONS = [(method.upper(), path, operation) for path, ways in openapi()["paths"].items() for method, operation in ways.items()]
+OPERATIONS = [
+    (method.upper(), path, operation)
+    for path, ways in openapi()["paths"].items()
+    for method, operation in ways.items()
+]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 NAMES = st.sampled_from(["session", "env", "task", "action", "key", "call", "id", "split", "more"])
 PLAUSIBLE = st.dictionaries(
     NAMES,
     JSON
-    | st.sampled_from(["guess", "train", "0", "step", "open", "reset", 1, 2, {"split": "train", "id": "0"}, {"split": "train", "id": 0}]),
+    | st.sampled_from(
+        [
+            "guess",
+            "train",
+            "0",
+            "step",
+            "open",
+            "reset",
+            1,
+            2,
+            {"split": "train", "id": "0"},
+            {"split": "train", "id": 0},
+        ]
+    ),
     max_size=5,
 )
 BODIES = st.one_of(
@@ -30,10 +49,18 @@ BODIES = st.one_of(
     st.lists(PLAUSIBLE, max_size=4).map(lambda value: json.dumps(value).encode()),
     JSON.map(lambda value: json.dumps(value).encode()),
 )
-PARTS = st.text(max_size=30) | st.sampled_from(["guess", "0.0.", "0.0.x", "99999999999999999999.1.y", "0.-1.z", "LIVE"])
-QUERIES = st.dictionaries(st.sampled_from(["split", "offset", "limit", "x"]), st.text(max_size=10) | st.integers().map(str), max_size=3)
+PARTS = st.text(max_size=30) | st.sampled_from(
+    ["guess", "0.0.", "0.0.x", "99999999999999999999.1.y", "0.-1.z", "LIVE"]
+)
+QUERIES = st.dictionaries(
+    st.sampled_from(["split", "offset", "limit", "x"]),
+    st.text(max_size=10) | st.integers().map(str),
+    max_size=3,
+)
 HEADERS = st.dictionaries(
-    st.sampled_from(["Content-Type", "Origin", "Authorization", "X-Palestra-Caller", "Upgrade", "Accept"]),
+    st.sampled_from(
+        ["Content-Type", "Origin", "Authorization", "X-Palestra-Caller", "Upgrade", "Accept"]
+    ),
     st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20),
     max_size=2,
 )
@@ -53,7 +80,9 @@ def refuses(server, operation, part, query, body, headers):
     text = "&".join(f"{name}={quote(value)}" for name, value in query.items())
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     try:
-        connection.request(method, f"{path}?{text}" if text else path, body if method == "POST" else None, headers)
+        connection.request(
+            method, f"{path}?{text}" if text else path, body if method == "POST" else None, headers
+        )
         response = connection.getresponse()
         content = response.read()
     finally:
@@ -69,8 +98,17 @@ def refuses(server, operation, part, query, body, headers):
 def fuzz(examples):
     def decorate(test):
         given_ = given(st.sampled_from(OPERATIONS), PARTS, QUERIES, BODIES, HEADERS)(test)
-        quiet = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.differing_executors]
-        return settings(max_examples=examples, deadline=None, suppress_health_check=quiet, derandomize=examples < 1000)(given_)
+        quiet = [
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.too_slow,
+            HealthCheck.differing_executors,
+        ]
+        return settings(
+            max_examples=examples,
+            deadline=None,
+            suppress_health_check=quiet,
+            derandomize=examples < 1000,
+        )(given_)
 
     return decorate
 

@@ -1,4 +1,6 @@
-"""Runs that nothing can be learned from say so: where every episode faults they end with an error, where most are cut they warn."""
+"""Runs that nothing can be learned from say so: where every episode faults they end with an error,
+where most are cut they warn.
+"""
 
 import pytest
 import tomli_w
@@ -52,22 +54,34 @@ def recipe(tmp_path):
 def test_training_ends_with_the_first_fault(tmp_path, capsys, recipe):
     code, errors = cli(capsys, "train", recipe, "--out", tmp_path / "run")
     assert code == 2
-    assert errors == ["palestra: every episode of the evaluation (raw) ended in a fault; the first one: env_fault: RuntimeError: fault 1."]
+    assert errors == [
+        "palestra: every episode of the evaluation (raw) ended in a fault; the first one: "
+        "env_fault: RuntimeError: fault 1."
+    ]
     assert Run.open(tmp_path / "run").metrics() == []  # no row that says 0%
 
 
-@pytest.mark.parametrize("who", [["--agent", "expert"], ["--agent", "random"], []], ids=["expert", "random", "model"])
+@pytest.mark.parametrize(
+    "who", [["--agent", "expert"], ["--agent", "random"], []], ids=["expert", "random", "model"]
+)
 def test_an_evaluation_ends_with_the_first_fault(tmp_path, capsys, recipe, who):
-    code, errors = cli(capsys, "eval", recipe, *who, "--limit", 3, "--out", tmp_path / "result.json")
+    code, errors = cli(
+        capsys, "eval", recipe, *who, "--limit", 3, "--out", tmp_path / "result.json"
+    )
     assert code == 2
-    assert "palestra: every episode of an evaluation ended in a fault; the first one: env_fault: RuntimeError: fault 1." in errors
+    assert (
+        "palestra: every episode of an evaluation ended in a fault; the first one: "
+        "env_fault: RuntimeError: fault 1." in errors
+    )
     assert not (tmp_path / "result.json").exists()
 
 
 def test_the_first_fault_of_a_step_is_that_of_an_attempt_before_a_retry(tmp_path):
     NumberedInTraining.faults = 0
     with pytest.raises(
-        AllEpisodesFailed, match=r"every episode of this step ended in a fault; the first one: env_fault: RuntimeError: fault 1\."
+        AllEpisodesFailed,
+        match=r"every episode of this step ended in a fault; the first one: env_fault: "
+        r"RuntimeError: fault 1\.",
     ):
         trained(tmp_path / "run", **{"env.name": f"{__name__}:NumberedInTraining"})
     assert NumberedInTraining.faults == 2 * 48
@@ -84,16 +98,26 @@ def test_the_first_fault_of_a_step_is_that_of_an_attempt_before_a_retry(tmp_path
     ],
 )
 def test_every_phase_of_a_run_notices(tmp_path, episodes, what):
-    """30 held-out tasks, 20 demonstrations, a check with 4 episodes, 30 tasks again, a step of 48 episodes, and 30 tasks at the end."""
+    """30 held-out tasks, 20 demonstrations, a check with 4 episodes, 30 tasks again, a step of 48
+    episodes, and 30 tasks at the end.
+    """
     WearsOut.left = episodes
-    demonstrations = {"episodes": 20, "updates": 1, "check_every": 1, "check_tasks": 4, "target": 1.0}
+    demonstrations = {
+        "episodes": 20,
+        "updates": 1,
+        "check_every": 1,
+        "check_tasks": 4,
+        "target": 1.0,
+    }
     changes = {"env.name": "tests.helpers:WearsOut", "steps": 1, "warm_start": demonstrations}
     if what is None:
         trained(tmp_path / "run", **changes)
         assert WearsOut.left == 0
         return
     with pytest.raises(
-        AllEpisodesFailed, match=f"every episode of {what} ended in a fault; the first one: env_fault: RuntimeError: worn out"
+        AllEpisodesFailed,
+        match=f"every episode of {what} ended in a fault; the first one: env_fault: "
+        "RuntimeError: worn out",
     ):
         trained(tmp_path / "run", **changes)
 
@@ -103,7 +127,9 @@ def test_the_final_evaluation_is_no_success_of_zero(tmp_path):
         def begin_eval(self, phase, episodes):
             WearsOut.left = 0 if phase == "final" else 10_000
 
-    run = Run.create(tmp_path / "run", build(ECHO, {"env.name": "tests.helpers:WearsOut", "steps": 1}))
+    run = Run.create(
+        tmp_path / "run", build(ECHO, {"env.name": "tests.helpers:WearsOut", "steps": 1})
+    )
     with pytest.raises(AllEpisodesFailed, match=r"the evaluation \(final\)"):
         run_training(run, Breaker())
     assert [row["phase"] for row in run.metrics() if "phase" in row] == ["raw"]
@@ -115,7 +141,9 @@ def test_the_final_evaluation_is_no_success_of_zero(tmp_path):
 
 def test_one_episode_that_is_sound_is_enough(tmp_path):
     WearsOut.left = 31
-    with pytest.raises(AllEpisodesFailed, match="this step"):  # of the first step's episodes only one was sound; of the second's none
+    with pytest.raises(
+        AllEpisodesFailed, match="this step"
+    ):  # of the first step's episodes only one was sound; of the second's none
         trained(tmp_path / "run", **{"env.name": "tests.helpers:WearsOut", "steps": 2})
     assert WearsOut.left < -48
 
@@ -141,7 +169,9 @@ CONTEXT, LENGTH, DONE, FAULT = Stop.CONTEXT, Stop.LENGTH, Stop.DONE, Stop.ENV_FA
 
 
 def test_most_episodes_that_are_cut_are_worth_one_line():
-    (line,) = told([CONTEXT, CONTEXT, LENGTH, DONE, DONE, FAULT, FAULT])  # 2 + 1 of 5 that are valid
+    (line,) = told(
+        [CONTEXT, CONTEXT, LENGTH, DONE, DONE, FAULT, FAULT]
+    )  # 2 + 1 of 5 that are valid
     assert line == (
         "step 1: 60% of the episodes were cut off by a token budget: "
         "40% by agent.context_tokens = 512 (raise it, or shorten what the environment says), "
@@ -150,7 +180,16 @@ def test_most_episodes_that_are_cut_are_worth_one_line():
 
 
 @pytest.mark.parametrize(
-    "stops", [[DONE], [CONTEXT, DONE], [LENGTH, CONTEXT, DONE, DONE], [FAULT], [], None, [Stop.HORIZON, Stop.TRUNCATED, LENGTH]]
+    "stops",
+    [
+        [DONE],
+        [CONTEXT, DONE],
+        [LENGTH, CONTEXT, DONE, DONE],
+        [FAULT],
+        [],
+        None,
+        [Stop.HORIZON, Stop.TRUNCATED, LENGTH],
+    ],
 )
 def test_half_of_them_are_not(stops):
     assert told(stops) == []
@@ -164,12 +203,22 @@ def test_it_is_said_again_only_when_it_was_over_in_between():
 
 
 def test_a_run_says_it_on_the_terminal_and_in_its_log(tmp_path, caplog):
-    """A model that has learned nothing seldom ends a reply of one token: the end is one of nine words."""
-    run, display = Run.create(tmp_path / "run", build(ECHO, {"steps": 2, "agent.reply_tokens": 1, "optim.lr": 1e-9})), Notes()
+    """A model that has learned nothing seldom ends a reply of one token: the end is one of nine
+    words.
+    """
+    run, display = (
+        Run.create(
+            tmp_path / "run", build(ECHO, {"steps": 2, "agent.reply_tokens": 1, "optim.lr": 1e-9})
+        ),
+        Notes(),
+    )
     run_training(run, display)
     rows = [row for row in run.metrics() if "stop/length" in row]
     assert [row["stop/length"] > 0.5 for row in rows] == [True, True]
     (line,) = [note for note in display.notes if "token budget" in note]
-    assert line.startswith(f"step 1: {rows[0]['stop/length'] + rows[0].get('stop/context', 0):.0%} of the episodes were cut off")
+    assert line.startswith(
+        f"step 1: {rows[0]['stop/length'] + rows[0].get('stop/context', 0):.0%} of the "
+        "episodes were cut off"
+    )
     assert "agent.reply_tokens = 1 " in line
     assert line in caplog.messages

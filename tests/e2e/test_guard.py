@@ -1,4 +1,6 @@
-"""The collapse guard in whole runs: it warns, stops, or goes back, and a run that went back is resumed bit for bit."""
+"""The collapse guard in whole runs: it warns, stops, or goes back, and a run that went back is
+resumed bit for bit.
+"""
 
 import signal
 
@@ -37,8 +39,12 @@ def test_it_changes_nothing_until_it_acts(tmp_path):
 
 
 def test_a_run_is_stopped_and_can_go_on_all_the_same(tmp_path):
-    run = Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "guard": ALWAYS | {"action": "stop"}}))
-    with pytest.raises(GuardTripped, match="step 2: .*; to go on all the same: --guard.action warn"):
+    run = Run.create(
+        tmp_path / "run", build(ECHO, {"steps": 4, "guard": ALWAYS | {"action": "stop"}})
+    )
+    with pytest.raises(
+        GuardTripped, match="step 2: .*; to go on all the same: --guard.action warn"
+    ):
         run_training(run, Display())
     resumed = Run.open(run.folder, {"guard.action": "warn"})
     run_training(resumed, Display())
@@ -54,23 +60,36 @@ def test_going_back_samples_differently_and_is_not_tried_for_ever(tmp_path):
             if trajectory.step == 1:
                 played.append(trajectory)
 
-    run, display = Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "save.every": 2, "guard": guard})), MetricsListener()
-    with pytest.raises(GuardTripped, match="went back 2 times .guard.rollbacks., and that did not help"):
+    run, display = (
+        Run.create(tmp_path / "run", build(ECHO, {"steps": 4, "save.every": 2, "guard": guard})),
+        MetricsListener(),
+    )
+    with pytest.raises(
+        GuardTripped, match="went back 2 times .guard.rollbacks., and that did not help"
+    ):
         run_training(run, display)
     ways = [note.rpartition("; ")[2] for note in display.notes if "token budget" not in note]
     assert ways == ["back to step 0 (1 of 2 times)", "back to step 0 (2 of 2 times)"]
     size = 6 * 8
     branches = [played[start : start + size] for start in (0, size, 2 * size)]
     assert [len(branch) for branch in branches] == [size] * 3
-    first, second, third = ([sorted((t.task.id, *t.segments[0].ids) for t in branch)] for branch in branches)
+    first, second, third = (
+        [sorted((t.task.id, *t.segments[0].ids) for t in branch)] for branch in branches
+    )
     assert first != second != third != first
     assert [t.task.id for t in branches[0]].sort() == [t.task.id for t in branches[1]].sort()
     assert [row["guard/rollbacks"] for row in steps(run)] == [2, 2]  # each step is recorded once
 
 
-@pytest.mark.parametrize(("bound", "overlap"), [(0.25, {}), (0.21, {"rollout.prefetch": 1})], ids=["plain", "ahead"])
+@pytest.mark.parametrize(
+    ("bound", "overlap"), [(0.25, {}), (0.21, {"rollout.prefetch": 1})], ids=["plain", "ahead"]
+)
 def test_a_run_that_went_back_is_resumed_bit_for_bit(tmp_path, bound, overlap):
-    overrides = {"guard": {"window": 2, "grad_norm_above": bound, "action": "rollback"}, "save.every": 2, **overlap}
+    overrides = {
+        "guard": {"window": 2, "grad_norm_above": bound, "action": "rollback"},
+        "save.every": 2,
+        **overlap,
+    }
     whole = trained(tmp_path / "whole", **overrides)
     assert steps(whole)[-1]["guard/rollbacks"] > 0
     assert [row["step"] for row in steps(whole)] == [1, 2, 3, 4, 5, 6]
@@ -94,12 +113,18 @@ def test_a_run_that_went_back_is_resumed_bit_for_bit(tmp_path, bound, overlap):
         resumed = Run.open(run.folder)
         run_training(resumed, Display())
         assert records(resumed) == records(whole)
-        assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
+        assert all(
+            torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items()
+        )
 
 
 @pytest.mark.parametrize("where", ["remove", "restore", "save"])
 def test_going_back_can_be_interrupted_anywhere(tmp_path, monkeypatch, where):
-    overrides = {"guard": {"window": 1, "grad_norm_above": 0.25, "action": "rollback", "rollbacks": 9}, "save.every": 1, "save.keep": 3}
+    overrides = {
+        "guard": {"window": 1, "grad_norm_above": 0.25, "action": "rollback", "rollbacks": 9},
+        "save.every": 1,
+        "save.keep": 3,
+    }
     whole = trained(tmp_path / "whole", **overrides)
     assert steps(whole)[-1]["guard/rollbacks"] >= 1
 
@@ -128,7 +153,10 @@ def test_going_back_can_be_interrupted_anywhere(tmp_path, monkeypatch, where):
 
 def test_where_it_goes_back_to_does_not_depend_on_where_a_run_was_left(tmp_path):
     """An interrupted run has one more checkpoint, of a step in between."""
-    overrides = {"guard": {"window": 1, "grad_norm_above": 0.22, "action": "rollback", "rollbacks": 9}, "save.every": 2}
+    overrides = {
+        "guard": {"window": 1, "grad_norm_above": 0.22, "action": "rollback", "rollbacks": 9},
+        "save.every": 2,
+    }
     whole = trained(tmp_path / "whole", **overrides)
     assert steps(whole)[-1]["guard/rollbacks"] >= 2
 
@@ -148,5 +176,9 @@ def test_where_it_goes_back_to_does_not_depend_on_where_a_run_was_left(tmp_path)
         resumed = Run.open(run.folder)
         run_training(resumed, Display())
         assert records(resumed) == records(whole)
-        assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items())
-        assert [path.name for path in checkpoint.all_in(run.checkpoints)] == [path.name for path in checkpoint.all_in(whole.checkpoints)]
+        assert all(
+            torch.equal(value, weights(whole)[name]) for name, value in weights(resumed).items()
+        )
+        assert [path.name for path in checkpoint.all_in(run.checkpoints)] == [
+            path.name for path in checkpoint.all_in(whole.checkpoints)
+        ]

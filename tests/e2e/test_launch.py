@@ -22,7 +22,9 @@ from tests.e2e.test_training import ECHO, trained
 def train(*arguments, **options):
     """`palestra train` in a process of its own."""
     command = [sys.executable, "-m", "palestra.cli", "train", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
 
 
 def finished(process, limit_s=100):
@@ -59,12 +61,17 @@ def steps_done(folder):
 
 
 def test_two_workers_train_a_run(tmp_path):
-    code, out, errors = finished(train(recipe(tmp_path, steps=2), "--out", tmp_path / "run", "--json"))
+    code, out, errors = finished(
+        train(recipe(tmp_path, steps=2), "--out", tmp_path / "run", "--json")
+    )
     assert (code, errors) == (0, "")
     result = json.loads(out)["result"]
     assert (result["phase"], result["step"]) == ("final", 2)
     run = Run.open(tmp_path / "run")
-    assert [row["step"] for row in run.metrics() if "reward" in row] == [1, 2]  # each step once, not once for each worker
+    assert [row["step"] for row in run.metrics() if "reward" in row] == [
+        1,
+        2,
+    ]  # each step once, not once for each worker
     assert not (run.folder / ".failure.json").exists()
 
     alone = Run.open(run.folder, {"steps": 3, "launch.workers": 1})
@@ -83,7 +90,9 @@ def test_a_killed_worker_is_made_good(tmp_path):
     assert errors.endswith("(restart 1 of 3)\n")
     assert errors.count("\n") == 1  # no traceback
     assert "resumed after step" in out
-    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(range(1, 9))
+    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(
+        range(1, 9)
+    )
     assert not any(worker.is_running() for worker in first.values())
 
 
@@ -94,10 +103,15 @@ def test_restarts_come_to_an_end(tmp_path):
     os.kill(workers_of(process)[0].pid, signal.SIGKILL)
     code, _, errors = finished(process)
     assert code == 2
-    assert errors.startswith("palestra: worker 0 was lost (killed by SIGKILL); the run was restarted 0 times, saved up to step ")
+    assert errors.startswith(
+        "palestra: worker 0 was lost (killed by SIGKILL); the run was restarted 0 times, "
+        "saved up to step "
+    )
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.chaos), signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.chaos), signal.SIGINT]
+)
 def test_a_signal_ends_all_workers(tmp_path, number):
     process = train(recipe(tmp_path, steps=500), "--out", tmp_path / "run")
     until(lambda: steps_done(tmp_path / "run") >= 1)
@@ -127,7 +141,10 @@ def test_a_workers_error_is_one_line(tmp_path):
     trained(tmp_path / "run", steps=1, **{"launch.workers": 2})
     code, _, errors = finished(train("--resume", tmp_path / "run", "--steps", 2, "--algo.kl", 0.1))
     assert code == 2
-    assert errors == "palestra: algo: the run was begun without a reference model, so one cannot be asked for when it is resumed\n"
+    assert (
+        errors == "palestra: algo: the run was begun without a reference model, so one cannot be "
+        "asked for when it is resumed\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,12 +152,23 @@ def test_a_workers_error_is_one_line(tmp_path):
     [
         (
             {"launch.address": "ray://host:10001"},
-            "launch.address = 'ray://host:10001': has no effect with kind = 'local'; did you mean 'ray'?",
+            "launch.address = 'ray://host:10001': has no effect with kind = 'local'; did "
+            "you mean 'ray'?",
         ),
-        ({"launch.env_servers": 2}, "launch.env_servers = 2: has no effect with kind = 'local'; did you mean 'ray'?"),
-        ({"launch.restarts": 1}, "launch.restarts = 1: has no effect with one local worker, there is nobody to notice its loss"),
+        (
+            {"launch.env_servers": 2},
+            "launch.env_servers = 2: has no effect with kind = 'local'; did you mean 'ray'?",
+        ),
+        (
+            {"launch.restarts": 1},
+            "launch.restarts = 1: has no effect with one local worker, there is nobody to "
+            "notice its loss",
+        ),
         ({"launch.workers": 0}, "launch.workers = 0: input should be greater than 0"),
-        ({"launch.kind": "slurm"}, "launch.kind = 'slurm': expected one of local, ray; there are: local, ray"),
+        (
+            {"launch.kind": "slurm"},
+            "launch.kind = 'slurm': expected one of local, ray; there are: local, ray",
+        ),
     ],
 )
 def test_settings_without_effect_are_errors(overrides, message):

@@ -22,7 +22,12 @@ def rows(run):
 
 def tokens(run):
     return [
-        sum(len(s.ids) for t in read_trajectories(run.trajectory_file(f"step-{row['step']:06d}")) for s in t.segments) for row in rows(run)
+        sum(
+            len(s.ids)
+            for t in read_trajectories(run.trajectory_file(f"step-{row['step']:06d}"))
+            for s in t.segments
+        )
+        for row in rows(run)
     ]
 
 
@@ -46,7 +51,9 @@ def test_what_was_used_counts_after_a_resumption(tmp_path):
     assert all((weights(resumed)[name] == value).all() for name, value in weights(whole).items())
 
 
-@pytest.mark.parametrize("overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"])
+@pytest.mark.parametrize(
+    "overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"]
+)
 def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overlap):
     run = trained(tmp_path / "run", **LONG, **overlap, **{"limit.minutes": 1e-9})
     assert rows(run) == []
@@ -57,17 +64,25 @@ def test_minutes_end_it_too_and_a_resumed_run_has_as_many_again(tmp_path, overla
     assert is_complete(again)
 
 
-@pytest.mark.parametrize("overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"])
+@pytest.mark.parametrize(
+    "overlap", [{}, {"rollout.prefetch": 1}, STREAM], ids=["plain", "ahead", "stale"]
+)
 def test_a_run_without_checkpoints_trains_the_same(tmp_path, overlap):
     kept = trained(tmp_path / "kept", **LONG | {"steps": 4}, **overlap)
     run = trained(tmp_path / "run", **LONG | {"steps": 4, "save.every": 0}, **overlap)
-    assert [row["loss"] for row in rows(run)] == [row["loss"] for row in rows(kept)] or overlap == STREAM  # which depends on timing
+    assert [row["loss"] for row in rows(run)] == [
+        row["loss"] for row in rows(kept)
+    ] or overlap == STREAM  # which depends on timing
     assert len(rows(run)) == 4
     assert run.metrics()[-1]["phase"] == "final"
     assert list(run.checkpoints.glob("*")) == []
     assert resume_hint(run) == f"the run is over, and all of it is in {run.folder}"
     again = Run.open(run.folder)  # which has done nothing yet
-    assert resume_hint(again) == f"nothing is saved (save.every = 0), begin again with: palestra train --resume {run.folder}"
+    assert (
+        resume_hint(again)
+        == "nothing is saved (save.every = 0), begin again with: palestra train --resume "
+        f"{run.folder}"
+    )
 
 
 def test_a_run_without_checkpoints_is_begun_again(tmp_path):

@@ -5,7 +5,8 @@ from palestra.runs.trajectories import read_trajectories
 from tests.e2e.test_training import trained
 from tests.served import running
 
-SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 6}  # fmt: skip
+SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed",
+"horizon.turns": 4, "eval.tasks": 6}  # fmt: skip
 
 
 def told(run):
@@ -13,14 +14,27 @@ def told(run):
     found = {}
     for path in sorted((run.folder / "trajectories").iterdir()):
         for t in read_trajectories(path):
-            turns = [(turn.observation, turn.reply, turn.action, turn.reward, turn.info) for turn in t.turns]
-            found[path.name, t.id] = (t.task, t.seed, turns, [segment.ids for segment in t.segments], t.stop, t.success)
+            turns = [
+                (turn.observation, turn.reply, turn.action, turn.reward, turn.info)
+                for turn in t.turns
+            ]
+            found[path.name, t.id] = (
+                t.task,
+                t.seed,
+                turns,
+                [segment.ids for segment in t.segments],
+                t.stop,
+                t.success,
+            )
     return found
 
 
 def weights(run):
     """What was learned, bit for bit."""
-    return {path.name: path.read_bytes() for path in sorted((run.folder / "checkpoints").rglob("*.safetensors"))}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted((run.folder / "checkpoints").rglob("*.safetensors"))
+    }
 
 
 def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
@@ -28,7 +42,9 @@ def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
     small = SMALL | {"warm_start": warm}
     inline = trained(tmp_path / "inline", **small, **{"env.name": "tests.helpers:Unsteady"})
     apart = {"env.isolation": "process", "env.per_worker": 3}
-    workers = trained(tmp_path / "workers", **small, **apart, **{"env.name": "tests.helpers:Unsteady"})
+    workers = trained(
+        tmp_path / "workers", **small, **apart, **{"env.name": "tests.helpers:Unsteady"}
+    )
     with running("tests.helpers:Unsteady", lease_s=1.0) as server:
         remote = trained(tmp_path / "remote", **small, **{"env.name": server.url("unsteady")})
         assert len(server.server.sessions) == 0
@@ -44,9 +60,17 @@ def test_several_servers_play_one_run(tmp_path):
         run = trained(
             tmp_path / "run",
             **SMALL,
-            **{"env.name": one.url("count"), "env.urls": [other.url("count")], "rollout.partial": 1, "engine.deterministic": False},
+            **{
+                "env.name": one.url("count"),
+                "env.urls": [other.url("count")],
+                "rollout.partial": 1,
+                "engine.deterministic": False,
+            },
         )
-        played = [server.server.measure.samples()['palestra_calls_total{call="open",code="ok"}'] for server in (one, other)]
+        played = [
+            server.server.measure.samples()['palestra_calls_total{call="open",code="ok"}']
+            for server in (one, other)
+        ]
     remote_kind.cache_clear()
     assert all(row["faults"] == 0 for row in run.metrics() if "reward" in row)
     assert min(played) >= 3

@@ -1,4 +1,6 @@
-"""Reports of real runs: complete ones, several seeds, one that is going on, and one that is damaged; texts stay texts."""
+"""Reports of real runs: complete ones, several seeds, one that is going on, and one that is
+damaged; texts stay texts.
+"""
 
 import json
 import re
@@ -13,7 +15,10 @@ from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
 from tests.e2e.test_training import stopped_after, trained
 
-HOSTILE = "<script>alert(1)</script> | ``` \x1b[31m \u202e </pre></details> ![x](http://evil) $\\frac$ & \"'"
+HOSTILE = (
+    "<script>alert(1)</script> | ``` \x1b[31m \u202e </pre></details> ![x](http://evil) "
+    "$\\frac$ & \"'"
+)
 
 
 class Nasty(Environment):
@@ -23,7 +28,9 @@ class Nasty(Environment):
     max_turns = 2
 
     def tasks(self, split):
-        return [Task(self.name, split, f"{split}-{HOSTILE}-{i}", f"<b>{i % 2}</b>|") for i in range(12)]
+        return [
+            Task(self.name, split, f"{split}-{HOSTILE}-{i}", f"<b>{i % 2}</b>|") for i in range(12)
+        ]
 
     def reset(self, task):
         return HOSTILE
@@ -74,7 +81,9 @@ class Tags(HTMLParser):
 
 
 def test_one_run(runs, tmp_path, capsys):
-    assert f"report: {tmp_path / 'out' / 'report.html'}" in report(capsys, runs / "plain-0", "--out", tmp_path / "out")
+    assert f"report: {tmp_path / 'out' / 'report.html'}" in report(
+        capsys, runs / "plain-0", "--out", tmp_path / "out"
+    )
     page = Tags((tmp_path / "out" / "report.html").read_text())
     text = "\n".join(page.texts)
     final = json.loads((runs / "plain-0" / "eval" / "step-000004-final.json").read_text())["all"]
@@ -88,7 +97,8 @@ def test_one_run(runs, tmp_path, capsys):
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert not page.names & {"script", "link", "iframe", "object"}
     pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
-    assert {"reward.png", "success.png", "turns.png", "entropy.png", "kl.png", "mismatch.png", "grad_norm.png", "dead_groups.png",
+    assert {"reward.png", "success.png", "turns.png", "entropy.png", "kl.png", "mismatch.png",
+    "grad_norm.png", "dead_groups.png",
             "time.png"} <= pictures  # fmt: skip
     markdown = (tmp_path / "out" / "report.md").read_text()
     assert set(re.findall(r"\]\((\w+\.png)\)", markdown)) == pictures
@@ -98,7 +108,12 @@ def test_groups_are_compared(runs, tmp_path, capsys):
     found = json.loads(report(capsys, runs, "--json"))
     assert not (tmp_path / "report").exists()
     fast, plain = found["groups"]
-    assert (fast["name"], plain["name"], len(fast["runs"]), len(plain["runs"])) == ("fast", "plain", 2, 3)
+    assert (fast["name"], plain["name"], len(fast["runs"]), len(plain["runs"])) == (
+        "fast",
+        "plain",
+        2,
+        3,
+    )
     finals = [run["evals"][-1]["all"]["success"] for run in plain["runs"]]
     everything = next(place for place in plain["success"] if place["category"] == "")
     assert everything["mean"] == pytest.approx(sum(finals) / 3)
@@ -106,11 +121,24 @@ def test_groups_are_compared(runs, tmp_path, capsys):
     (difference,) = found["differences"]
     other = next(place for place in fast["success"] if place["category"] == "")
     assert difference["success"][0]["mean"] == pytest.approx(everything["mean"] - other["mean"])
-    assert difference["success"][0]["low"] <= difference["success"][0]["mean"] <= difference["success"][0]["high"]
+    assert (
+        difference["success"][0]["low"]
+        <= difference["success"][0]["mean"]
+        <= difference["success"][0]["high"]
+    )
     assert plain["runs"][0]["stages"] == [
-        {"first_step": 1, "last_step": 2, "stage": 0, "horizon": 1}, {"first_step": 3, "last_step": 4, "stage": 1, "horizon": 2},
+        {"first_step": 1, "last_step": 2, "stage": 0, "horizon": 1}, {"first_step": 3,
+        "last_step": 4, "stage": 1, "horizon": 2},
     ]  # fmt: skip
-    report(capsys, runs / "fast-0", runs / "plain-0", runs / "plain-1", runs / "plain-1" / ".." / "plain-1", "--out", tmp_path / "out")
+    report(
+        capsys,
+        runs / "fast-0",
+        runs / "plain-0",
+        runs / "plain-1",
+        runs / "plain-1" / ".." / "plain-1",
+        "--out",
+        tmp_path / "out",
+    )
     markdown = (tmp_path / "out" / "report.md").read_text()
     assert "plain (n = 2)" in markdown
     assert "| optim.lr | 0.006 | 0.003 |" in markdown
@@ -118,7 +146,9 @@ def test_groups_are_compared(runs, tmp_path, capsys):
 
 def test_groups_without_an_environment_in_common(runs, tmp_path, capsys):
     other = trained(tmp_path / "count", **SHORT, **{"env.name": "tests.helpers:Count"})
-    found = json.loads(report(capsys, runs / "plain-0", other.folder, "--json", "--out", tmp_path / "out"))
+    found = json.loads(
+        report(capsys, runs / "plain-0", other.folder, "--json", "--out", tmp_path / "out")
+    )
     assert found["differences"][0]["success"] == []
     assert "Differences from" not in (tmp_path / "out" / "report.md").read_text()
 
@@ -135,7 +165,9 @@ def test_hostile_texts_are_shown_as_texts(tmp_path, capsys):
     assert "default-src 'none'" in html
     markdown = (run.folder / "report" / "report.md").read_text()
     outside_code = [line for line in markdown.splitlines() if not line.startswith("    ")]
-    assert not [line for line in outside_code if "<script" in line or "](http" in line or "\x1b" in line]
+    assert not [
+        line for line in outside_code if "<script" in line or "](http" in line or "\x1b" in line
+    ]
     assert len({line.count(" | ") for line in outside_code if line.startswith("| nasty")}) == 1
 
 
@@ -155,7 +187,12 @@ def test_nothing_but_a_configuration(runs, tmp_path, capsys):
     shutil.copy(runs / "plain-0" / "config.toml", tmp_path / "run")
     report(capsys, tmp_path / "run")
     text = "\n".join(Tags((tmp_path / "run" / "report" / "report.html").read_text()).texts)
-    for line in ("There is no evaluation yet.", "There are no training steps yet.", "No episodes are stored yet.", "0 of 4"):
+    for line in (
+        "There is no evaluation yet.",
+        "There are no training steps yet.",
+        "No episodes are stored yet.",
+        "0 of 4",
+    ):
         assert line in text
 
 
@@ -181,7 +218,8 @@ def test_damaged_lines_are_passed_over_with_a_note(runs, tmp_path, capsys):
     found = json.loads(report(capsys, tmp_path / "run", "--json"))
     (only,) = found["groups"][0]["runs"]
     assert [note.split(":")[0] for note in only["notes"]] == [
-        *(f"metrics.jsonl, line {number}" for number in (2, 8, 9, 10, 11)), "eval/step-000002-interim.json",
+        *(f"metrics.jsonl, line {number}" for number in (2, 8, 9, 10, 11)),
+        "eval/step-000002-interim.json",
     ]  # fmt: skip
     assert [result["phase"] for result in only["evals"]] == ["raw", "final"]
     text = "\n".join(Tags((tmp_path / "run" / "report" / "report.html").read_text()).texts)

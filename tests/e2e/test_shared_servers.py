@@ -1,4 +1,6 @@
-"""Workers that share vLLM servers train what one worker with one server does; what goes wrong at a hand-over ends all of them alike."""
+"""Workers that share vLLM servers train what one worker with one server does; what goes wrong at a
+hand-over ends all of them alike.
+"""
 
 from contextlib import ExitStack
 
@@ -25,7 +27,8 @@ TREES = {
     "whole": PLAIN,
     "sharded": PLAIN | {"launch": {"sharding": "fsdp"}},
     "ahead": PLAIN | {"rollout": SHORT["rollout"] | {"ahead": 1}},
-    "ahead sharded": PLAIN | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"sharding": "fsdp"}},
+    "ahead sharded": PLAIN
+    | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"sharding": "fsdp"}},
 }
 BESIDE = STALE | {"engine": PLAIN["engine"]}
 
@@ -41,7 +44,10 @@ def served():
             for stand_in in stand_ins:
                 stack.enter_context(running(stand_in))
             engine = tree["engine"] | {"urls": [stand_in.url for stand_in in stand_ins]}
-            return stand_ins, tree | {"engine": engine, "launch": tree.get("launch", {}) | {"workers": workers}}
+            return stand_ins, tree | {
+                "engine": engine,
+                "launch": tree.get("launch", {}) | {"workers": workers},
+            }
 
         yield serve
 
@@ -82,14 +88,19 @@ def test_two_workers_with_one_server_train_as_one_does(shared, alone, name):
         assert tokens(together, f"step-{step:06d}") == tokens(by_one, f"step-{step:06d}")
     same_curve(together, by_one)
     assert stand_ins[name].mark.endswith("/4")
-    assert stand_ins[name].loads == len({0, 1, 2, 3, 4}) + 1  # each version once, and the last again for the final evaluation
+    assert (
+        stand_ins[name].loads == len({0, 1, 2, 3, 4}) + 1
+    )  # each version once, and the last again for the final evaluation
 
 
 def test_two_workers_play_beside_their_learners_with_one_server(shared, alone):
     folder, stand_ins = shared
     together, plain = Run.open(folder / "stale"), alone("whole")
     for step in range(1, 5):
-        ours, theirs = (list(read_trajectories(run.trajectory_file(f"step-{step:06d}"))) for run in (together, plain))
+        ours, theirs = (
+            list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+            for run in (together, plain)
+        )
         assert [(t.id, t.task, t.seed) for t in ours] == [(t.id, t.task, t.seed) for t in theirs]
     rows = [row for row in together.metrics() if "loss" in row]
     assert all(row["staleness/max"] <= 2 for row in rows)
@@ -111,7 +122,11 @@ def test_three_workers_with_two_servers(served, alone, tmp_path):
 @pytest.mark.parametrize(
     ("sharding", "fault", "message"),
     [
-        ("none", {"breaks_at": 3}, "the weights could not be handed over: {url}/collective_rpc: HTTP 500: "),
+        (
+            "none",
+            {"breaks_at": 3},
+            "the weights could not be handed over: {url}/collective_rpc: HTTP 500: ",
+        ),
         pytest.param(
             "fsdp",
             {"drop_weight": "model.norm.weight", "good_loads": 2},
@@ -121,7 +136,9 @@ def test_three_workers_with_two_servers(served, alone, tmp_path):
     ],
     ids=["no answer", "other weights"],
 )
-def test_a_hand_over_that_fails_ends_all_workers_with_the_same_line(served, tmp_path, sharding, fault, message):
+def test_a_hand_over_that_fails_ends_all_workers_with_the_same_line(
+    served, tmp_path, sharding, fault, message
+):
     """Of three workers, two share the server that fails."""
     (stand_in, _), tree = served(PLAIN | {"launch": {"sharding": sharding}}, servers=2, workers=3)
     for name, value in fault.items():
@@ -129,8 +146,12 @@ def test_a_hand_over_that_fails_ends_all_workers_with_the_same_line(served, tmp_
     Run.create(tmp_path / "run", build(tree))
     outcomes = try_together(3, tmp_path / "run")
     assert all(code != 0 for code, _ in outcomes)
-    (line,) = {said.strip().splitlines()[-1].partition("]: ")[2] for _, said in outcomes}  # after torch's "[rank0]: "
-    assert line.startswith(f"palestra.engines.base.EngineFailed: {message.format(url=stand_in.url)}")
+    (line,) = {
+        said.strip().splitlines()[-1].partition("]: ")[2] for _, said in outcomes
+    }  # after torch's "[rank0]: "
+    assert line.startswith(
+        f"palestra.engines.base.EngineFailed: {message.format(url=stand_in.url)}"
+    )
 
 
 @pytest.mark.chaos
@@ -140,7 +161,10 @@ def test_a_shared_server_that_one_worker_loses_ends_the_command_with_one_line(se
     (tmp_path / "recipe.toml").write_text(dump(build(tree)))
     code, _, errors = finished(train(tmp_path / "recipe.toml", "--out", tmp_path / "run"))
     assert code == 2
-    assert f"no vLLM server is left: {stand_in.url}/inference/v1/generate: HTTP 500: EngineCore encountered an issue" in errors
+    assert (
+        f"no vLLM server is left: {stand_in.url}/inference/v1/generate: HTTP 500: "
+        "EngineCore encountered an issue" in errors
+    )
     assert "Traceback" not in errors
 
 
@@ -160,6 +184,11 @@ def test_who_plays_with_which_servers(servers, workers, expected):
 
 
 def test_no_server_has_many_more_workers_than_another():
-    shares = [Share.of([str(server) for server in range(10)], ProcessGroup(rank, 24)) for rank in range(24)]
+    shares = [
+        Share.of([str(server) for server in range(10)], ProcessGroup(rank, 24))
+        for rank in range(24)
+    ]
     assert {len(share.ranks) for share in shares} == {2, 3}
-    assert sorted({url for share in shares for url in share.urls}, key=int) == [str(server) for server in range(10)]
+    assert sorted({url for share in shares for url in share.urls}, key=int) == [
+        str(server) for server in range(10)
+    ]

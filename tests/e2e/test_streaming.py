@@ -1,4 +1,6 @@
-"""Asynchronous runs: they learn, nothing is too old, no task is lost or learned from twice, and they end cleanly."""
+"""Asynchronous runs: they learn, nothing is too old, no task is lost or learned from twice, and
+they end cleanly.
+"""
 
 import random
 import signal
@@ -30,10 +32,21 @@ from tests.e2e.test_overlap import CARRY, episodes, steps, turn_versions
 from tests.e2e.test_training import ECHO, stopped_after, trained
 from tests.helpers import WearsOut
 
-STREAM = {"rollout.max_staleness": 2, "engine.deterministic": False, "algo.recompute_logprobs": True, "algo.correction.cap": 2.0}
+STREAM = {
+    "rollout.max_staleness": 2,
+    "engine.deterministic": False,
+    "algo.recompute_logprobs": True,
+    "algo.correction.cap": 2.0,
+}
 COUNT = STREAM | {"env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
 """Episodes of up to four turns, so that weights change in the middle of them."""
-UNEVEN = COUNT | {"env.name": "tests.helpers:Uneven", "env.options.seconds": 0.002, "rollout.tasks": 4, "rollout.group": 2, "eval.tasks": 1}
+UNEVEN = COUNT | {
+    "env.name": "tests.helpers:Uneven",
+    "env.options.seconds": 0.002,
+    "rollout.tasks": 4,
+    "rollout.group": 2,
+    "eval.tasks": 1,
+}
 
 
 def is_playing():
@@ -42,12 +55,19 @@ def is_playing():
 
 def drawn(run):
     """Which episodes each step learned from."""
-    return {step: Counter((t.id, t.task.id, t.seed, t.horizon) for t in episodes(run, step)) for step in steps(run)}
+    return {
+        step: Counter((t.id, t.task.id, t.seed, t.horizon) for t in episodes(run, step))
+        for step in steps(run)
+    }
 
 
 def test_it_learns(tmp_path):
-    """Which weights play what is a matter of timing: most runs end at 100%, one in fifty below 80%."""
-    run = trained(tmp_path / "run", **STREAM, **{"steps": 80, "rollout.tasks": 12, "optim.lr": 2e-3})
+    """Which weights play what is a matter of timing: most runs end at 100%,
+    one in fifty below 80%.
+    """
+    run = trained(
+        tmp_path / "run", **STREAM, **{"steps": 80, "rollout.tasks": 12, "optim.lr": 2e-3}
+    )
     results = {row["phase"]: row["eval/success"] for row in run.metrics() if "eval/success" in row}
     assert results["raw"] < 0.1
     assert results["final"] > 0.5
@@ -56,32 +76,55 @@ def test_it_learns(tmp_path):
 
 @pytest.mark.parametrize("staleness", [1, 3])
 def test_weights_change_between_turns_and_no_token_is_too_old(tmp_path, staleness):
-    run = trained(tmp_path / "run", **COUNT | {"rollout.max_staleness": staleness, "steps": 8, "eval.every": 2, "engine.slots": 8})
+    run = trained(
+        tmp_path / "run",
+        **COUNT
+        | {"rollout.max_staleness": staleness, "steps": 8, "eval.every": 2, "engine.slots": 8},
+    )
     everything = [(step, t) for step in steps(run) for t in episodes(run, step)]
     assert all(len(versions) == 1 for _, t in everything for versions in turn_versions(t))
-    ages = {step - 1 - version for step, t in everything for versions in turn_versions(t) for version in versions}
+    ages = {
+        step - 1 - version
+        for step, t in everything
+        for versions in turn_versions(t)
+        for version in versions
+    }
     assert min(ages) >= 0
     assert 1 <= max(ages) <= staleness
-    assert any(len(set.union(*turn_versions(t))) > 1 for _, t in everything)  # weights arrived in the middle of an episode
+    assert any(
+        len(set.union(*turn_versions(t))) > 1 for _, t in everything
+    )  # weights arrived in the middle of an episode
     for row in steps(run).values():
         assert row["staleness/max"] <= staleness
         assert row["queue/finished"] + row["queue/in_play"] <= 6 * (staleness + 1)
         assert 0 <= row["queue/waited"] <= 1
-        assert row.get("policy/mismatch", 0.0) < 1e-5  # the learner's log-probs are those of the version that is named
+        assert (
+            row.get("policy/mismatch", 0.0) < 1e-5
+        )  # the learner's log-probs are those of the version that is named
 
 
 def test_a_step_learns_from_the_episodes_that_it_would_learn_from_without(tmp_path):
-    mixture = [{"name": "tests.helpers:Echo", "weight": 2}, {"name": "tests.helpers:Count", "group": 4}]
+    mixture = [
+        {"name": "tests.helpers:Echo", "weight": 2},
+        {"name": "tests.helpers:Count", "group": 4},
+    ]
     tree = {name: table for name, table in ECHO.items() if name != "env"} | {"mixture": mixture}
-    one, other = (trained(tmp_path / name, tree, **overrides) for name, overrides in (("one", STREAM), ("other", {})))
+    one, other = (
+        trained(tmp_path / name, tree, **overrides)
+        for name, overrides in (("one", STREAM), ("other", {}))
+    )
     assert drawn(one) == drawn(other)
 
 
 def test_slow_tasks_have_their_share(tmp_path):
-    """Three epochs of 16 tasks, two of which are ten times as slow: in each of four steps in a row each task is learned from once."""
+    """Three epochs of 16 tasks, two of which are ten times as slow: in each of four steps in a row
+    each task is learned from once.
+    """
     run = trained(tmp_path / "run", **UNEVEN, **{"steps": 12})
     for epoch in range(3):
-        counts = Counter(t.task.id for step in range(4 * epoch + 1, 4 * epoch + 5) for t in episodes(run, step))
+        counts = Counter(
+            t.task.id for step in range(4 * epoch + 1, 4 * epoch + 5) for t in episodes(run, step)
+        )
         assert counts == {f"train-{i}": 2 for i in range(16)}
 
 
@@ -91,7 +134,13 @@ def test_greedy_baselines_are_part_of_a_group(tmp_path):
 
 
 def test_worker_processes(tmp_path):
-    isolated = {"env.isolation": "process", "steps": 3, "rollout.tasks": 2, "rollout.group": 2, "rollout.concurrency": 4}
+    isolated = {
+        "env.isolation": "process",
+        "steps": 3,
+        "rollout.tasks": 2,
+        "rollout.group": 2,
+        "rollout.concurrency": 4,
+    }
     run = trained(tmp_path / "run", **STREAM, **isolated, **{"eval.tasks": 2, "eval.every": 1})
     assert len(steps(run)) == 3
     assert all(row["faults"] == 0 for row in steps(run).values())
@@ -103,7 +152,12 @@ def test_a_resumed_run_learns_from_what_was_played_and_plays_the_rest_anew(tmp_p
     queue = GroupQueue(stopped.queue)
     left = queue.entries()
     assert all(entry.step > 3 for entry in left)
-    kept = {t.id: t for (step, place), finished in queue.read().items() for t in finished.episodes if max(finished.versions) <= 3}
+    kept = {
+        t.id: t
+        for (step, place), finished in queue.read().items()
+        for t in finished.episodes
+        if max(finished.versions) <= 3
+    }
     assert kept
     resumed = Run.open(stopped.folder)
     run_training(resumed, Display())
@@ -123,7 +177,9 @@ def test_what_is_queued_is_not_trusted_blindly(tmp_path):
     run_training(resumed, Display())
     for step in (4, 5, 6):
         assert len({t.task.id for t in episodes(resumed, step)}) == 5
-        assert {t.id for t in episodes(resumed, step)} == {f"{step:06d}-{n:04d}" for n in range(5 * 8)}
+        assert {t.id for t in episodes(resumed, step)} == {
+            f"{step:06d}-{n:04d}" for n in range(5 * 8)
+        }
         assert step == 4 or steps(resumed)[step]["staleness/max"] <= 1
 
 
@@ -136,19 +192,26 @@ def test_the_queue_stays_small(tmp_path):
 
     run = Run.create(tmp_path / "run", build(ECHO, COUNT | {"steps": 20, "save.every": 50}))
     run_training(run, MetricsListener())
-    assert 0 < max(sizes) <= 2 * 6 * 3  # what is ahead of the learner, and what would be needed again after the last checkpoint
+    assert (
+        0 < max(sizes) <= 2 * 6 * 3
+    )  # what is ahead of the learner, and what would be needed again after the last checkpoint
     assert not GroupQueue(run.queue).entries()
 
 
 def test_carried_groups_must_be_learned_from_first(tmp_path):
     stopped = stopped_after(3, tmp_path / "run", CARRY)
-    with pytest.raises(ConfigError, match=r"rollout.max_staleness = 2: 3 groups of rollout.partial are in flight"):
+    with pytest.raises(
+        ConfigError, match=r"rollout.max_staleness = 2: 3 groups of rollout.partial are in flight"
+    ):
         run_training(Run.open(stopped.folder, STREAM | {"rollout.partial": 0}), Display())
 
 
 def test_it_can_be_given_up_and_taken_up_again(tmp_path):
     stopped = stopped_after(3, tmp_path / "run", STREAM)
-    for overrides in ({"rollout.max_staleness": 0, "steps": 5}, {"rollout.max_staleness": 2, "steps": 7}):
+    for overrides in (
+        {"rollout.max_staleness": 0, "steps": 5},
+        {"rollout.max_staleness": 2, "steps": 7},
+    ):
         resumed = Run.open(stopped.folder, overrides)
         run_training(resumed, Display())
     assert {step: row.get("staleness/max", 0) for step, row in steps(resumed).items()}[5] == 0
@@ -167,16 +230,21 @@ KILLED = (
     "class Printer(Display):\n"
     "    def begin_step(self, step): print(step, flush=True)\n"
     "folder = Path(sys.argv[1])\n"
-    "config = build(ECHO, UNEVEN | {'steps': 16, 'save.every': 3, 'env.options.seconds': 0.01, 'env.options.tasks': 64})\n"
+    "config = build(ECHO, UNEVEN | {'steps': 16, 'save.every': 3, 'env.options.seconds': "
+    "0.01, 'env.options.tasks': 64})\n"
     "run = Run.open(folder) if (folder / 'config.toml').exists() else Run.create(folder, config)\n"
     "run_training(run, Printer())\n"
 )
 
 
 def killed_and_resumed(folder, chance, kills):
-    """One epoch of 64 tasks in 16 steps, killed so many times: each time some moments after a step of its own choosing began."""
+    """One epoch of 64 tasks in 16 steps, killed so many times: each time some moments after a step
+    of its own choosing began.
+    """
     for _ in range(kills):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, text=True
+        )
         begun = int(process.stdout.readline())
         last = min(begun + chance.randrange(6), 15)
         while begun < last:
@@ -215,14 +283,31 @@ class Versions(Display):
         self.model, self.kept = model, {}
 
     def begin_step(self, step):
-        self.kept[step - 1] = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.kept[step - 1] = {
+            name: value.clone() for name, value in self.model.state_dict().items()
+        }
 
 
 def test_200_updates_under_64_episodes(tmp_path):
-    """Each turn is of one version, and its log-probs are those that the learner computes with that version's weights."""
-    wide = {"steps": 200, "rollout.tasks": 4, "rollout.concurrency": 64, "engine.slots": 64, "optim.lr": 1e-3, "optim.minibatches": 1}
-    exact = {"dtype": "float64"}  # float32 makes up to 1e-5 of the same sum in batches of other sizes, more or less by processor
-    run = Run.create(tmp_path / "run", build(ECHO, COUNT | wide | exact | {"save.every": 200, "eval.tasks": 1}))
+    """Each turn is of one version, and its log-probs are those that the learner computes with that
+    version's weights.
+    """
+    wide = {
+        "steps": 200,
+        "rollout.tasks": 4,
+        "rollout.concurrency": 64,
+        "engine.slots": 64,
+        "optim.lr": 1e-3,
+        "optim.minibatches": 1,
+    }
+    exact = {
+        "dtype": "float64"
+        # float32 makes up to 1e-5 of the same sum in batches of other sizes, more or less by
+        # processor
+    }
+    run = Run.create(
+        tmp_path / "run", build(ECHO, COUNT | wide | exact | {"save.every": 200, "eval.tasks": 1})
+    )
     components = setup(run.config)
     model, display = components.learner.model, Versions(components.learner.model)
     try:
@@ -233,20 +318,34 @@ def test_200_updates_under_64_episodes(tmp_path):
         components.close()
     everything = [t for step in range(1, 201) for t in episodes(run, step)]
     assert all(len(versions) == 1 for t in everything for versions in turn_versions(t))
-    of_version = {version: [t for t in everything if {version} in turn_versions(t)] for version in display.kept}
+    of_version = {
+        version: [t for t in everything if {version} in turn_versions(t)]
+        for version in display.kept
+    }
     gaps, gaps_to_next = [], []
     for version, own in of_version.items():
         if own:
             batch = pack([own])
             is_own_C = batch.version_C == version
             rounding_C = batch.sampled_logp_C.abs() * 2**-22  # the engine draws in float32
-            gaps.append(((logp(model, display.kept[version], batch) - batch.sampled_logp_C).abs() - rounding_C)[is_own_C])
+            gaps.append(
+                (
+                    (logp(model, display.kept[version], batch) - batch.sampled_logp_C).abs()
+                    - rounding_C
+                )[is_own_C]
+            )
             if version + 1 in display.kept:
-                gaps_to_next.append((logp(model, display.kept[version + 1], batch) - batch.sampled_logp_C).abs()[is_own_C].max())
+                gaps_to_next.append(
+                    (logp(model, display.kept[version + 1], batch) - batch.sampled_logp_C)
+                    .abs()[is_own_C]
+                    .max()
+                )
     gap_C = torch.cat(gaps)
     assert len(gap_C) == sum(t.sampled_tokens for t in everything)
     assert gap_C.max() < 1e-6
-    assert sum(gap > 1e-4 for gap in gaps_to_next) > 100  # so that the weights of another version would not have passed
+    assert (
+        sum(gap > 1e-4 for gap in gaps_to_next) > 100
+    )  # so that the weights of another version would not have passed
 
 
 @torch.no_grad()
@@ -312,7 +411,10 @@ def test_an_interrupt_ends_a_run(tmp_path, moment):
         "def begin_step(self, step): print(step", f"def {moment}_step(self, step): print('x'"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         for _ in range(3):
@@ -335,7 +437,9 @@ def test_going_back_begins_with_other_noise(tmp_path):
                 played.append(trajectory)
 
     guard = {"window": 2, "zero_advantage_above": 0.01, "action": "rollback", "rollbacks": 1}
-    run = Run.create(tmp_path / "run", build(ECHO, STREAM | {"steps": 4, "save.every": 2, "guard": guard}))
+    run = Run.create(
+        tmp_path / "run", build(ECHO, STREAM | {"steps": 4, "save.every": 2, "guard": guard})
+    )
     with pytest.raises(GuardTripped, match="went back 1 times"):
         run_training(run, MetricsListener())
     first, second = played[:48], played[48:]
@@ -344,13 +448,25 @@ def test_going_back_begins_with_other_noise(tmp_path):
     assert not is_playing()
 
 
-@pytest.mark.parametrize("where", ["palestra.training.async_source:Streaming.gather:4", "palestra.learner.learner:Learner._apply:16"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "palestra.training.async_source:Streaming.gather:4",
+        "palestra.learner.learner:Learner._apply:16",
+    ],
+)
 def test_a_run_that_is_told_to_leave_is_saved_and_gone_on_with(tmp_path, where):
     flags = [f"--{name}={str(value).lower()}" for name, value in STREAM.items()]
-    code, errors = ended(start(tmp_path / "run", *flags, "--eval.every=0", points=[f"SIGTERM:call:{where}"]))
+    code, errors = ended(
+        start(tmp_path / "run", *flags, "--eval.every=0", points=[f"SIGTERM:call:{where}"])
+    )
     assert code == 143
     assert len(errors) == 1
     assert "palestra: stopped by SIGTERM; saved up to step" in errors[0]
     run = finish(tmp_path / "run")
     assert sorted(steps(run)) == list(range(1, 11))
-    assert sum(map(len, drawn(run).values())) == len({id for each in drawn(run).values() for id in each}) == 10 * 6 * 8
+    assert (
+        sum(map(len, drawn(run).values()))
+        == len({id for each in drawn(run).values() for id in each})
+        == 10 * 6 * 8
+    )

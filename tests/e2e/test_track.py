@@ -1,4 +1,6 @@
-"""Trackers are told what goes into the run folder, go on where they were, and cannot harm a run whatever they do."""
+"""Trackers are told what goes into the run folder, go on where they were, and cannot harm a run
+whatever they do.
+"""
 
 import logging
 import os
@@ -29,7 +31,9 @@ class Recorder(Tracker):
 
     def begin(self, subject):
         self.notes = self.told.setdefault(subject.folder.name, [])
-        self.notes.append(("begin", subject.since, subject.id, subject.project, subject.config["steps"]))
+        self.notes.append(
+            ("begin", subject.since, subject.id, subject.project, subject.config["steps"])
+        )
         return f"id of {subject.folder.name}"
 
     def row(self, step, values):
@@ -83,12 +87,17 @@ def of(notes, kind):
 
 
 def test_rows_results_and_the_end(tmp_path):
-    run = trained(tmp_path / "told", **SHORT, **{"track.names": ["test-Recorder"], "track.project": "echoes"})
+    run = trained(
+        tmp_path / "told", **SHORT, **{"track.names": ["test-Recorder"], "track.project": "echoes"}
+    )
     notes = Recorder.told["told"]
     assert notes[0] == ("begin", -1, None, "echoes", 3)
     rows = run.metrics()
     assert [step for _, step, _ in of(notes, "row")] == [row["step"] for row in rows]
-    numbers = [{name: value for name, value in row.items() if name not in ("step", "phase")} for row in rows]
+    numbers = [
+        {name: value for name, value in row.items() if name not in ("step", "phase")}
+        for row in rows
+    ]
     assert [values for _, _, values in of(notes, "row")] == numbers
     assert [name for _, name, _ in of(notes, "result")] == ["step-000000-raw", "step-000003-final"]
     assert of(notes, "result")[1][2]["all"]["success"] == rows[-1]["eval/success"]
@@ -112,7 +121,11 @@ def test_a_tracker_cannot_harm_a_run(tmp_path, caplog, kind):
     assert time.monotonic() - began < 30
     assert records(run) == records(plain)
     assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(run).items())
-    messages = [record.message for record in caplog.records if record.name.startswith("palestra.training.tracking")]
+    messages = [
+        record.message
+        for record in caplog.records
+        if record.name.startswith("palestra.training.tracking")
+    ]
     assert len(messages) == 1, messages
     assert f"tracker test-{kind.__name__} is left out from here on" in messages[0]
     assert ("end", True) in Recorder.told[kind.__name__]  # the other one has all of it
@@ -121,7 +134,9 @@ def test_a_tracker_cannot_harm_a_run(tmp_path, caplog, kind):
 def test_one_that_falls_behind_is_dropped(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(track, "MOST_WAITING", 2)
     with caplog.at_level(logging.ERROR, "palestra"):
-        trained(tmp_path / "run", **SHORT, **{"track.names": ["test-Hangs"], "track.patience_s": 0.1})
+        trained(
+            tmp_path / "run", **SHORT, **{"track.names": ["test-Hangs"], "track.patience_s": 0.1}
+        )
     assert "2 rows behind" in caplog.records[0].message
 
 
@@ -131,22 +146,32 @@ class NeedsWhatIsNotThere(Recorder):
 
 def test_a_missing_package_stops_a_run_before_it_begins(tmp_path, capsys):
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(f'[track]\nnames = ["{__name__}:NeedsWhatIsNotThere"]\n[env]\nname = "tests.helpers:Echo"\n')
+    recipe.write_text(
+        f'[track]\nnames = ["{__name__}:NeedsWhatIsNotThere"]\n[env]\nname = "tests.helpers:Echo"\n'
+    )
     assert load(recipe).track.names  # the configuration itself can be read anywhere
     with pytest.raises(SystemExit) as exit_:
         main(["train", str(recipe), "--out", str(tmp_path / "run")])
     assert exit_.value.code == 2
-    assert "needs the package a_package_that_nobody_has; pip install 'palestra[track]'" in capsys.readouterr().err
+    assert (
+        "needs the package a_package_that_nobody_has; pip install 'palestra[track]'"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_tracker():
-    with pytest.raises(ConfigError, match=r"track\.names\.0 = 'tensorbord': no tracker is called .* did you mean 'tensorboard'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"track\.names\.0 = 'tensorbord': no tracker is called .* did you mean 'tensorboard'",
+    ):
         build(ECHO, {"track.names": ["tensorbord"]})
 
 
 def needs(package):
-    return pytest.mark.skipif(find_spec(package) is None, reason=f"needs the package {package} (extra track)")
+    return pytest.mark.skipif(
+        find_spec(package) is None, reason=f"needs the package {package} (extra track)"
+    )
 
 
 def tracked_in_halves(folder, name):

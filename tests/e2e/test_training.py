@@ -1,4 +1,6 @@
-"""Whole runs on a task that is learned in seconds: it really learns, it resumes bit for bit, a plugin's environment trains."""
+"""Whole runs on a task that is learned in seconds: it really learns, it resumes bit for bit, a
+plugin's environment trains.
+"""
 
 import json
 import os
@@ -62,9 +64,12 @@ def records(run):
     """Metrics, trajectories and what was learned from them, without what a clock measured."""
     metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
     episodes = {
-        path.name: [_timeless(line) for line in path.read_bytes().splitlines()] for path in sorted((run.folder / "trajectories").iterdir())
+        path.name: [_timeless(line) for line in path.read_bytes().splitlines()]
+        for path in sorted((run.folder / "trajectories").iterdir())
     }
-    learned = {path.name: path.read_bytes() for path in sorted((run.folder / "token_stats").glob("*"))}
+    learned = {
+        path.name: path.read_bytes() for path in sorted((run.folder / "token_stats").glob("*"))
+    }
     return metrics, episodes, learned
 
 
@@ -76,7 +81,11 @@ def _timeless(line):
 
 def weights(run):
     folder = checkpoint.newest(run.checkpoints)
-    return {name: value for file in sorted(folder.glob("*.safetensors")) for name, value in load_file(file).items()}
+    return {
+        name: value
+        for file in sorted(folder.glob("*.safetensors"))
+        for name, value in load_file(file).items()
+    }
 
 
 def test_it_learns(tmp_path):
@@ -87,7 +96,14 @@ def test_it_learns(tmp_path):
 
 
 SURE_OF_SOME = {
-    "warm_start": {"episodes": 100, "noise": 0.3, "updates": 40, "check_every": 2, "check_tasks": 60, "target": 0.5},
+    "warm_start": {
+        "episodes": 100,
+        "noise": 0.3,
+        "updates": 40,
+        "check_every": 2,
+        "check_tasks": 60,
+        "target": 0.5,
+    },
     **{"rollout.tasks": 24, "rollout.group": 2},
 }
 
@@ -96,23 +112,30 @@ SURE_OF_SOME = {
     "overrides",
     [
         {"threads": 2},
-        {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8, "target": 0.9}, "algo.kl": 0.1},
-        {"algo.name": "ppo", "algo.critic.kind": "model", "algo.critic.warmup": 2, "algo.critic.lr": 1e-2},
-        {"algo.name": "ppo", "algo.level": "token", "algo.entropy": 0.01, "algo.entropy_target": 0.5, "algo.kl": 0.1,
+        {"warm_start": {"episodes": 20, "updates": 4, "check_every": 2, "check_tasks": 8,
+        "target": 0.9}, "algo.kl": 0.1},
+        {"algo.name": "ppo", "algo.critic.kind": "model", "algo.critic.warmup": 2,
+        "algo.critic.lr": 1e-2},
+        {"algo.name": "ppo", "algo.level": "token", "algo.entropy": 0.01,
+        "algo.entropy_target": 0.5, "algo.kl": 0.1,
          "env.options.rounds": 2},
         {"algo.name": "remax", "rollout.group": 2},
-        {"algo.name": "evol", "algo.round": 2, "algo.best": 8, "algo.min_reward": 0.01, "algo.batch": 4},
+        {"algo.name": "evol", "algo.round": 2, "algo.best": 8, "algo.min_reward": 0.01,
+        "algo.batch": 4},
         {"algo.name": "evol", "algo.round": 2, "algo.episodes": 6, "algo.noise": 0.3},
         {"algo.name": "rft", "warm_start": {"episodes": 20, "updates": 2}},
         {"algo.name": "sft", "algo.episodes": 20, "algo.batch": 6, **OFFLINE},
-        {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1, "horizon.gate": 0.1, "horizon.fall": 0.05},
+        {"horizon.kind": "adaptive", "horizon.turns": [1, 2, 3], "horizon.window": 1,
+        "horizon.gate": 0.1, "horizon.fall": 0.05},
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
         {"rollout.skip_solved": 0.9, **SURE_OF_SOME},
-        {"rollout.resample_rounds": 2, "optim.schedule": "cosine", "optim.warmup": 2, "optim.epochs": 2, "algo.recompute_logprobs": True,
+        {"rollout.resample_rounds": 2, "optim.schedule": "cosine", "optim.warmup": 2,
+        "optim.epochs": 2, "algo.recompute_logprobs": True,
          "horizon.kind": "linear", "horizon.first": 1, "horizon.last": 3, "horizon.steps": 5},
     ],
     ids=[
-        "plain", "warm start and KL", "ppo with a critic of its own", "ppo by tokens", "remax", "evol", "evol with a base set", "rft",
+        "plain", "warm start and KL", "ppo with a critic of its own", "ppo by tokens", "remax",
+        "evol", "evol with a base set", "rft",
         "sft",
         "adaptive horizon", "mixture", "skip dead", "redraws and linear horizon",
     ],
@@ -132,11 +155,15 @@ def test_tasks_without_a_signal_are_passed_over(tmp_path):
     state = state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
     assert state.tasks_drawn["echo"] - state.tasks_skipped["echo"] == 6 * 24
     assert state.tasks_skipped["echo"] > 0
-    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(state.tasks_skippable["echo"])
+    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(
+        state.tasks_skippable["echo"]
+    )
 
 
 def stopped_after(steps, folder, overrides):
-    """A run that is killed in the middle of the step after `steps`, when some of it is written and no checkpoint is."""
+    """A run that is killed in the middle of the step after `steps`, when some of it is written and
+    no checkpoint is.
+    """
 
     class Killed(Exception):
         pass
@@ -172,7 +199,9 @@ def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
     lines, carried = 0, 0
     for step in range(1, run.config.steps + 1):
         played = {t.id: t for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))}
-        for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines():
+        for line in (
+            (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines()
+        ):
             learned, lines = json.loads(line), lines + 1
             episode = played[learned.pop("id")]
             carried += episode.step < step
@@ -187,24 +216,44 @@ def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
 
 
 def test_what_was_learned_first_has_a_ratio_of_one_and_the_credit_of_the_algorithm(tmp_path):
-    run = trained(tmp_path / "run", **{"steps": 3, "optim.minibatches": 1, "optim.epochs": 2, "env.options.rounds": 2})
+    run = trained(
+        tmp_path / "run",
+        **{"steps": 3, "optim.minibatches": 1, "optim.epochs": 2, "env.options.rounds": 2},
+    )
     for step in (1, 2, 3):
         episodes = list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
-        lines = [json.loads(line) for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines()]
-        batch = run.config.algo.add_advantages(pack([episodes[i : i + 8] for i in range(0, len(episodes), 8)]))
-        add_advantages = {t.id: batch.advantage_C[batch.trajectory_C == n].tolist() for n, t in enumerate(episodes)}
+        lines = [
+            json.loads(line)
+            for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl")
+            .read_text()
+            .splitlines()
+        ]
+        batch = run.config.algo.add_advantages(
+            pack([episodes[i : i + 8] for i in range(0, len(episodes), 8)])
+        )
+        add_advantages = {
+            t.id: batch.advantage_C[batch.trajectory_C == n].tolist()
+            for n, t in enumerate(episodes)
+        }
         by_id = {t.id: t for t in episodes}
-        assert [line["id"] for line in lines] == [id for id, advantages in add_advantages.items() if any(advantages)]
+        assert [line["id"] for line in lines] == [
+            id for id, advantages in add_advantages.items() if any(advantages)
+        ]
         for line in lines:
             (segment,) = by_id[line["id"]].segments
-            sampled = [p for p, chosen in zip(segment.logprobs, segment.mask, strict=True) if chosen]
+            sampled = [
+                p for p, chosen in zip(segment.logprobs, segment.mask, strict=True) if chosen
+            ]
             assert line["logp"] == pytest.approx(sampled, rel=6e-4, abs=1e-4)
             assert line["advantage"] == pytest.approx(add_advantages[line["id"]], rel=6e-4)
 
 
 def test_recording_what_was_learned_changes_nothing(tmp_path):
     overrides = {"algo.name": "ppo", "algo.entropy": 0.01, "optim.epochs": 2}
-    run, without = trained(tmp_path / "with", **overrides), trained(tmp_path / "without", **overrides, **{"save.token_stats": False})
+    run, without = (
+        trained(tmp_path / "with", **overrides),
+        trained(tmp_path / "without", **overrides, **{"save.token_stats": False}),
+    )
     assert len(list((run.folder / "token_stats").iterdir())) == 6
     assert not (without.folder / "token_stats").exists()
     assert records(run)[:2] == records(without)[:2]
@@ -215,30 +264,54 @@ def test_rewinding_forgets_what_was_learned_afterwards(tmp_path):
     run = trained(tmp_path / "run", **{"steps": 3, "algo.name": "ppo"})
     (run.folder / "token_stats" / "notes.txt").write_text("somebody else's")
     run.rewind(1)
-    assert sorted(path.name for path in (run.folder / "token_stats").iterdir()) == ["notes.txt", "step-000001.jsonl"]
-    assert [path.name for path in (run.folder / "trajectories").glob("step-*")] == ["step-000001.jsonl"]
+    assert sorted(path.name for path in (run.folder / "token_stats").iterdir()) == [
+        "notes.txt",
+        "step-000001.jsonl",
+    ]
+    assert [path.name for path in (run.folder / "trajectories").glob("step-*")] == [
+        "step-000001.jsonl"
+    ]
     run.rewind(-1)
     assert [path.name for path in (run.folder / "token_stats").iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("overrides", [{"algo.name": "sft", "algo.episodes": 20, **OFFLINE}, {"algo.name": "evol", "algo.round": 2}])
+@pytest.mark.parametrize(
+    "overrides",
+    [{"algo.name": "sft", "algo.episodes": 20, **OFFLINE}, {"algo.name": "evol", "algo.round": 2}],
+)
 def test_nothing_is_recorded_of_what_the_step_did_not_play(tmp_path, overrides):
-    assert not (trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "token_stats").exists()
+    assert not (
+        trained(tmp_path / "run", **{"steps": 2, **overrides}).folder / "token_stats"
+    ).exists()
 
 
 def test_the_run_folder(tmp_path):
-    run = trained(tmp_path / "run", **{"steps": 3, "save.every": 1, "save.keep": 2, "rollout.resample_rounds": 1})
+    run = trained(
+        tmp_path / "run",
+        **{"steps": 3, "save.every": 1, "save.keep": 2, "rollout.resample_rounds": 1},
+    )
     assert Run.open(run.folder).config == run.config
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000002", "step-000003"]
     rows = [row for row in run.metrics() if "reward" in row]
-    assert [(row["step"], row["horizon"], row["stage"]) for row in rows] == [(1, 1, 0), (2, 1, 0), (3, 2, 1)]
+    assert [(row["step"], row["horizon"], row["stage"]) for row in rows] == [
+        (1, 1, 0),
+        (2, 1, 0),
+        (3, 2, 1),
+    ]
     episodes = list(read_trajectories(run.trajectory_file("step-000003")))
     assert {e.horizon for e in episodes} == {2}
     assert {e.step for e in episodes} == {3}
     for episode in episodes:
         segment = episode.segments[0]
-        assert {version for version, chosen in zip(segment.versions, segment.mask, strict=True) if chosen} == {2}  # after two updates
-        assert all((logprob != 0) <= bool(chosen) for logprob, chosen in zip(segment.logprobs, segment.mask, strict=True))
+        assert {
+            version
+            for version, chosen in zip(segment.versions, segment.mask, strict=True)
+            if chosen
+        } == {2}  # after two updates
+        assert all(
+            (logprob != 0) <= bool(chosen)
+            for logprob, chosen in zip(segment.logprobs, segment.mask, strict=True)
+        )
     result = json.loads((run.folder / "eval" / "step-000003-final.json").read_text())
     assert result["envs"]["echo"]["2"]["all"]["tasks"] == 30
 
@@ -259,7 +332,8 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     resumed = Run.open(run.folder)
     run_training(resumed, display)
     assert display.notes == [
-        f"{run.checkpoint(6)}/model.safetensors is damaged: it is not what was written; this checkpoint is passed over",
+        f"{run.checkpoint(6)}/model.safetensors is damaged: it is not what was written; "
+        "this checkpoint is passed over",
         "resumed after step 3",
     ]
     assert records(resumed) == records(whole)
@@ -276,9 +350,15 @@ def test_where_all_checkpoints_are_damaged_none_is_used(tmp_path):
     run = trained(tmp_path / "run", steps=3)
     for step in (0, 3):
         damage(run.checkpoint(step) / "optimizer.safetensors")
-    with pytest.raises(checkpoint.BadCheckpoint, match="can be used .2.*step-000000/optimizer.safetensors is damaged"):
+    with pytest.raises(
+        checkpoint.BadCheckpoint,
+        match="can be used .2.*step-000000/optimizer.safetensors is damaged",
+    ):
         run_training(Run.open(run.folder), Display())
-    assert [path.name for path in checkpoint.all_in(run.checkpoints)] == ["step-000000", "step-000003"]
+    assert [path.name for path in checkpoint.all_in(run.checkpoints)] == [
+        "step-000000",
+        "step-000003",
+    ]
 
 
 def test_a_damaged_checkpoint_does_not_push_out_a_sound_one(tmp_path):
@@ -317,15 +397,30 @@ def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["step"], result["envs"]["echo"]["2"]["all"]["episodes"]) == (3, 18)
     assert Path(result["file"]).parent == run.folder / "eval"
-    main(["eval", str(run.folder), "--agent", "random", "--limit", "9", "--json", "--out", str(tmp_path / "r.json")])
+    main(
+        [
+            "eval",
+            str(run.folder),
+            "--agent",
+            "random",
+            "--limit",
+            "9",
+            "--json",
+            "--out",
+            str(tmp_path / "r.json"),
+        ]
+    )
     chance = json.loads(capsys.readouterr().out)
     assert (chance["phase"], list(chance["envs"]["echo"])) == ("random", ["2"])
     main(["model", "export", str(run.folder), str(tmp_path / "model")])
     capsys.readouterr()
-    main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo", "--agent.format", "plain", "--limit", "9", "--json",
-          "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out", str(tmp_path / "e.json")])  # fmt: skip
+    main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo",
+    "--agent.format", "plain", "--limit", "9", "--json",
+          "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out",
+          str(tmp_path / "e.json")])  # fmt: skip
     assert json.loads(capsys.readouterr().out)["envs"]["echo"]["2"]["all"]["tasks"] == 9
-    main(["eval", str(run.folder), "--model", str(tmp_path / "model"), "--limit", "9", "--k", "2", "--json",
+    main(["eval", str(run.folder), "--model", str(tmp_path / "model"), "--limit", "9", "--k", "2",
+    "--json",
           "--out", str(tmp_path / "m.json")])  # fmt: skip
     again = json.loads(capsys.readouterr().out)
     assert again["envs"] == result["envs"]  # the model of its newest checkpoint
@@ -339,21 +434,32 @@ def test_the_exported_model_is_anybodys(tmp_path):
     run = trained(tmp_path / "run", steps=1)
     folder = checkpoint.newest(run.checkpoints)
     code = (
-        "import sys, json; from transformers import AutoModelForCausalLM, AutoTokenizer; import torch;"
-        "m = AutoModelForCausalLM.from_pretrained(sys.argv[1]); t = AutoTokenizer.from_pretrained(sys.argv[1]);"
+        "import sys, json; from transformers import AutoModelForCausalLM, AutoTokenizer; "
+        "import torch;"
+        "m = AutoModelForCausalLM.from_pretrained(sys.argv[1]); t = "
+        "AutoTokenizer.from_pretrained(sys.argv[1]);"
         "print(json.dumps(m(torch.tensor([t.encode('say red right')])).logits[0].tolist()))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     model = load_model(folder, device=torch.device("cpu"), dtype=torch.float32)
     ids = torch.tensor([load_tokenizer(folder).encode("say red right")])
-    ours = model.get_output_embeddings()(hidden_states(model, ids, torch.arange(3)[None], layout=PackedLayout([3])))[0]
+    ours = model.get_output_embeddings()(
+        hidden_states(model, ids, torch.arange(3)[None], layout=PackedLayout([3]))
+    )[0]
     assert torch.allclose(torch.tensor(json.loads(done.stdout)), ours, atol=1e-5)
 
 
 def test_a_run_that_may_learn_from_nothing_goes_on(tmp_path):
-    """No observation and reply fit into this context: every episode is overlong before its first token. No update, no error."""
-    run = trained(tmp_path / "run", **{"steps": 2, "algo.overlong": "mask", "agent.context_tokens": 3, "agent.reply_tokens": 1})
+    """No observation and reply fit into this context: every episode is overlong before its first
+    token. No update, no error.
+    """
+    run = trained(
+        tmp_path / "run",
+        **{"steps": 2, "algo.overlong": "mask", "agent.context_tokens": 3, "agent.reply_tokens": 1},
+    )
     rows = [row for row in run.metrics() if "reward" in row]
     assert [row["stop/context"] for row in rows] == [1.0, 1.0]
     assert not any("loss" in row for row in rows)
@@ -401,7 +507,10 @@ def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
 
 
 def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):
-    with pytest.raises(RuntimeError, match="every episode of the evaluation .raw. ended in a fault.*the simulator is missing"):
+    with pytest.raises(
+        RuntimeError,
+        match="every episode of the evaluation .raw. ended in a fault.*the simulator is missing",
+    ):
         trained(tmp_path / "run", **{"env.name": "tests.helpers:NeverStarts"})
 
 
@@ -441,14 +550,20 @@ def test_a_third_party_environment_is_listed_checked_and_trained_on(tmp_path):
     (info / "entry_points.txt").write_text("[palestra.envs]\nparrot = parrot_env:Parrot\n")
     recipe = tmp_path / "parrot.toml"
     recipe.write_text(
-        'steps = 2\n[model]\nwidth = 16\nlayers = 1\nheads = 2\n[env]\nname = "parrot"\n[agent]\nformat = "plain"\n'
-        "context_tokens = 32\nreply_tokens = 3\n[rollout]\ntasks = 4\ngroup = 4\n[horizon]\nturns = 2\n[eval]\ntasks = 8\n"
+        'steps = 2\n[model]\nwidth = 16\nlayers = 1\nheads = 2\n[env]\nname = "parrot"\n'
+        '[agent]\nformat = "plain"\n'
+        "context_tokens = 32\nreply_tokens = 3\n[rollout]\ntasks = 4\ngroup = 4\n"
+        "[horizon]\nturns = 2\n[eval]\ntasks = 8\n"
     )
 
     def palestra(*arguments):
         environment = {**os.environ, "PYTHONPATH": str(site)}
         done = subprocess.run(
-            [sys.executable, "-m", "palestra.cli", *arguments], capture_output=True, text=True, env=environment, check=False
+            [sys.executable, "-m", "palestra.cli", *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

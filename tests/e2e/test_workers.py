@@ -1,4 +1,6 @@
-"""Several workers train what one would: the same episodes, the same curves; and their checkpoints are anybody's."""
+"""Several workers train what one would: the same episodes, the same curves; and their checkpoints
+are anybody's.
+"""
 
 import shutil
 
@@ -29,22 +31,33 @@ WARM = {"episodes": 20, "updates": 3, "check_every": 3, "check_tasks": 8, "targe
 TREES = {
     "whole": SHORT | {"warm_start": WARM, "launch": {"workers": 2}},
     "sharded": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}},
-    "kl": SHORT | {"algo": {"name": "grpo", "kl": 0.1}, "launch": {"workers": 2, "sharding": "fsdp"}},
+    "kl": SHORT
+    | {"algo": {"name": "grpo", "kl": 0.1}, "launch": {"workers": 2, "sharding": "fsdp"}},
     "ppo": SHORT | {"algo": {"name": "ppo"}, "launch": {"workers": 2}},
     "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
     "exact": SHORT | {"dtype": "float64", "warm_start": WARM, "launch": {"workers": 2}},
-    "in parts": SHORT | {"dtype": "float64", "warm_start": WARM, "optim": SHORT["optim"] | {"parts": 2}, "launch": {"workers": 2}},
+    "in parts": SHORT
+    | {
+        "dtype": "float64",
+        "warm_start": WARM,
+        "optim": SHORT["optim"] | {"parts": 2},
+        "launch": {"workers": 2},
+    },
     "in shares": SHORT
     | {
         "dtype": "float64",
         "warm_start": WARM,
-        "optim": SHORT["optim"] | {"parts": 2, "clip_norm": 1e9},  # out of reach: the norm is summed by shares
+        "optim": SHORT["optim"]
+        | {"parts": 2, "clip_norm": 1e9},  # out of reach: the norm is summed by shares
         "launch": {"workers": 2, "sharding": "fsdp"},
     },
     "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
-    "long": SHORT | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
+    "long": SHORT
+    | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
 }
-"""All that has a path of its own: whole and shared weights, a reference, a critic, another thread, many pieces."""
+"""All that has a path of its own: whole and shared weights, a reference, a critic, another thread,
+many pieces.
+"""
 STALE = SHORT | {
     "engine": SHORT["engine"] | {"deterministic": False},
     "rollout": SHORT["rollout"] | {"staleness": 2},
@@ -66,13 +79,20 @@ def runs(tmp_path_factory):
 
 
 def whole_weights(checkpoint):
-    return {name: weight for path in checkpoint.glob("model*.safetensors") for name, weight in load_file(path).items()}
+    return {
+        name: weight
+        for path in checkpoint.glob("model*.safetensors")
+        for name, weight in load_file(path).items()
+    }
 
 
 def curve(run, since=0):
     rows = [row for row in run.metrics() if row["step"] > since]
     skipped = ("time/", "play/tokens_per_s", "policy/mismatch")
-    return [{k: v for k, v in row.items() if isinstance(v, float) and not k.startswith(skipped)} for row in rows]
+    return [
+        {k: v for k, v in row.items() if isinstance(v, float) and not k.startswith(skipped)}
+        for row in rows
+    ]
 
 
 def same_curve(one, other, since=0):
@@ -84,8 +104,13 @@ def same_curve(one, other, since=0):
 
 
 def same_learned(one, other, step):
-    lines = [(run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_bytes().splitlines() for run in (one, other)]
-    for ours, theirs in zip(*([msgspec.json.decode(line) for line in own] for own in lines), strict=True):
+    lines = [
+        (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_bytes().splitlines()
+        for run in (one, other)
+    ]
+    for ours, theirs in zip(
+        *([msgspec.json.decode(line) for line in own] for own in lines), strict=True
+    ):
         assert ours["id"] == theirs["id"]
         for what in ("advantage", "logp", "entropy"):
             assert ours[what] == pytest.approx(theirs[what], abs=1e-3)
@@ -112,11 +137,17 @@ def test_in_float64_even_the_last_bits_of_float32_are_the_same(runs, tmp_path, n
     alone, together = trained(tmp_path / "alone", tree), Run.open(runs / name)
     for step in range(1, 5):
         ours, theirs = (
-            [s.logprobs for t in read_trajectories(run.trajectory_file(f"step-{step:06d}")) for s in t.segments]
+            [
+                s.logprobs
+                for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))
+                for s in t.segments
+            ]
             for run in (alone, together)
         )
         assert ours == theirs
-    norms = [[row["grad_norm"] for row in run.metrics() if "loss" in row] for run in (alone, together)]
+    norms = [
+        [row["grad_norm"] for row in run.metrics() if "loss" in row] for run in (alone, together)
+    ]
     assert norms[0] == pytest.approx(norms[1], rel=1e-12)
 
 
@@ -133,7 +164,10 @@ def test_added_up_in_as_many_parts_the_weights_are_the_same_bit_for_bit(runs, tm
 def test_two_workers_play_beside_their_learners(runs, tmp_path):
     together, plain = Run.open(runs / "stale"), trained(tmp_path / "plain", SHORT)
     for step in range(1, 5):
-        ours, theirs = (list(read_trajectories(run.trajectory_file(f"step-{step:06d}"))) for run in (together, plain))
+        ours, theirs = (
+            list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
+            for run in (together, plain)
+        )
         assert [(t.id, t.task, t.seed) for t in ours] == [(t.id, t.task, t.seed) for t in theirs]
     assert all(row["staleness/max"] <= 2 for row in together.metrics() if "loss" in row)
     assert not list(together.queue.glob("*")), "all was learned from and is in the last checkpoint"
@@ -142,7 +176,9 @@ def test_two_workers_play_beside_their_learners(runs, tmp_path):
 def test_a_checkpoint_of_shared_weights_is_a_hugging_face_directory(runs, tmp_path):
     folder = Run.open(runs / "sharded").checkpoint(4)
     assert {path.name for path in folder.glob("*.safetensors")} == {
-        f"{stem}-0000{rank}-of-00002.safetensors" for stem in ("model", "optimizer") for rank in (1, 2)
+        f"{stem}-0000{rank}-of-00002.safetensors"
+        for stem in ("model", "optimizer")
+        for rank in (1, 2)
     }
     there = AutoModelForCausalLM.from_pretrained(folder)
     tree = {key: value for key, value in TREES["sharded"].items() if key != "launch"}

@@ -1,4 +1,7 @@
-"""An environment that misbehaves as it is told to. It imports no torch, so that workers start fast."""
+"""An environment that misbehaves as it is told to.
+
+It imports no torch, so that workers start fast.
+"""
 
 import ctypes
 import os

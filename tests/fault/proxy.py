@@ -7,7 +7,8 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnect
 
 
 class Proxy:
-    """Resets a share of connections as they open and of what the client sends, and says 503 in place of a share of the answers.
+    """Resets a share of connections as they open and of what the client sends, and says 503 in
+    place of a share of the answers.
 
     Over HTTP an answer is what it says 503 for; over a WebSocket it is the handshake, or any frame.
     """

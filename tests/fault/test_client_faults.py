@@ -1,4 +1,6 @@
-"""What the client of an environment server makes of servers and lines that are away, slow, mute or come back."""
+"""What the client of an environment server makes of servers and lines that are away, slow, mute or
+come back.
+"""
 
 import asyncio
 import threading
@@ -79,7 +81,9 @@ def test_a_server_that_is_slow_to_open_a_session_is_not_taken_for_one_that_is_aw
     with running(OBEDIENT, **slow) as one, running(OBEDIENT, **slow) as other:
 
         async def scenario():
-            async with opened(RemotePool([one.url("obedient"), other.url("obedient")], 20.0)) as handle:
+            async with opened(
+                RemotePool([one.url("obedient"), other.url("obedient")], 20.0)
+            ) as handle:
                 await handle.reset(OBEDIENT_TASK)
                 return len(one.server.sessions) + len(other.server.sessions)
 
@@ -170,7 +174,9 @@ def test_a_handshake_that_is_never_answered_is_begun_anew(tally, monkeypatch):
 
     async def scenario():
         proxy = MuteAtFirst(tally.port)
-        async with opened(RemotePool([f"http://127.0.0.1:{await proxy.start()}/tally"], 5.0)) as handle:
+        async with opened(
+            RemotePool([f"http://127.0.0.1:{await proxy.start()}/tally"], 5.0)
+        ) as handle:
             return await asyncio.wait_for(handle.reset(TASK), 5)
 
     assert asyncio.run(scenario()) == "0 train-0"
@@ -283,7 +289,11 @@ def test_seats_that_were_given_back_count():
 
 @pytest.mark.parametrize(
     "said",
-    [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"HTTP/1.1 500 Oh\r\nContent-Length: 99\r\n\r\n{", b"hello\r\n\r\n"],
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+        b"HTTP/1.1 500 Oh\r\nContent-Length: 99\r\n\r\n{",
+        b"hello\r\n\r\n",
+    ],
     ids=["cut", "error cut", "no HTTP"],
 )
 def test_half_an_answer_is_none(said):
@@ -293,7 +303,10 @@ def test_half_an_answer_is_none(said):
             writer.write(said)
             writer.close()
 
-    with through(Breaks(0, 0.0)) as address, pytest.raises(Unreachable, match="no environment server answers"):
+    with (
+        through(Breaks(0, 0.0)) as address,
+        pytest.raises(Unreachable, match="no environment server answers"),
+    ):
         Http(address, "").ask("GET", "/v1/envs", dict, timeout_s=5.0)
 
 

@@ -17,7 +17,14 @@ from palestra.core.types import Sampling, Stop
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, GroupRequest, RolloutContext, collect, play_all
+from palestra.rollout.rollout import (
+    EnvBinding,
+    EpisodeSpec,
+    GroupRequest,
+    RolloutContext,
+    collect,
+    play_all,
+)
 from palestra.runs.trajectories import encode_trajectory
 from palestra.training.setup import make_pool
 from tests import helpers
@@ -27,9 +34,13 @@ def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4,
     renderer = Renderer(words)
     prompt = PromptConfig(renderer, Plain())
     alone = {"per_worker": 1} if isolation == "process" else {}
-    settings = EnvSettings(name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone)
+    settings = EnvSettings(
+        name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone
+    )
     bindings = {"echo": EnvBinding(prompt, make_pool(settings))}
-    return RolloutContext(bindings, Scripted(script(prompt.format), renderer), Sampling(max_tokens=8), **changes)
+    return RolloutContext(
+        bindings, Scripted(script(prompt.format), renderer), Sampling(max_tokens=8), **changes
+    )
 
 
 def episodes(count=2, horizon=3):
@@ -58,10 +69,14 @@ def played(context, what):
         ("Dies", "process", Stop.ENV_FAULT, "exit code 7"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an alarm that rings in a finalizer: Python drops it
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # an alarm that rings in a finalizer: Python drops it
 def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, stop, reason):
     deadline = 0.4 if isolation == "inline" else 1.5
-    trajectories, faulted = played(arena_for(words, kind, isolation=isolation, deadline_s=deadline), episodes())
+    trajectories, faulted = played(
+        arena_for(words, kind, isolation=isolation, deadline_s=deadline), episodes()
+    )
     assert [t.stop for t in trajectories] == [stop, stop]
     assert [t.attempt for t in trajectories] == [1, 1]
     assert [t.attempt for t in faulted] == [0, 0]
@@ -77,7 +92,9 @@ def test_a_hiccup_costs_one_retry_and_nothing_else(words):
 
 
 def test_a_retry_does_not_sample_what_broke_the_environment_again(words):
-    """One of three words breaks it, drawn at random: with the first attempt's seed all 30 retries would break again."""
+    """One of three words breaks it, drawn at random: with the first attempt's seed all 30 retries
+    would break again.
+    """
     what = episodes(90)
     trajectories, faulted = played(arena_for(words, "BreaksIfToldSo", script=uniform), what)
     retried = [t for t in trajectories if t.attempt == 1]
@@ -98,11 +115,15 @@ def test_without_retries_the_first_fault_stands(words):
 def test_a_worker_process_plays_like_the_environment_itself(words):
     inline, _ = played(arena_for(words, "Echo"), episodes(4))
     process, _ = played(arena_for(words, "Echo", isolation="process", deadline_s=20), episodes(4))
-    assert [(t.segments, t.turns, t.stop, t.success) for t in inline] == [(t.segments, t.turns, t.stop, t.success) for t in process]
+    assert [(t.segments, t.turns, t.stop, t.success) for t in inline] == [
+        (t.segments, t.turns, t.stop, t.success) for t in process
+    ]
 
 
 def test_what_a_library_prints_is_not_an_answer(words):
-    trajectories, _ = played(arena_for(words, "Prints", isolation="process", deadline_s=20), episodes(1))
+    trajectories, _ = played(
+        arena_for(words, "Prints", isolation="process", deadline_s=20), episodes(1)
+    )
     assert trajectories[0].turns[0].observation == "say red"
 
 
@@ -120,11 +141,22 @@ def rollouts(context, *, tasks=3, group=4, **settings):
     def assigned(_=None):
         return GroupRequest(next(all_tasks), group=group, horizon=2)
 
-    return asyncio.run(collect(context, [assigned() for _ in range(tasks)], seed=0, step=1, resample=assigned, **settings))
+    return asyncio.run(
+        collect(
+            context,
+            [assigned() for _ in range(tasks)],
+            seed=0,
+            step=1,
+            resample=assigned,
+            **settings,
+        )
+    )
 
 
 def test_groups_use_the_statistics_of_their_valid_members_only(words):
-    """Red tasks always break: they have no gradient, and the other groups are as if nothing had happened."""
+    """Red tasks always break: they have no gradient, and the other groups are as if nothing had
+    happened.
+    """
     healthy = rollouts(arena_for(words, "Echo", script=uniform))
     broken = rollouts(arena_for(words, "BreaksForRed", script=uniform))
     assert [t.stop for t in broken.groups[0].trajectories] == [Stop.ENV_FAULT] * 4
@@ -139,7 +171,13 @@ def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
         arena_for(words, "Echo", script=expert), resample_rounds=2, has_signal=signal
     )  # the expert always wins: no signal, ever
     assert (len(hopeless.groups), len(hopeless.dropped)) == (3, 6)
-    mixed = rollouts(arena_for(words, "Echo", script=uniform), tasks=4, group=2, resample_rounds=8, has_signal=signal)
+    mixed = rollouts(
+        arena_for(words, "Echo", script=uniform),
+        tasks=4,
+        group=2,
+        resample_rounds=8,
+        has_signal=signal,
+    )
     assert len(mixed.groups) == 4
     assert all(signal(group) for group in mixed.groups)
     assert not any(signal(group) for group in mixed.dropped)
@@ -148,9 +186,13 @@ def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
 
 
 @pytest.mark.parametrize("isolation", ["inline", "process"])
-@pytest.mark.parametrize(("kind", "reason"), [("AnswersNothing", "must return a Step"), ("RewardsNaN", "finite reward")])
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("AnswersNothing", "must return a Step"), ("RewardsNaN", "finite reward")]
+)
 def test_an_environment_that_answers_nonsense_is_broken(words, kind, reason, isolation):
-    trajectories, _ = played(arena_for(words, kind, isolation=isolation, deadline_s=20), episodes(1))
+    trajectories, _ = played(
+        arena_for(words, kind, isolation=isolation, deadline_s=20), episodes(1)
+    )
     assert trajectories[0].stop is Stop.ENV_FAULT
     assert reason in trajectories[0].fault
 

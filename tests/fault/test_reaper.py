@@ -1,4 +1,6 @@
-"""The process that ends what workers leave behind: it finds those that hide, spares everybody else, and is itself replaced."""
+"""The process that ends what workers leave behind: it finds those that hide, spares everybody else,
+and is itself replaced.
+"""
 
 import asyncio
 import os
@@ -18,13 +20,18 @@ from palestra.envs.serving.reaper_process import VARIABLE, ProcessReaper
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.helpers import is_running
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are found in /proc"
+)
 
 SLEEP_S = 60
 
 
 class Family:
-    """A worker that sleeps, and others that may or may not belong to it. None of them outlives the test."""
+    """A worker that sleeps, and others that may or may not belong to it.
+
+    None of them outlives the test.
+    """
 
     def __init__(self):
         self.mark = secrets.token_hex(8)
@@ -35,7 +42,9 @@ class Family:
         variables = os.environ | ({VARIABLE: mark} if mark else {})
         process = subprocess.Popen(["sleep", str(SLEEP_S)], env=variables, start_new_session=True)
         self.started.append(process)
-        while b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # before that, its environment is ours
+        while (
+            b"sleep" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        ):  # before that, its environment is ours
             time.sleep(0.001)
         return process
 
@@ -55,7 +64,11 @@ def family():
 
 
 def test_who_has_the_mark_ends_and_nobody_else_does(family):
-    daemon, other, stranger = family.start(mark=family.mark), family.start(mark=f"{family.mark}0"), family.start()
+    daemon, other, stranger = (
+        family.start(mark=family.mark),
+        family.start(mark=f"{family.mark}0"),
+        family.start(),
+    )
     found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 10)
     found.end([family.worker.pid])
@@ -106,7 +119,9 @@ def test_a_number_that_another_process_has_got_by_now_is_nobodys_number(family):
     started = reaper_process._look_at(stranger.pid).started
     found = ProcessReaper()
     found.watch(family.worker.pid, family.mark, 10)
-    found.families[family.worker.pid].members[stranger.pid] = started - 1  # what had that number before was a member
+    found.families[family.worker.pid].members[stranger.pid] = (
+        started - 1
+    )  # what had that number before was a member
     found.end([family.worker.pid])
     assert not family.is_alive(family.worker)
     assert family.is_alive(stranger)
@@ -114,8 +129,16 @@ def test_a_number_that_another_process_has_got_by_now_is_nobodys_number(family):
 
 def test_what_the_kernel_says_of_a_process():
     """With a name that is made to mislead: the fields come after the last bracket."""
-    program = "from pathlib import Path; Path('/proc/self/comm').write_text('a) S 1 (2'); print(flush=True); input()"
-    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    program = (
+        "from pathlib import Path; Path('/proc/self/comm').write_text('a) S 1 (2'); "
+        "print(flush=True); input()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     process.stdout.readline()
     found = reaper_process._look_at(process.pid)
     assert (found.parent, found.session, found.is_dead) == (os.getpid(), process.pid, False)
@@ -157,7 +180,13 @@ def test_a_reaper_ends_with_its_parent(family):
         "    os._exit(0)\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, close_fds=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        close_fds=True,
+    )
     pid = int(done.stdout)
     until = time.monotonic() + 10
     while (is_running(pid) or family.is_alive(family.worker)) and time.monotonic() < until:
@@ -177,7 +206,9 @@ def test_a_worker_that_dies_leaves_nothing(tmp_path):
         await seat.step("red")
         (worker,) = pool.stats().workers
         daemons, until = [], time.monotonic() + 10
-        while not daemons and time.monotonic() < until:  # it says who it is when it has lost its parent
+        while (
+            not daemons and time.monotonic() < until
+        ):  # it says who it is when it has lost its parent
             found = [int(path.name.removeprefix("child-")) for path in tmp_path.glob("child-*")]
             daemons = [pid for pid in found if is_running(pid)]
             await asyncio.sleep(0.02)

@@ -1,4 +1,6 @@
-"""Connections that break, answers that get lost, servers that are killed, stopped or several: no step is lost, none is taken twice."""
+"""Connections that break, answers that get lost, servers that are killed, stopped or several: no
+step is lost, none is taken twice.
+"""
 
 import asyncio
 import json
@@ -36,7 +38,9 @@ def assert_right(observations, actions):
 
 
 def test_no_step_is_lost_or_repeated_over_a_bad_line():
-    """5% of connections and of what is sent end in a reset, and 5% of the answers are replaced by 503."""
+    """5% of connections and of what is sent end in a reset, and 5% of the answers are replaced by
+    503.
+    """
     task = helpers.Tally().tasks("train")[0]
     actions = [f"a{n}" for n in range(25)]
 
@@ -45,7 +49,9 @@ def test_no_step_is_lost_or_repeated_over_a_bad_line():
         observations = []
         for _ in range(2):
             await handle.reset(task)
-            observations.append([(await handle.step(f"{number}-{action}")).observation for action in actions])
+            observations.append(
+                [(await handle.step(f"{number}-{action}")).observation for action in actions]
+            )
         await handle.close()
         return observations
 
@@ -104,18 +110,24 @@ def test_a_server_that_stays_away_is_a_fault():
 
 
 def steps_taken(at):
-    found = re.search(r'palestra_calls_total{call="step",code="ok"} (\d+)', at.raw("GET", "/metrics")[2].decode())
+    found = re.search(
+        r'palestra_calls_total{call="step",code="ok"} (\d+)', at.raw("GET", "/metrics")[2].decode()
+    )
     return int(found.group(1)) if found else 0
 
 
 def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
-    """What was being played ends as a typed fault and is played again; what is learned from is sound."""
+    """What was being played ends as a typed fault and is played again; what is learned from is
+    sound.
+    """
     with command("tests.helpers:SlowCount", "--port", "0") as server, ExitStack() as later:
         port = server.at.port
 
         def strike():
             before = taken = 0
-            while taken < 10 or taken == before:  # in the middle of episodes, not while the learner is at work
+            while (
+                taken < 10 or taken == before
+            ):  # in the middle of episodes, not while the learner is at work
                 time.sleep(0.03)
                 before, taken = taken, steps_taken(server.at)
             server.kill()
@@ -124,7 +136,8 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
 
         striking = threading.Thread(target=strike, daemon=True)
         striking.start()
-        changes = {"env.name": server.at.url("count"), "engine.deterministic": False, "steps": 8, "rollout.tasks": 2, "rollout.group": 4,
+        changes = {"env.name": server.at.url("count"), "engine.deterministic": False, "steps": 8,
+        "rollout.tasks": 2, "rollout.group": 4,
                    "horizon.kind": "fixed", "horizon.turns": 4, "eval.tasks": 4,
                    "agent.reply_tokens": 24, "agent.context_tokens": 256}  # fmt: skip
         run = trained(tmp_path / "run", **changes)
@@ -132,7 +145,9 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
     remote_kind.cache_clear()
     rows = [row for row in run.metrics() if "reward" in row]
     assert len(rows) == 8
-    episodes = [t for path in (run.folder / "trajectories").iterdir() for t in read_trajectories(path)]
+    episodes = [
+        t for path in (run.folder / "trajectories").iterdir() for t in read_trajectories(path)
+    ]
     faults = [t for t in episodes if t.stop.is_fault]
     assert faults
     assert {t.stop for t in faults} == {Stop.ENV_FAULT}
@@ -186,15 +201,28 @@ def test_bad_commands_are_refused_in_one_line(capsys, monkeypatch):
 
 def test_a_port_that_is_taken_is_an_error():
     with running(TALLY) as taken:
-        code = f"from palestra.cli import main; main(['env', 'serve', 'guess', '--port', '{taken.port}'])"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        code = (
+            "from palestra.cli import main; main(['env', 'serve', 'guess', '--port', "
+            f"'{taken.port}'])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 2
     assert json.loads(done.stderr)["event"] == "cannot listen"
 
 
 def test_a_public_server_with_tokens_and_options():
     with command(
-        "guess", "--host", "0.0.0.0", "--port", "0", "--guess.size", "3", MY_TOKENS="anna,ben", PALESTRA_ENV_TOKEN="carl"
+        "guess",
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+        "--guess.size",
+        "3",
+        MY_TOKENS="anna,ben",
+        PALESTRA_ENV_TOKEN="carl",
     ) as server:
         assert server.at.ask("GET", "/v1/envs", Authorization="Bearer anna")[0] == 401
         about = server.at.ask("GET", "/v1/envs/guess", Authorization="Bearer carl")[1]
@@ -202,7 +230,9 @@ def test_a_public_server_with_tokens_and_options():
 
 
 def test_several_processes_behind_one_address():
-    """Each request comes over a connection of its own, to any process; the session is found all the same."""
+    """Each request comes over a connection of its own, to any process; the session is found all the
+    same.
+    """
     with command("tests.helpers:Tally", "--port", "0", "--capacity", "7", processes=3) as server:
         paths = [server.at.open("tally", "train-0") for _ in range(7)]
         assert {owner(path) for path in paths} == {"0", "1", "2"}
@@ -210,7 +240,13 @@ def test_several_processes_behind_one_address():
         assert server.at.ask("GET", "/v1/envs")[1] == {"envs": ["tally"], "capacity": 7, "free": 0}
         for path in paths:
             actions = [f"{path[-5:]}{n}" for n in range(10)]
-            assert_right([server.at.ask("POST", f"{path}/step", {"action": action})[1]["observation"] for action in actions], actions)
+            assert_right(
+                [
+                    server.at.ask("POST", f"{path}/step", {"action": action})[1]["observation"]
+                    for action in actions
+                ],
+                actions,
+            )
         text = server.at.raw("GET", "/metrics")[2].decode()
         assert "palestra_sessions 7" in text
         assert server.at.ask("POST", "/v1/sessions/9.0.x/observe")[0] == 404
@@ -229,10 +265,14 @@ async def played_over_streams(at, paths):
     async with aiohttp.ClientSession() as http:
         for number in range(-1, 10):
             call = (
-                {"call": "reset", "task": {"split": "train", "id": "train-0"}} if number < 0 else {"call": "step", "action": f"s{number}"}
+                {"call": "reset", "task": {"split": "train", "id": "train-0"}}
+                if number < 0
+                else {"call": "step", "action": f"s{number}"}
             )
             async with http.ws_connect(at.address + "/v1/stream") as socket:
-                await socket.send_bytes(msgspec.msgpack.encode([{**call, "session": session, "id": 5}]))
+                await socket.send_bytes(
+                    msgspec.msgpack.encode([{**call, "session": session, "id": 5}])
+                )
                 (answer,) = msgspec.msgpack.decode((await socket.receive(10)).data)
             observations.append(answer["result"]["observation"])
     return observations[1:]
@@ -246,10 +286,16 @@ def owner(path):
 def test_a_process_that_dies_is_replaced():
     with command("tests.helpers:Tally", "--port", "0", processes=2) as server:
         paths = [server.at.open("tally", "train-0") for _ in range(4)]
-        while len({owner(path) for path in paths}) < 2:  # whichever process a connection reaches has the session
+        while (
+            len({owner(path) for path in paths}) < 2
+        ):  # whichever process a connection reaches has the session
             paths.append(server.at.open("tally", "train-0"))
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        (victim, *_) = [int(pid) for pid in children if b"palestra.envs.serving.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (victim, *_) = [
+            int(pid)
+            for pid in children
+            if b"palestra.envs.serving.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
         os.kill(victim, signal.SIGKILL)
         assert json.loads(server.stderr.readline())["event"] == "process died"
         assert json.loads(server.stderr.readline())["event"] == "listening"

@@ -1,4 +1,6 @@
-"""Many environments in few processes: whatever one of them does, the others end typed, nothing leaks and nothing is made up."""
+"""Many environments in few processes: whatever one of them does, the others end typed, nothing
+leaks and nothing is made up.
+"""
 
 import asyncio
 import os
@@ -60,7 +62,9 @@ async def eventually(condition):
 # hanging
 
 
-@pytest.mark.parametrize("order", ["sleep 600", "hold_the_interpreter", "backtrack", "ignore_signals"])
+@pytest.mark.parametrize(
+    "order", ["sleep 600", "hold_the_interpreter", "backtrack", "ignore_signals"]
+)
 def test_a_call_that_hangs_ends_in_time_and_only_its_own_session_timed_out(order):
     async def scenario(pool):
         hanging, other, idle = await seats(pool, 3)
@@ -70,7 +74,9 @@ def test_a_call_that_hangs_ends_in_time_and_only_its_own_session_timed_out(order
         queued = asyncio.create_task(other.step("count"))
         with pytest.raises(EnvTimeout, match="step gave no answer within 1 s"):
             await hung
-        assert 1.0 <= time.monotonic() - began < 6  # not the 600 s of the call; a busy machine needs some room
+        assert (
+            1.0 <= time.monotonic() - began < 6
+        )  # not the 600 s of the call; a busy machine needs some room
         for lost in (queued, idle.step("count")):
             with pytest.raises(EnvFault, match="because another session's call hung") as raised:
                 await lost
@@ -144,12 +150,17 @@ def test_a_worker_that_never_starts(tmp_path, monkeypatch):
 # dying
 
 
-@pytest.mark.parametrize(("order", "how"), [("exit 7", "with exit code 7"), ("segfault", "by signal 11"), ("kill", "by signal 9")])
+@pytest.mark.parametrize(
+    ("order", "how"),
+    [("exit 7", "with exit code 7"), ("segfault", "by signal 11"), ("kill", "by signal 9")],
+)
 def test_a_worker_that_dies_says_how_and_is_back(order, how):
     async def scenario(pool):
         dying, other = await seats(pool, 2)
         await dying.step("print last words")
-        outcomes = await asyncio.gather(dying.step(order), other.step("count"), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            dying.step(order), other.step("count"), return_exceptions=True
+        )
         assert [type(outcome) for outcome in outcomes] == [EnvFault, CollateralFault]
         for outcome in outcomes:
             assert f"the worker died {how}" in str(outcome)
@@ -162,7 +173,10 @@ def test_a_worker_that_dies_says_how_and_is_back(order, how):
     with_pool(scenario)
 
 
-@pytest.mark.parametrize(("order", "reason"), [("raise", "RuntimeError: the simulator broke"), ("leave", "SystemExit: no more")])
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [("raise", "RuntimeError: the simulator broke"), ("leave", "SystemExit: no more")],
+)
 def test_an_environment_that_raises_is_nobody_elses_concern(order, reason):
     async def scenario(pool):
         broken, other = await seats(pool, 2)
@@ -188,15 +202,23 @@ def test_a_worker_takes_along_what_it_has_started():
 
 
 def test_episodes_go_on_while_workers_are_killed(words):
-    """100 of the attempts at 1,000 episodes are hit. Each episode ends well or in a fault; none has a score that nobody gave."""
+    """100 of the attempts at 1,000 episodes are hit.
+
+    Each episode ends well or in a fault; none has a score that nobody gave.
+    """
     renderer = Renderer(words)
     prompt = PromptConfig(renderer, Plain())
 
     async def scenario(pool):
         context = RolloutContext(
-            {"obedient": EnvBinding(prompt, pool)}, Scripted(expert(prompt.format), renderer), Sampling(max_tokens=8), retries=2
+            {"obedient": EnvBinding(prompt, pool)},
+            Scripted(expert(prompt.format), renderer),
+            Sampling(max_tokens=8),
+            retries=2,
         )
-        playing = asyncio.create_task(play_all(context, [EpisodeSpec(str(n), TASK, 3, seed=n) for n in range(1000)]))
+        playing = asyncio.create_task(
+            play_all(context, [EpisodeSpec(str(n), TASK, 3, seed=n) for n in range(1000)])
+        )
         while pool.stats().faults < 100 and not playing.done():
             for worker in pool.stats().workers:
                 if worker.queue > 20:
@@ -211,8 +233,13 @@ def test_episodes_go_on_while_workers_are_killed(words):
     hit = faulted + [t for t in played if t.stop.is_fault]
     assert len(hit) >= 100
     assert len(sound) > 500
-    assert all((t.stop, t.success, t.reward, len(t.turns)) == (Stop.DONE, True, 1.0, 1) for t in sound)
-    assert all((t.stop, t.success, t.reward) == (Stop.ENV_FAULT, None, 0.0) and "signal 9" in t.fault for t in hit)
+    assert all(
+        (t.stop, t.success, t.reward, len(t.turns)) == (Stop.DONE, True, 1.0, 1) for t in sound
+    )
+    assert all(
+        (t.stop, t.success, t.reward) == (Stop.ENV_FAULT, None, 0.0) and "signal 9" in t.fault
+        for t in hit
+    )
 
 
 @pytest.mark.parametrize("order", ["sleep 600", "hold_the_interpreter"])
@@ -446,7 +473,9 @@ def test_calls_of_a_session_are_played_in_order():
 
 
 FEW = 3
-"""Files and threads that others in this process may have opened meanwhile: what runs the tests, and what earlier ones left behind."""
+"""Files and threads that others in this process may have opened meanwhile: what runs the tests, and
+what earlier ones left behind.
+"""
 
 
 def test_nothing_grows_over_many_sessions():
@@ -455,7 +484,11 @@ def test_nothing_grows_over_many_sessions():
 
     async def scenario(pool):
         (held,) = await seats(pool, 1)
-        before, theirs, pids = ours(), pool.stats().open_files, [worker.pid for worker in pool.stats().workers]
+        before, theirs, pids = (
+            ours(),
+            pool.stats().open_files,
+            [worker.pid for worker in pool.stats().workers],
+        )
         for number in range(2000):
             seat = await pool.open()
             await seat.reset(TASK)
@@ -467,7 +500,10 @@ def test_nothing_grows_over_many_sessions():
         files, threads = ours()
         assert files <= before[0] + FEW  # 2,000 sessions came and went
         assert threads <= before[1] + FEW
-        assert (pool.stats().open_files, [worker.pid for worker in pool.stats().workers]) == (theirs, pids)
+        assert (pool.stats().open_files, [worker.pid for worker in pool.stats().workers]) == (
+            theirs,
+            pids,
+        )
         assert int(await said(held, "alive")) <= 4
         return pids
 
@@ -492,7 +528,13 @@ def test_stats():
         slow = asyncio.create_task(seat.step("sleep 0.3"))
         await asyncio.sleep(0.1)
         stats = pool.stats()
-        assert (stats.sessions, stats.queue, stats.calls, stats.faults, stats.restarts) == (2, 1, 5, 0, 0)
+        assert (stats.sessions, stats.queue, stats.calls, stats.faults, stats.restarts) == (
+            2,
+            1,
+            5,
+            0,
+            0,
+        )
         assert stats.memory_mb > 10
         assert stats.open_files >= 4
         await slow

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from palestra.algos.advantages import anchored, group_mean, group_relative, leave_one_out, returns_to_go, whiten
+from palestra.algos.advantages import (
+    anchored,
+    group_mean,
+    group_relative,
+    leave_one_out,
+    returns_to_go,
+    whiten,
+)
 from palestra.algos.batch import pack
 from palestra.algos.gigpo import GiGPO
 from tests.helpers import trajectory
@@ -13,25 +20,37 @@ from tests.helpers import trajectory
 
 def test_group_mean():
     # groups {0: 1, 3}, {1: 5}: means 2 and 5
-    assert group_mean(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [2.0, 2.0, 5.0]
+    assert group_mean(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1])).tolist() == [
+        2.0,
+        2.0,
+        5.0,
+    ]
 
 
 def test_group_relative_in_standard_deviations():
-    # mean 0.25, deviations .75 -.25 -.25 -.25, sum of squares .5625 + 3 * .0625 = .75, std sqrt(.75 / 3) = 0.5
-    advantages = group_relative(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.zeros(4, dtype=torch.long), eps=0.0)
+    # mean 0.25, deviations .75 -.25 -.25 -.25, sum of squares .5625 + 3 * .0625 = .75, std sqrt(.75
+    # / 3) = 0.5
+    advantages = group_relative(
+        torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.zeros(4, dtype=torch.long), eps=0.0
+    )
     assert advantages.tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5])
 
 
 def test_group_relative_without_scaling():
     # group 0: mean 0.5 -> +-0.5; group 1: mean (1 + 0 + 0.5) / 3 = 0.5 -> 0.5, -0.5, 0
     rewards, groups = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.5]), torch.tensor([0, 0, 1, 1, 1])
-    assert group_relative(rewards, groups, scale=False).tolist() == pytest.approx([0.5, -0.5, 0.5, -0.5, 0.0])
+    assert group_relative(rewards, groups, scale=False).tolist() == pytest.approx(
+        [0.5, -0.5, 0.5, -0.5, 0.0]
+    )
 
 
 def test_groups_are_judged_apart_and_in_any_order():
-    # interleaved: group 0 holds 4, 2 (mean 3, std sqrt(2)); group 1 holds 10, 20 (mean 15, std sqrt(50))
+    # interleaved: group 0 holds 4, 2 (mean 3, std sqrt(2)); group 1 holds 10, 20 (mean 15, std
+    # sqrt(50))
     # 1/sqrt(2) = 0.7071 and -5/sqrt(50) = -0.7071
-    advantages = group_relative(torch.tensor([4.0, 10.0, 2.0, 20.0]), torch.tensor([0, 1, 0, 1]), eps=0.0)
+    advantages = group_relative(
+        torch.tensor([4.0, 10.0, 2.0, 20.0]), torch.tensor([0, 1, 0, 1]), eps=0.0
+    )
     assert advantages.tolist() == pytest.approx([0.70710678, -0.70710678, -0.70710678, 0.70710678])
 
 
@@ -39,11 +58,15 @@ def test_a_group_of_equals_and_a_group_of_one_have_no_signal():
     advantages = group_relative(torch.tensor([1.0, 1.0, 0.7]), torch.tensor([0, 0, 1]))
     assert advantages.tolist() == [0.0, 0.0, 0.0]
     for reward in (0.7, 0.9, 1 / 3):  # whose mean over eight is not exactly itself
-        assert group_relative(torch.full((8,), reward), torch.zeros(8, dtype=torch.long)).tolist() == [0.0] * 8
+        assert (
+            group_relative(torch.full((8,), reward), torch.zeros(8, dtype=torch.long)).tolist()
+            == [0.0] * 8
+        )
 
 
 def test_leave_one_out():
-    # group 0: others' means (0+2)/2 = 1, (1+2)/2 = 1.5, (1+0)/2 = 0.5; group 1 has nobody to compare with
+    # group 0: others' means (0+2)/2 = 1, (1+2)/2 = 1.5, (1+0)/2 = 0.5; group 1 has nobody to
+    # compare with
     advantages = leave_one_out(torch.tensor([1.0, 0.0, 2.0, 5.0]), torch.tensor([0, 0, 0, 1]))
     assert advantages.tolist() == pytest.approx([0.0, -1.5, 1.5, 0.0])
 
@@ -62,18 +85,35 @@ def test_returns_to_go():
 
 def test_anchored():
     # place 0 was left with returns 1 and 0: +-0.5; place 1 was seen once: no comparison
-    assert anchored(torch.tensor([1.0, 0.3, 0.0]), torch.tensor([0, 1, 0]), scale=False).tolist() == [0.5, 0.0, -0.5]
+    assert anchored(
+        torch.tensor([1.0, 0.3, 0.0]), torch.tensor([0, 1, 0]), scale=False
+    ).tolist() == [0.5, 0.0, -0.5]
 
 
 def test_gigpo_credits_turns_besides_trajectories():
-    # Both begin at "door". One opens it at once and wins; the other dawdles, comes back to "door", opens it and loses.
+    # Both begin at "door". One opens it at once and wins; the other dawdles, comes back to "door",
+    # opens it and loses.
     won = trajectory(("see", [1]), ("say", [2]), reward=1.0)
-    lost = trajectory(("see", [1]), ("say", [3]), ("see", [1]), ("say", [2]), ("see", [1]), ("say", [4]), reward=0.0)
+    lost = trajectory(
+        ("see", [1]),
+        ("say", [3]),
+        ("see", [1]),
+        ("say", [2]),
+        ("see", [1]),
+        ("say", [4]),
+        reward=0.0,
+    )
     won = replace(won, turns=[replace(won.turns[0], observation="door")])
     places = ["door", "wall", "door"]
-    lost = replace(lost, turns=[replace(turn, observation=place) for turn, place in zip(lost.turns, places, strict=True)])
+    lost = replace(
+        lost,
+        turns=[
+            replace(turn, observation=place) for turn, place in zip(lost.turns, places, strict=True)
+        ],
+    )
     batch = pack([[won, lost]])
-    # episodes: +.5, -.5. Turns at "door" return 1, 0, 0: mean 1/3 -> +2/3, -1/3, -1/3; "wall" stands alone: 0
+    # episodes: +.5, -.5. Turns at "door" return 1, 0, 0: mean 1/3 -> +2/3, -1/3, -1/3; "wall"
+    # stands alone: 0
     expected = [0.5 + 2 / 3, -0.5 - 1 / 3, -0.5, -0.5 - 1 / 3]
     assert GiGPO(scale=False).advantages(batch).tolist() == pytest.approx(expected)
 

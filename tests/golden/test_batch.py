@@ -19,7 +19,12 @@ def test_pack_by_hand():
     assert batch.positions_T.tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert batch.action_mask_T.int().tolist() == [0, 0, 1, 1, 0, 1, 0, 1]
     assert batch.trajectory_C.tolist() == [0, 0, 0, 1]
-    assert batch.turn_C.tolist() == [0, 0, 1, 2]  # the second trajectory's only turn is the third of all
+    assert batch.turn_C.tolist() == [
+        0,
+        0,
+        1,
+        2,
+    ]  # the second trajectory's only turn is the third of all
     assert batch.reward_U.tolist() == [0.0, 1.0, 0.5]
     assert batch.trajectory_U.tolist() == [0, 0, 1]
     assert batch.anchor_U.tolist() == [0, 0, 1]  # all observations are "", but groups are apart
@@ -29,24 +34,38 @@ def test_pack_by_hand():
 
 
 def test_a_trajectory_that_ends_with_observation_tokens_is_credited_all_the_same():
-    """Where the reward is written on the last token and the last token is not the policy's, success and failure look alike."""
+    """Where the reward is written on the last token and the last token is not the policy's, success
+    and failure look alike.
+    """
     won = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=1.0)
     lost = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=0.0)
     batch = pack([[won, lost]])
     # mean .5, not scaled: +.5 on both tokens of the winner, -.5 on both of the loser
     assert GRPO(scale=False).advantages(batch).tolist() == [0.5, 0.5, -0.5, -0.5]
-    assert batch.action_mask_T.int().tolist() == [0, 1, 1] * 2  # what follows the last chosen token is left out
+    assert (
+        batch.action_mask_T.int().tolist() == [0, 1, 1] * 2
+    )  # what follows the last chosen token is left out
 
 
 def test_take_split_and_rows_keep_tokens_with_their_owners():
-    batch = pack([[trajectory(("see", [10 * i]), ("say", [10 * i + 1] * (i + 1)), reward=float(i)) for i in range(4)]])
+    batch = pack(
+        [
+            [
+                trajectory(("see", [10 * i]), ("say", [10 * i + 1] * (i + 1)), reward=float(i))
+                for i in range(4)
+            ]
+        ]
+    )
     # lengths 2, 3, 4, 5: rows of at most 6 tokens are {0, 1}, {2}, {3}
     rows = list(batch.microbatches(6))
     assert [row.lengths_S.tolist() for row in rows] == [[2, 3], [4], [5]]
     assert [row.trajectory_C.tolist() for row in rows] == [[0, 1, 1], [2, 2, 2], [3, 3, 3, 3]]
     halves = list(batch.split(2, torch.Generator().manual_seed(0)))
     order = torch.randperm(4, generator=torch.Generator().manual_seed(0)).tolist()
-    parts = [sorted(order[:2]), sorted(order[2:])]  # drawn at random, and within a part in the order of play
+    parts = [
+        sorted(order[:2]),
+        sorted(order[2:]),
+    ]  # drawn at random, and within a part in the order of play
     assert [half.trajectory_S.tolist() for half in halves] == parts
     assert [half.ids_T.tolist() for half in halves] == [
         [token for i in part for token in (10 * i, *[10 * i + 1] * (i + 1))] for part in parts
@@ -59,11 +78,14 @@ def test_what_segments_begin_with_alike_is_computed_once():
     segments = [[*opening, 1, 2], [*opening, 1, 3, 4], [*opening[:17], 5], [6, 7]]
     batch = pack([[trajectory(("see", ids[:-1]), ("say", ids[-1:])) for ids in segments]])
     shared = SharedPrefixes.of(batch.lengths_S.tolist(), batch.in_common_S, batch.ids_T.device)
-    # lengths 22, 23, 18, 2: the second goes on after 21 tokens of the first, the third after 17, the fourth has nothing in common
+    # lengths 22, 23, 18, 2: the second goes on after 21 tokens of the first, the third after 17,
+    # the fourth has nothing in common
     assert batch.in_common_S == [0, 21, 17, 0]
     assert shared.new_S == [22, 2, 1, 2]
     assert batch.ids_T[shared.kept_R].tolist() == [*segments[0], 3, 4, 5, 6, 7]
-    assert batch.ids_T[shared.kept_R][shared.index_T].tolist() == [token for ids in segments for token in ids]
+    assert batch.ids_T[shared.kept_R][shared.index_T].tolist() == [
+        token for ids in segments for token in ids
+    ]
     assert shared.index_T.tolist() == [*range(22), *range(21), 22, 23, *range(17), 24, 25, 26]
     # rows of 25 tokens to compute: the first three need 22 + 2 + 1
     assert [row.lengths_S.tolist() for row in batch.microbatches(25)] == [[22, 23, 18], [2]]
@@ -83,22 +105,39 @@ def test_sharing_loses_no_token(segments):
 
 
 def test_units_stay_whole():
-    pairs = pack([[trajectory(("see", [i]), ("say", [2] * i)), trajectory(("see", [i]), ("say", [3]))] for i in (1, 2, 3)])
+    pairs = pack(
+        [
+            [trajectory(("see", [i]), ("say", [2] * i)), trajectory(("see", [i]), ("say", [3]))]
+            for i in (1, 2, 3)
+        ]
+    )
     # lengths 2 2 | 3 2 | 4 2: whole pairs have 4, 5 and 6 tokens
-    assert [row.lengths_S.tolist() for row in pairs.microbatches(9, "group")] == [[2, 2, 3, 2], [4, 2]]
+    assert [row.lengths_S.tolist() for row in pairs.microbatches(9, "group")] == [
+        [2, 2, 3, 2],
+        [4, 2],
+    ]
     assert [row.lengths_S.tolist() for row in pairs.microbatches(1, "group")] == [
         [2, 2],
         [3, 2],
         [4, 2],
     ]  # one that is too long stays whole
     for part in pairs.split(2, torch.Generator().manual_seed(1), "group"):
-        assert sorted(part.trajectory_S.tolist()) == part.trajectory_S.tolist() or len(part.lengths_S) == 4
-        assert all(part.group_N[part.trajectory_S].tolist().count(number) == 2 for number in part.group_N[part.trajectory_S].tolist())
+        assert (
+            sorted(part.trajectory_S.tolist()) == part.trajectory_S.tolist()
+            or len(part.lengths_S) == 4
+        )
+        assert all(
+            part.group_N[part.trajectory_S].tolist().count(number) == 2
+            for number in part.group_N[part.trajectory_S].tolist()
+        )
 
 
 def test_a_unit_has_a_signal_where_any_of_its_tokens_has():
     batch = pack(
-        [[trajectory(("see", [1]), ("say", [2])), trajectory(("see", [1]), ("say", [3]))], [trajectory(("see", [1]), ("say", [4]))]]
+        [
+            [trajectory(("see", [1]), ("say", [2])), trajectory(("see", [1]), ("say", [3]))],
+            [trajectory(("see", [1]), ("say", [4]))],
+        ]
     )
     batch = batch.with_(advantage_C=torch.tensor([0.0, 0.5, 0.0]))
     assert batch.with_signal().trajectory_S.tolist() == [1]

@@ -1,4 +1,6 @@
-"""What `palestra explain` prints is what is minimized: its text, computed by `benchmarks/objective.py`, gives the loss and its gradient."""
+"""What `palestra explain` prints is what is minimized: its text, computed by
+`benchmarks/objective.py`, gives the loss and its gradient.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,18 @@ from palestra.core.types import Stop
 from tests.helpers import trajectory
 
 REWARDS = [0.0, 1.0, 0.25, -0.5, 0.3]
-POLICY = ["grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp", "mt_grpo", "remax", "ppo"]
+POLICY = [
+    "grpo",
+    "dr_grpo",
+    "gspo",
+    "cispo",
+    "gigpo",
+    "rloo",
+    "reinforce_pp",
+    "mt_grpo",
+    "remax",
+    "ppo",
+]
 OFF_POLICY = {"recompute_old": True}
 SHARED = [
     {},
@@ -33,13 +46,30 @@ SHARED = [
 ]
 OWN = [
     *[("grpo", {"scale": False}), ("grpo", {"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 1.5})],
-    *[("grpo", {"overlong": "mask"}), ("gigpo", {"scale": False, "step_weight": 0.5, "gamma": 0.8})],
-    *[("reinforce_pp", {"baseline": True}), ("reinforce_pp", {"baseline": True, "kl": 0.2, "kl_place": "reward"})],
-    *[("mt_grpo", {"gamma": 0.7}), ("ppo", {"level": "token"}), ("ppo", {"level": "token", "gamma": 0.9, "lam": 0.8})],
-    *[("ppo", {"level": "token", "kl": 0.1, "kl_place": "reward"}), ("ppo", {"whiten": False, "value_clip": None})],
+    *[
+        ("grpo", {"overlong": "mask"}),
+        ("gigpo", {"scale": False, "step_weight": 0.5, "gamma": 0.8}),
+    ],
+    *[
+        ("reinforce_pp", {"baseline": True}),
+        ("reinforce_pp", {"baseline": True, "kl": 0.2, "kl_place": "reward"}),
+    ],
+    *[
+        ("mt_grpo", {"gamma": 0.7}),
+        ("ppo", {"level": "token"}),
+        ("ppo", {"level": "token", "gamma": 0.9, "lam": 0.8}),
+    ],
+    *[
+        ("ppo", {"level": "token", "kl": 0.1, "kl_place": "reward"}),
+        ("ppo", {"whiten": False, "value_clip": None}),
+    ],
     *[("ppo", {"bootstrap": False, "value_weight": 2.0}), ("ppo", {"gamma": 0.5, "lam": 0.3})],
     *[("sft", {}), ("rft", {}), ("evol", {})],
-    *[("dpo", {}), ("dpo", {"label_smoothing": 0.2, "beta": 0.4}), ("dpo", {"length_normalized": True, "imitation": 0.5})],
+    *[
+        ("dpo", {}),
+        ("dpo", {"label_smoothing": 0.2, "beta": 0.4}),
+        ("dpo", {"length_normalized": True, "imitation": 0.5}),
+    ],
 ]
 
 
@@ -51,13 +81,22 @@ def a_trajectory(chance, stop):
     turns = int(torch.randint(1, 4, (), generator=chance))
     pieces = []
     for turn in range(turns):
-        ids = torch.randint(3, 9, (int(torch.randint(1, 4, (), generator=chance)),), generator=chance)
+        ids = torch.randint(
+            3, 9, (int(torch.randint(1, 4, (), generator=chance)),), generator=chance
+        )
         pieces += [("see", [3 + turn]), ("say", ids.tolist())]
     tail = [("see", [2])] if torch.rand((), generator=chance) < 0.5 else []
     whole = trajectory(*pieces, *tail, stop=stop)
-    rewards = [REWARDS[int(torch.randint(0, len(REWARDS), (), generator=chance))] for _ in range(turns)]
+    rewards = [
+        REWARDS[int(torch.randint(0, len(REWARDS), (), generator=chance))] for _ in range(turns)
+    ]
     played = [
-        replace(turn, reward=reward, invalid=bool(torch.rand((), generator=chance) < 0.3), observation=f"place {number % 2}")
+        replace(
+            turn,
+            reward=reward,
+            invalid=bool(torch.rand((), generator=chance) < 0.3),
+            observation=f"place {number % 2}",
+        )
         for number, (turn, reward) in enumerate(zip(whole.turns, rewards, strict=True))
     ]
     return replace(whole, turns=played)
@@ -67,7 +106,14 @@ def some_groups(algo, chance):
     size = 2 if algo.unit == "group" else 4
     stops = [Stop.DONE, Stop.HORIZON, Stop.LENGTH, Stop.TRUNCATED]
     groups = [[a_trajectory(chance, stops[n % 4]) for n in range(size)] for _ in range(3)]
-    kept = [[t for t in group if getattr(algo, "overlong", "train") == "train" or not t.stop.is_overlong] for group in groups]
+    kept = [
+        [
+            t
+            for t in group
+            if getattr(algo, "overlong", "train") == "train" or not t.stop.is_overlong
+        ]
+        for group in groups
+    ]
     return kept
 
 
@@ -91,21 +137,29 @@ def given_batch(algo, groups, chance):
 
 
 def facts_of(batch, groups, algo, new):
-    """What the formulas are about, read off the trajectories: rewards as the environment gave them."""
-    turns = [(t, number, turn) for group in groups for t in group for number, turn in enumerate(t.turns)]
+    """What the formulas are about, read off the trajectories:
+    rewards as the environment gave them.
+    """
+    turns = [
+        (t, number, turn) for group in groups for t in group for number, turn in enumerate(t.turns)
+    ]
     ends = [t.stop in (Stop.HORIZON, Stop.TRUNCATED) for group in groups for t in group]
     was_shown = [not t.segments[-1].mask[-1] for group in groups for t in group]
     first_C = [int((batch.turn_C == turn).nonzero()[0]) for turn in range(len(turns))]
     last_turn = [int((batch.trajectory_U == i).nonzero()[-1]) for i in range(len(batch))]
     value_end = [
-        (batch.value_after_N[i] if was_shown[i] else batch.value_C[first_C[last_turn[i]]]) if ends[i] else torch.tensor(0.0)
+        (batch.value_after_N[i] if was_shown[i] else batch.value_C[first_C[last_turn[i]]])
+        if ends[i]
+        else torch.tensor(0.0)
         for i in range(len(batch))
     ]
     given = {
         "r_u": torch.tensor([turn.reward for _, _, turn in turns]),
         "turn_u": torch.tensor([float(number) for _, number, _ in turns]),
         "invalid_u": torch.tensor([float(turn.invalid) for _, _, turn in turns]),
-        "overlong_u": torch.tensor([float(t.stop.is_overlong and number + 1 == len(t.turns)) for t, number, _ in turns]),
+        "overlong_u": torch.tensor(
+            [float(t.stop.is_overlong and number + 1 == len(t.turns)) for t, number, _ in turns]
+        ),
         "logp_sampled_c": batch.sampled_logp_C,
         "logp_learner_c": batch.old_logp_C,
         "logp_ref_c": batch.reference_logp_C,
@@ -119,7 +173,11 @@ def facts_of(batch, groups, algo, new):
     return Facts(batch.turn_C, batch.trajectory_U, batch.group_N, batch.anchor_U, given)
 
 
-@pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else ",".join(value) or "plain")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    CASES,
+    ids=lambda value: value if isinstance(value, str) else ",".join(value) or "plain",
+)
 def test_the_text_gives_the_loss_and_its_gradient(name, settings):
     algo = algos[name](**({"data": ["x"]} if name == "dpo" else {}), **settings)
     chance = torch.Generator().manual_seed(7)
@@ -127,7 +185,9 @@ def test_the_text_gives_the_loss_and_its_gradient(name, settings):
     batch = algo.add_advantages(given_batch(algo, groups, chance))
     count = len(batch.trajectory_C)
     new = PolicyOutput(
-        (batch.old_logp_C + 0.3 * torch.randn(count, dtype=torch.float64, generator=chance)).requires_grad_(),
+        (
+            batch.old_logp_C + 0.3 * torch.randn(count, dtype=torch.float64, generator=chance)
+        ).requires_grad_(),
         torch.rand(count, dtype=torch.float64, generator=chance).requires_grad_(),
         torch.randn(count, dtype=torch.float64, generator=chance).requires_grad_(),
     )
@@ -139,7 +199,9 @@ def test_the_text_gives_the_loss_and_its_gradient(name, settings):
     expected = torch.autograd.grad(-text, inputs, allow_unused=True)
     found = torch.autograd.grad(loss, inputs, allow_unused=True)
     for one, other, like in zip(found, expected, inputs, strict=True):
-        one, other = (torch.zeros_like(like) if gradient is None else gradient for gradient in (one, other))
+        one, other = (
+            torch.zeros_like(like) if gradient is None else gradient for gradient in (one, other)
+        )
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-7)
     assert found[0].abs().max() > 0
 
@@ -150,9 +212,13 @@ def test_another_text_gives_another_objective():
     chance = torch.Generator().manual_seed(7)
     groups = some_groups(algo, chance)
     batch = algo.add_advantages(given_batch(algo, groups, chance))
-    new = PolicyOutput(batch.old_logp_C - 0.3, torch.ones_like(batch.old_logp_C), torch.ones_like(batch.old_logp_C))
+    new = PolicyOutput(
+        batch.old_logp_C - 0.3, torch.ones_like(batch.old_logp_C), torch.ones_like(batch.old_logp_C)
+    )
     facts = facts_of(batch, groups, algo, new)
     lines = algo.explain()
     changed = [line.replace("0.1 * KL_c", "0.2 * KL_c") for line in lines]
     assert changed != lines
-    assert Objective(changed)(facts).item() != pytest.approx(Objective(lines)(facts).item(), rel=1e-3)
+    assert Objective(changed)(facts).item() != pytest.approx(
+        Objective(lines)(facts).item(), rel=1e-3
+    )

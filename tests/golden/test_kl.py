@@ -1,4 +1,6 @@
-"""A divergence that is asked for regularizes: a bandit ends where the closed form says, in every combination that is accepted."""
+"""A divergence that is asked for regularizes: a bandit ends where the closed form says, in every
+combination that is accepted.
+"""
 
 import math
 
@@ -22,7 +24,9 @@ def of_reverse_kl(kl):
 
 
 def of_forward_kl(kl):
-    """argmax of E[R] - kl KL(reference, p): R + kl reference / p is the same for all actions, so p = kl reference / (x - R)."""
+    """argmax of E[R] - kl KL(reference, p): R + kl reference / p is the same for all actions, so p
+    = kl reference / (x - R).
+    """
     low, high = REWARD.max(), REWARD.max() + kl
     for _ in range(200):
         middle = (low + high) / 2
@@ -63,7 +67,9 @@ def trained(algo, updates=600, lr=1.0):
         entropy = -(logp.exp() * logp).sum().expand(PULLS)
         loss_C, stats = algo.loss(PolicyOutput(logp[actions], entropy, torch.zeros(PULLS)), step)
         (gradient,) = torch.autograd.grad((loss_C * algo.weights(step)).sum(), logits)
-        logits.data -= lr * (1 - update / updates) * gradient  # whitened advantages never become small
+        logits.data -= (
+            lr * (1 - update / updates) * gradient
+        )  # whitened advantages never become small
     return logits.detach().softmax(0), stats["policy/kl_reference"].mean().item()
 
 
@@ -121,15 +127,23 @@ def test_kl_in_the_reward_is_the_sum_over_the_tokens_that_follow():
     # GRPO without the deviation: +-.5, less 2 x (.7, .6, .4) and 2 x .5
     found = algos["grpo"](scale=False, kl=2.0, kl_in="reward").advantages(batch)
     assert found.tolist() == pytest.approx([0.5 - 1.4, 0.5 - 1.2, 0.5 - 0.8, -0.5 - 1.0])
-    # RLOO: +-1, and the baseline has the other's whole divergence: 2 x .5 for the first, 2 x .7 for the second
+    # RLOO: +-1, and the baseline has the other's whole divergence: 2 x .5 for the first, 2 x .7 for
+    # the second
     found = algos["rloo"](kl=2.0, kl_in="reward").advantages(batch)
-    assert found.tolist() == pytest.approx([1 - 1.4 + 1.0, 1 - 1.2 + 1.0, 1 - 0.8 + 1.0, -1 - 1.0 + 1.4])
-    # REINFORCE++: (1, 1, 1, 0) less the same, whitened: mean and deviation of (-.4, -.2, .2, -1) are -.35 and .50
+    assert found.tolist() == pytest.approx(
+        [1 - 1.4 + 1.0, 1 - 1.2 + 1.0, 1 - 0.8 + 1.0, -1 - 1.0 + 1.4]
+    )
+    # REINFORCE++: (1, 1, 1, 0) less the same, whitened: mean and deviation of (-.4, -.2, .2, -1)
+    # are -.35 and .50
     found = algos["reinforce_pp"](kl=2.0, kl_in="reward").advantages(batch)
     deviation = math.sqrt((0.05**2 + 0.15**2 + 0.55**2 + 0.65**2) / 3)
-    assert found.tolist() == pytest.approx([x / deviation for x in (-0.05, 0.15, 0.55, -0.65)], rel=1e-5)
+    assert found.tolist() == pytest.approx(
+        [x / deviation for x in (-0.05, 0.15, 0.55, -0.65)], rel=1e-5
+    )
 
 
 def test_kl_in_the_reward_is_no_signal_of_its_own():
     alike = [trajectory(("see", [1]), ("say", [2]), reward=1.0) for _ in range(2)]
-    assert not algos["grpo"](kl=0.1, kl_in="reward").has_signal(Group(Task("env", "train", "t"), alike))
+    assert not algos["grpo"](kl=0.1, kl_in="reward").has_signal(
+        Group(Task("env", "train", "t"), alike)
+    )

@@ -1,4 +1,6 @@
-"""Every algorithm against an independent oracle in plain numpy, trajectory by trajectory, on random batches."""
+"""Every algorithm against an independent oracle in plain numpy, trajectory by trajectory, on random
+batches.
+"""
 
 import math
 
@@ -11,7 +13,10 @@ from palestra.algos.base import PolicyOutput
 from palestra.core.types import Stop
 from tests.helpers import ready, trajectory
 
-POLICY = [*("grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp"), *("ppo", "remax", "mt_grpo")]
+POLICY = [
+    *("grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp"),
+    *("ppo", "remax", "mt_grpo"),
+]
 IMITATION = ["sft", "rft", "evol"]
 
 
@@ -20,8 +25,10 @@ def random_groups(rng, sizes=(2, 6)):
     return [
         [
             trajectory(
-                ("see", [3]), ("say", rng.integers(4, 9, int(rng.integers(1, 6))).tolist()), ("see", [5]),
-                reward=float(rng.choice([0, 0.25, 1])), stop=Stop.HORIZON if rng.random() < 0.3 else Stop.DONE,
+                ("see", [3]), ("say", rng.integers(4, 9, int(rng.integers(1, 6))).tolist()), ("see",
+                [5]),
+                reward=float(rng.choice([0, 0.25, 1])),
+                stop=Stop.HORIZON if rng.random() < 0.3 else Stop.DONE,
             )
             for _ in range(int(rng.integers(*sizes)))
         ]
@@ -31,14 +38,20 @@ def random_groups(rng, sizes=(2, 6)):
 
 def chosen(member):
     (segment,) = member.segments
-    return np.array([token for token, was_chosen in zip(segment.ids, segment.mask, strict=True) if was_chosen], dtype=float)
+    return np.array(
+        [token for token, was_chosen in zip(segment.ids, segment.mask, strict=True) if was_chosen],
+        dtype=float,
+    )
 
 
 SETTINGS = {"ppo": {"level": "token", "gamma": 0.9, "lam": 0.95}}
 
 
 def oracle_gae(member, gamma=0.9, lam=0.95):
-    """Backwards, one token at a time. Values and what comes after are those of `tests.helpers.ready`."""
+    """Backwards, one token at a time.
+
+    Values and what comes after are those of `tests.helpers.ready`.
+    """
     values = 0.06 * chosen(member)
     after, trace, advantages = (0.3 if member.stop is Stop.HORIZON else 0.0), 0.0, []
     for place in reversed(range(len(values))):
@@ -57,13 +70,20 @@ def oracle_credit(name, groups):
         centered, deviation = rewards - rewards.mean(), rewards.std(ddof=1) + 1e-6
         others = np.array([np.delete(rewards, i).mean() for i in range(len(rewards))])
         by_name = {
-            "grpo": centered / deviation, "gspo": centered / deviation, "cispo": centered / deviation, "dr_grpo": centered,
-            "gigpo": 2 * centered / deviation,  # one turn each, and all of a group begin alike: the step credit equals the episode's
-            "rloo": rewards - others, "mt_grpo": rewards - others,  # with one turn they are the same
+            "grpo": centered / deviation, "gspo": centered / deviation,
+            "cispo": centered / deviation, "dr_grpo": centered,
+            # one turn each, and all of a group begin alike: the step credit equals the episode's
+            "gigpo": 2 * centered / deviation,
+            # with one turn they are the same
+            "rloo": rewards - others, "mt_grpo": rewards - others,
             "remax": rewards - (0.4 + 0.1 * number), "reinforce_pp": rewards,
         }  # fmt: skip
         for i, member in enumerate(group):
-            add_advantages.append(oracle_gae(member) if name == "ppo" else np.full(len(chosen(member)), by_name[name][i]))
+            add_advantages.append(
+                oracle_gae(member)
+                if name == "ppo"
+                else np.full(len(chosen(member)), by_name[name][i])
+            )
     return add_advantages
 
 
@@ -73,10 +93,14 @@ def oracle_loss(name, groups, new, old, new_value):
     lengths = [len(own) for own in add_advantages]
     if name in ("reinforce_pp", "ppo"):
         together = np.concatenate(add_advantages)
-        add_advantages = [(own - together.mean()) / (together.std(ddof=1) + 1e-8) for own in add_advantages]
+        add_advantages = [
+            (own - together.mean()) / (together.std(ddof=1) + 1e-8) for own in add_advantages
+        ]
     per_trajectory, starts = [], np.cumsum([0, *lengths])
     members = [member for group in groups for member in group]
-    for member, start, length, advantage in zip(members, starts, lengths, add_advantages, strict=False):
+    for member, start, length, advantage in zip(
+        members, starts, lengths, add_advantages, strict=False
+    ):
         own = slice(start, start + length)
         log_ratio = new[own] - old[own]
         if name == "gspo":
@@ -84,7 +108,11 @@ def oracle_loss(name, groups, new, old, new_value):
         ratio = np.exp(log_ratio)
         low, high = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.28)}.get(name, (0.2, 0.2))
         clipped = np.clip(ratio, 1 - low, 1 + high)
-        loss = -clipped * advantage * new[own] if name == "cispo" else -np.minimum(ratio * advantage, clipped * advantage)
+        loss = (
+            -clipped * advantage * new[own]
+            if name == "cispo"
+            else -np.minimum(ratio * advantage, clipped * advantage)
+        )
         if name == "ppo":
             value, old_value = new_value[own], 0.06 * chosen(member)
             target = oracle_gae(member) + old_value
@@ -100,7 +128,9 @@ def oracle_loss(name, groups, new, old, new_value):
 
 def total_loss(algo, batch, new, new_value):
     batch = algo.add_advantages(batch)
-    loss_C, _ = algo.loss(PolicyOutput(torch.tensor(new), torch.zeros(len(new)), torch.tensor(new_value)), batch)
+    loss_C, _ = algo.loss(
+        PolicyOutput(torch.tensor(new), torch.zeros(len(new)), torch.tensor(new_value)), batch
+    )
     return (loss_C * algo.weights(batch)).sum().item()
 
 
@@ -118,7 +148,9 @@ def test_agrees_with_the_oracle(name, seed):
     batch = ready(groups, algo)
     old, new, new_value = noise(rng, batch)
     found = total_loss(algo, batch.with_(old_logp_C=torch.tensor(old)), new, new_value)
-    assert math.isclose(found, oracle_loss(name, groups, new, old, new_value), rel_tol=1e-6, abs_tol=1e-6)
+    assert math.isclose(
+        found, oracle_loss(name, groups, new, old, new_value), rel_tol=1e-6, abs_tol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", IMITATION)
@@ -142,11 +174,15 @@ def test_dpo_agrees_with_the_oracle(seed):
         sides, first = [], start
         for member in pair:
             ids = chosen(member)
-            sides.append((new[start : start + len(ids)] + 0.1 * ids).sum())  # the reference says -0.1 x id
+            sides.append(
+                (new[start : start + len(ids)] + 0.1 * ids).sum()
+            )  # the reference says -0.1 x id
             start += len(ids)
         imitated = new[first : first + len(chosen(pair[0]))].mean()
         losses.append(math.log(1 + math.exp(-0.3 * (sides[0] - sides[1]))) - 0.5 * imitated)
-    assert total_loss(algo, batch, new, new_value) == pytest.approx(np.mean(losses), rel=1e-6, abs=1e-6)
+    assert total_loss(algo, batch, new, new_value) == pytest.approx(
+        np.mean(losses), rel=1e-6, abs=1e-6
+    )
 
 
 def test_every_algorithm_has_an_oracle():
@@ -159,7 +195,10 @@ def test_a_terminal_reward_after_trailing_observation_tokens_tells_success_from_
     lost = trajectory(("see", [1]), ("say", [2, 3]), ("see", [4, 5, 6]), reward=0.0)
     algo = algos[name]()
     batch = algo.add_advantages(ready([[won, lost]], algo))
-    assert batch.advantage_C[batch.trajectory_C == 0].min() > batch.advantage_C[batch.trajectory_C == 1].max()
+    assert (
+        batch.advantage_C[batch.trajectory_C == 0].min()
+        > batch.advantage_C[batch.trajectory_C == 1].max()
+    )
 
 
 @pytest.mark.parametrize("name", POLICY)
@@ -167,5 +206,8 @@ def test_the_scale_of_rewards_does_not_change_who_is_credited(name):
     """Rewards, and the estimates that go with them, times three."""
     algo = algos[name]()
     batch = ready(random_groups(np.random.default_rng(1)), algo)
-    thrice = {field: 3 * getattr(batch, field) for field in ("reward_N", "reward_U", "value_C", "value_after_N", "baseline_N")}
+    thrice = {
+        field: 3 * getattr(batch, field)
+        for field in ("reward_N", "reward_U", "value_C", "value_after_N", "baseline_N")
+    }
     assert torch.equal(algo.advantages(batch).sign(), algo.advantages(batch.with_(**thrice)).sign())

@@ -22,11 +22,23 @@ from tests.e2e.test_streaming import STREAM
 from tests.e2e.test_training import ECHO
 from tests.helpers import trajectory
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 def test_log_probs_equal_the_learners():
-    model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    model = tiny_model(
+        vocabulary=97,
+        width=64,
+        layers=2,
+        heads=4,
+        context=1024,
+        stop_id=1,
+        seed=3,
+        device=torch.device("cuda"),
+    )
     batch = pack([asyncio.run(episodes(native(model), 5))]).to(model.device)
     with torch.no_grad():
         assert (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
@@ -41,7 +53,13 @@ def test_a_run_resumes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "overlap", [{"rollout.prefetch": 1}, {"rollout.partial": 2}, {"rollout.prefetch": 1, "rollout.partial": 2}, STREAM]
+    "overlap",
+    [
+        {"rollout.prefetch": 1},
+        {"rollout.partial": 2},
+        {"rollout.prefetch": 1, "rollout.partial": 2},
+        STREAM,
+    ],
 )
 def test_an_overlapped_run_goes_on_after_a_resume(tmp_path, overlap):
     run = Run.create(tmp_path / "run", build(ECHO, {"device": "cuda", "steps": 4, **overlap}))
@@ -54,11 +72,24 @@ def test_an_overlapped_run_goes_on_after_a_resume(tmp_path, overlap):
 
 
 def test_shared_openings_equal_segments_alone_in_half_precision():
-    """By flash attention with fewer queries than keys, on which causality is counted from the end."""
-    model = tiny_model(vocabulary=97, width=256, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    """By flash attention with fewer queries than keys,
+    on which causality is counted from the end.
+    """
+    model = tiny_model(
+        vocabulary=97,
+        width=256,
+        layers=2,
+        heads=4,
+        context=1024,
+        stop_id=1,
+        seed=3,
+        device=torch.device("cuda"),
+    )
     model = model.to(torch.bfloat16)
     opening = [3 + i % 7 for i in range(200)]
-    batch = pack([[trajectory(("see", [*opening, i // 2]), ("say", [5, 6, 7, i] * 8)) for i in range(6)]]).to(model.device)
+    batch = pack(
+        [[trajectory(("see", [*opening, i // 2]), ("say", [5, 6, 7, i] * 8)) for i in range(6)]]
+    ).to(model.device)
     assert min(batch.in_common_S[1:]) >= 200
 
     def of(batches):
@@ -68,19 +99,32 @@ def test_shared_openings_equal_segments_alone_in_half_precision():
         return logp_C.detach(), torch.cat([p.grad.flatten().float() for p in model.parameters()])
 
     together, gradient = of([batch])
-    alone, expected = of([batch.take(torch.tensor([segment], device=model.device)) for segment in range(6)])
+    alone, expected = of(
+        [batch.take(torch.tensor([segment], device=model.device)) for segment in range(6)]
+    )
     assert (together - alone).abs().max() < 0.05
     assert (gradient - expected).norm() / expected.norm() < 0.03
 
 
 def test_an_adapter_is_sampled_with():
     pytest.importorskip("peft")
-    model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=torch.device("cuda"))
+    model = tiny_model(
+        vocabulary=97,
+        width=64,
+        layers=2,
+        heads=4,
+        context=1024,
+        stop_id=1,
+        seed=3,
+        device=torch.device("cuda"),
+    )
     add_adapter(model, LoraSettings(rank=4), base="", seed=0)
     with torch.no_grad():
         for parameter in adapter_of(model).values():
             parameter.normal_(std=0.2)
-    batch = pack([asyncio.run(episodes(TorchEngineSettings(slots=4).build(model, 256), 5))]).to(model.device)
+    batch = pack([asyncio.run(episodes(TorchEngineSettings(slots=4).build(model, 256), 5))]).to(
+        model.device
+    )
     with torch.no_grad():
         assert (predict(model, batch, 1.0).logp_C - batch.sampled_logp_C).abs().max() < 1e-4
 

@@ -1,4 +1,8 @@
-"""The native engine in graphs. On a machine without CUDA these run in Triton's interpreter: TRITON_INTERPRET=1, with Triton installed."""
+"""The native engine in graphs.
+
+On a machine without CUDA these run in Triton's interpreter: TRITON_INTERPRET=1, with Triton
+installed.
+"""
 
 import asyncio
 import os
@@ -17,15 +21,22 @@ from palestra.models.loading import load_model, prepare_model
 from palestra.models.tiny import tiny_model
 from tests.contract.test_engines import STOP, computed_once, episodes
 
-CAN_RUN = find_spec("triton") is not None and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not CAN_RUN, reason="needs CUDA, or Triton with TRITON_INTERPRET=1")]
+CAN_RUN = find_spec("triton") is not None and (
+    torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"
+)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not CAN_RUN, reason="needs CUDA, or Triton with TRITON_INTERPRET=1"),
+]
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+    return tiny_model(
+        vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE
+    )
 
 
 def graphed(model, slots=4, **settings):
@@ -36,18 +47,25 @@ def played(engine, count=5, turns=3, **settings):
     return asyncio.run(episodes(engine, count, turns=turns, max_tokens=6, **settings))
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "dim", "tokens"), [(6, 2, 32, 1100), (9, 3, 64, 70), (4, 4, 16, 33), (12, 2, 128, 600)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "tokens"),
+    [(6, 2, 32, 1100), (9, 3, 64, 70), (4, 4, 16, 33), (12, 2, 128, 600)],
+)
 def test_attention_of_one_token_over_slots(heads, kv_heads, dim, tokens):
     from palestra.engines.torch.kernels import attend_one
 
     rng = torch.Generator().manual_seed(0)
-    keys, values = (torch.randn(7, kv_heads, tokens, dim, generator=rng).to(DEVICE) for _ in range(2))
+    keys, values = (
+        torch.randn(7, kv_heads, tokens, dim, generator=rng).to(DEVICE) for _ in range(2)
+    )
     rows, lengths = torch.tensor([5, 0, 3]), torch.tensor([tokens, 1, tokens // 2])
     query = torch.randn(3, heads, dim, generator=rng).to(DEVICE)
     found = attend_one(query, keys, values, rows.to(DEVICE), lengths.to(DEVICE), scale=dim**-0.5)
     for i, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
         k, v = (x[row, :, :length].repeat_interleave(heads // kv_heads, 0) for x in (keys, values))
-        assert torch.allclose(found[i], scaled_dot_product_attention(query[i][:, None], k, v)[:, 0], atol=1e-4)
+        assert torch.allclose(
+            found[i], scaled_dot_product_attention(query[i][:, None], k, v)[:, 0], atol=1e-4
+        )
 
 
 def test_greedy_replies_are_those_of_the_plain_engine(model):
@@ -66,7 +84,10 @@ def test_log_probs_equal_the_learners(model):
 
 
 def test_noise_belongs_to_an_episode_and_not_to_its_company(model):
-    one, other = (played(graphed(model, slots=slots, decode_chunk=decode_chunk)) for slots, decode_chunk in ((2, 1), (8, 3)))
+    one, other = (
+        played(graphed(model, slots=slots, decode_chunk=decode_chunk))
+        for slots, decode_chunk in ((2, 1), (8, 3))
+    )
     assert [t.segments[0].ids for t in one] == [t.segments[0].ids for t in other]
 
 
@@ -81,10 +102,14 @@ def test_tokens_are_drawn_by_their_probabilities():
     count, rows = 2000, torch.arange(2000, device=DEVICE)
     state = SlotState(count, 3, DEVICE)
     state.seeds[:count], state.sharpness[:], state.limit[:], state.active[:] = rows, 0.5, 2, 1
-    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=DEVICE).expand(count, 5).contiguous()
+    logits = (
+        torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=DEVICE).expand(count, 5).contiguous()
+    )
     draw(logits, rows, state)
     tokens, expected = state.reply_ids[:count, 0], (logits[0] / 2).softmax(-1)
-    assert (torch.bincount(tokens, minlength=5) / count - expected).abs().max() < 4 * (0.25 / count) ** 0.5
+    assert (torch.bincount(tokens, minlength=5) / count - expected).abs().max() < 4 * (
+        0.25 / count
+    ) ** 0.5
     assert torch.allclose(state.reply_logprobs[:count, 0], expected.log()[tokens], atol=1e-5)
 
 
@@ -95,7 +120,9 @@ def test_a_reply_goes_on_until_its_limit_or_a_stop_token():
     state = SlotState(4, 8, DEVICE)
     state.noise[:], state.limit[:], state.active[:3] = 0, 2, 1
     state.positions[:3], state.stops[1, 2] = torch.tensor([10, 20, 30], device=DEVICE), 3
-    logits = torch.nn.functional.one_hot(torch.tensor([4, 3, 0, 1]), 5).float().to(DEVICE)  # what slots 2, 1, 0 and 3 like best
+    logits = (
+        torch.nn.functional.one_hot(torch.tensor([4, 3, 0, 1]), 5).float().to(DEVICE)
+    )  # what slots 2, 1, 0 and 3 like best
     rows = torch.tensor([2, 1, 0, 3], device=DEVICE)
     draw(logits, rows, state)
     assert state.active.tolist() == [1, 0, 1, 0, 0]  # slot 1 took its stop token, slot 3 rested
@@ -116,15 +143,42 @@ def test_few_kernels_compute_what_the_model_does(kind):
     from palestra.engines.torch.decoder import Few
 
     if kind == "llama":
-        model = tiny_model(vocabulary=97, width=64, layers=2, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE)
+        model = tiny_model(
+            vocabulary=97,
+            width=64,
+            layers=2,
+            heads=4,
+            context=1024,
+            stop_id=1,
+            seed=3,
+            device=DEVICE,
+        )
     else:
-        make, network = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}[kind]
-        sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96}
+        make, network = {
+            "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+            "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+        }[kind]
+        sizes = {
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 96,
+        }
         torch.manual_seed(1)
-        model = network(make(vocab_size=97, max_position_embeddings=1024, **sizes, **({"head_dim": 32} if kind == "qwen3" else {})))
+        model = network(
+            make(
+                vocab_size=97,
+                max_position_embeddings=1024,
+                **sizes,
+                **({"head_dim": 32} if kind == "qwen3" else {}),
+            )
+        )
         with torch.no_grad():
             for name, weight in model.named_parameters():
-                weight.add_(0.3 * torch.randn_like(weight)) if "norm" in name or "bias" in name else None
+                weight.add_(
+                    0.3 * torch.randn_like(weight)
+                ) if "norm" in name or "bias" in name else None
         model = prepare_model(model.to(DEVICE))
     plain, few = TorchEngineSettings(slots=4, graphs=False).build(model, 256), graphed(model)
     assert isinstance(few.runner.decoder, Few)
@@ -136,7 +190,9 @@ def test_few_kernels_compute_what_the_model_does(kind):
 
 def test_joined_weights_stay_the_models_own(tmp_path):
     """Two engines on one model, an update, a saved directory: all see the same weights."""
-    model = tiny_model(vocabulary=97, width=64, layers=1, heads=4, context=256, stop_id=1, seed=3, device=DEVICE)
+    model = tiny_model(
+        vocabulary=97, width=64, layers=1, heads=4, context=256, stop_id=1, seed=3, device=DEVICE
+    )
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     first, second = graphed(model), graphed(model)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
@@ -166,7 +222,9 @@ def test_the_engine_samples_with_the_weights_as_they_are(model):
 def test_nothing_is_kept_for_a_backward_pass(model):
     engine = graphed(model)
     seen = []
-    hook = model.base_model.layers[0].self_attn.o_proj.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
+    hook = model.base_model.layers[0].self_attn.o_proj.register_forward_hook(
+        lambda *_: seen.append(torch.is_grad_enabled())
+    )
     played(engine, count=2, turns=2)
     hook.remove()
     assert seen
@@ -175,7 +233,9 @@ def test_nothing_is_kept_for_a_backward_pass(model):
 
 def test_what_graphs_cannot_do_is_refused(model):
     async def ask(**settings):
-        await graphed(model).generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,), **settings), None)
+        await graphed(model).generate(
+            [3, 4], Sampling(max_tokens=2, stop_ids=(STOP,), **settings), None
+        )
 
     with pytest.raises(ValueError, match="graphs = false"):
         asyncio.run(ask(top_k=3))
@@ -185,12 +245,23 @@ def test_a_failure_reaches_those_who_wait(model):
     engine = graphed(model)
     engine.runner.prefill = None  # not callable: whatever breaks in there
     with pytest.raises(EngineFailed, match="not callable"):
-        asyncio.run(engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), Session("x", None)))
+        asyncio.run(
+            engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), Session("x", None))
+        )
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="bfloat16 needs the real thing")
 def test_rounded_weights_stay_close_to_the_learner():
-    model = tiny_model(vocabulary=4096, width=256, layers=4, heads=4, context=1024, stop_id=1, seed=3, device=DEVICE).to(torch.bfloat16)
+    model = tiny_model(
+        vocabulary=4096,
+        width=256,
+        layers=4,
+        heads=4,
+        context=1024,
+        stop_id=1,
+        seed=3,
+        device=DEVICE,
+    ).to(torch.bfloat16)
     batch = pack([played(graphed(model, slots=16), count=32, turns=6)]).to(DEVICE)
     with torch.no_grad():
         difference = predict(model, batch, 1.0).logp_C - batch.sampled_logp_C

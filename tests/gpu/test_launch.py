@@ -12,6 +12,13 @@ pytestmark = pytest.mark.gpu
 
 def test_every_worker_needs_a_gpu():
     there_are = torch.cuda.device_count()
-    with pytest.raises(ConfigError, match=f"launch.workers = {there_are + 1}: this machine has {there_are} GPUs"):
+    with pytest.raises(
+        ConfigError, match=f"launch.workers = {there_are + 1}: this machine has {there_are} GPUs"
+    ):
         check_run(build({"env": {"name": "tests.helpers:Echo"}}, {"launch.workers": there_are + 1}))
-    check_run(build({"env": {"name": "tests.helpers:Echo"}}, {"launch.workers": there_are + 1, "device": "cpu"}))
+    check_run(
+        build(
+            {"env": {"name": "tests.helpers:Echo"}},
+            {"launch.workers": there_are + 1, "device": "cpu"},
+        )
+    )

@@ -1,4 +1,6 @@
-"""vLLM servers in processes of their own on a CUDA device: weights go there through a file, and must arrive bit for bit."""
+"""vLLM servers in processes of their own on a CUDA device: weights go there through a file, and
+must arrive bit for bit.
+"""
 
 from importlib.util import find_spec
 
@@ -7,16 +9,26 @@ import torch
 
 from tests.slow.test_vllm_server import TestOnCPU as OnAnyDevice
 from tests.slow.test_vllm_server import connect, serving
-from tests.slow.test_vllm_server import test_another_run_on_the_same_server_is_noticed as _another_run
-from tests.vllm_contract import tiny_model
+from tests.slow.test_vllm_server import (
+    test_another_run_on_the_same_server_is_noticed as _another_run,
+)
+from tests.vllm_contract import contract_model
 
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or not torch.cuda.is_available(), reason="needs a CUDA device and vLLM")
+needs_vllm = pytest.mark.skipif(
+    find_spec("vllm") is None or not torch.cuda.is_available(),
+    reason="needs a CUDA device and vLLM",
+)
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900), needs_vllm]
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    with serving(tiny_model(128, "cuda"), tmp_path_factory.mktemp("model"), "--gpu-memory-utilization", "0.05") as running:
+    with serving(
+        contract_model(128, "cuda"),
+        tmp_path_factory.mktemp("model"),
+        "--gpu-memory-utilization",
+        "0.05",
+    ) as running:
         yield running
 
 
@@ -26,7 +38,9 @@ def engine(servers):
 
 
 class TestOnCUDA(OnAnyDevice):
-    logprob_error = 0.06  # TensorFloat-32: rounding what the layers say to its 10 bits makes 0.017 on a CPU, at temperature 0.5
+    # TensorFloat-32: rounding what the layers say to its 10 bits makes 0.017 on a CPU, at
+    # temperature 0.5
+    logprob_error = 0.06
 
 
 def test_another_run_on_the_same_server_is_noticed(servers):

@@ -1,6 +1,8 @@
-"""`python -m tests.hostile.commands`: many commands of Palestra's, one after another in one process, each with what came of it.
+"""`python -m tests.hostile.commands`: many commands of Palestra's, one after another in one
+process, each with what came of it.
 
-Imports take seconds, a command on a small run a fraction of one. The process has limits on time, memory and processes.
+Imports take seconds, a command on a small run a fraction of one. The process has limits on time,
+memory and processes.
 """
 
 import contextlib
@@ -21,12 +23,25 @@ CASE_S = 60
 
 
 class Commands:
-    """The process, for those who ask it: `commands("train", "--resume", folder)` returns exit code, output and errors."""
+    """The process, for those who ask it: `commands("train", "--resume", folder)` returns exit code,
+    output and errors.
+    """
 
     def __init__(self):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "PYTHONPATH": str(ROOT),
+        }
         command = [sys.executable, "-m", "tests.hostile.commands"]
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __call__(self, *arguments):
         self.process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")

@@ -1,4 +1,7 @@
-"""An environment whose tasks say how it misbehaves. It imports no torch, so that workers start fast."""
+"""An environment whose tasks say how it misbehaves.
+
+It imports no torch, so that workers start fast.
+"""
 
 import asyncio
 import ctypes
@@ -110,14 +113,16 @@ def talk_nonsense():
 
 STEPS = {
     # what is raised, and what the fault says
-    "raises": (lambda: throw(RuntimeError("the simulator broke")), "RuntimeError: the simulator broke"),
+    "raises": (lambda: throw(RuntimeError("the simulator broke")),
+    "RuntimeError: the simulator broke"),
     "interrupts": (lambda: throw(KeyboardInterrupt()), "KeyboardInterrupt"),
     "exits with 0": (lambda: sys.exit(0), "SystemExit: 0"),
     "exits with words": (lambda: sys.exit("enough"), "SystemExit: enough"),
     "ends a generator": (lambda: throw(GeneratorExit("g")), "GeneratorExit: g"),
     "is cancelled": (lambda: throw(asyncio.CancelledError("c")), "CancelledError: c"),
     "stops an iteration": (lambda: throw(StopIteration("s")), "StopIteration: s"),
-    "stops an asynchronous iteration": (lambda: throw(StopAsyncIteration("s")), "StopAsyncIteration: s"),
+    "stops an asynchronous iteration": (lambda: throw(StopAsyncIteration("s")),
+    "StopAsyncIteration: s"),
     "is out of memory": (lambda: throw(MemoryError("m")), "MemoryError: m"),
     "asks for all memory": (lambda: bytearray(1 << 50), "MemoryError"),
     "recurses": (recurse, "RecursionError"),
@@ -126,7 +131,8 @@ STEPS = {
     "raises what exits when it is said": (lambda: throw(StrExits()), "cannot be shown"),
     "raises a lone surrogate": (lambda: throw(ValueError("\ud800")), "ValueError: \\ud800"),
     "raises at length": (lambda: throw(ValueError("x" * LONG)), " characters more]"),
-    "raises a group": (lambda: throw(BaseExceptionGroup("g", [KeyboardInterrupt()])), "BaseExceptionGroup: g"),
+    "raises a group": (lambda: throw(BaseExceptionGroup("g", [KeyboardInterrupt()])),
+    "BaseExceptionGroup: g"),
     "raises a timeout": (lambda: throw(TimeoutError("t")), "TimeoutError: t"),
     "raises a broken pipe": (lambda: throw(BrokenPipeError("p")), "BrokenPipeError: p"),
     "raises an end of file": (lambda: throw(EOFError("e")), "EOFError: e"),
@@ -152,26 +158,36 @@ STEPS = {
     "is paid a complex number": (lambda: Step("x", 1j), "a finite reward, not complex"),
     "is paid without end": (lambda: Step("x", 10**400), "OverflowError"),
     "is paid a decimal": (lambda: Step("x", decimal.Decimal(1)), "a finite reward, not Decimal"),
-    "is paid a fraction": (lambda: Step("x", fractions.Fraction(1)), "a finite reward, not Fraction"),
+    "is paid a fraction": (lambda: Step("x", fractions.Fraction(1)),
+    "a finite reward, not Fraction"),
     "is paid an array": (lambda: Step("x", np.ones(1)), "a finite reward, not ndarray"),
     "is paid too much in all": (lambda: Step("x", 1e308), "the episode's rewards add up to inf"),
     "ends with 1": (lambda: Step("x", terminated=1), "terminated must be True or False, not int 1"),
-    "ends with nothing": (lambda: Step("x", terminated=None), "terminated must be True or False, not NoneType"),
-    "ends with a text": (lambda: Step("x", terminated="yes"), "terminated must be True or False, not str"),
-    "ends with an array": (lambda: Step("x", terminated=np.array([True])), "terminated must be True or False, not ndarray"),
-    "is truncated by a text": (lambda: Step("x", truncated="no"), "truncated must be True or False, not str"),
-    "succeeds in text": (lambda: Step("x", success="yes"), "success must be True or False or None, not str"),
-    "succeeds with 1.0": (lambda: Step("x", success=1.0), "success must be True or False or None, not float"),
-    "is invalid by nothing": (lambda: Step("x", invalid=None), "invalid must be True or False, not NoneType"),
+    "ends with nothing": (lambda: Step("x", terminated=None),
+    "terminated must be True or False, not NoneType"),
+    "ends with a text": (lambda: Step("x", terminated="yes"),
+    "terminated must be True or False, not str"),
+    "ends with an array": (lambda: Step("x", terminated=np.array([True])),
+    "terminated must be True or False, not ndarray"),
+    "is truncated by a text": (lambda: Step("x", truncated="no"),
+    "truncated must be True or False, not str"),
+    "succeeds in text": (lambda: Step("x", success="yes"),
+    "success must be True or False or None, not str"),
+    "succeeds with 1.0": (lambda: Step("x", success=1.0),
+    "success must be True or False or None, not float"),
+    "is invalid by nothing": (lambda: Step("x", invalid=None),
+    "invalid must be True or False, not NoneType"),
     "informs with nothing": (lambda: Step("x", info=None), "info must be a table"),
     "informs with a list": (lambda: Step("x", info=[1]), "info must be a table"),
     "informs with itself": (lambda: Step("x", info=cyclic()), "info cannot be written as JSON"),
     "informs 60 deep": (lambda: Step("x", info=deep(60)), "nested more than 50 deep"),
-    "informs 100,000 deep": (lambda: Step("x", info=deep(100_000)), "info cannot be written as JSON"),
+    "informs 100,000 deep": (lambda: Step("x", info=deep(100_000)),
+    "info cannot be written as JSON"),
     "informs with an object": (lambda: Step("x", info={"a": object()}), "object is no JSON"),
     "informs with an array": (lambda: Step("x", info={"a": np.ones(2)}), "ndarray is no JSON"),
     "informs with a function": (lambda: Step("x", info={"a": hang}), "function is no JSON"),
-    "informs with a lone surrogate": (lambda: Step("x", info={"a": "\ud800"}), "info cannot be written as JSON"),
+    "informs with a lone surrogate": (lambda: Step("x", info={"a": "\ud800"}),
+    "info cannot be written as JSON"),
     "informs under tuples": (lambda: Step("x", info={(1, 2): 3}), "info cannot be written as JSON"),
     # what hangs
     "hangs": (hang, None),
@@ -192,9 +208,12 @@ SOUND = {
     "is paid NumPy's half": (lambda: Step("x", np.float16(0.5)), Step("x", 0.5)),
     "is paid NumPy's truth": (lambda: Step("x", np.bool_(True)), Step("x", 1.0)),
     "is paid an array of no dimensions": (lambda: Step("x", np.array(0.25)), Step("x", 0.25)),
-    "ends with NumPy's truth": (lambda: Step("x", terminated=np.bool_(True)), Step("x", terminated=True)),
-    "succeeds with NumPy's truth": (lambda: Step("x", success=np.bool_(False)), Step("x", success=False)),
-    "informs with NumPy's numbers": (lambda: Step("x", info={"n": np.int32(3), "x": np.float64(0.5)}), Step("x", info={"n": 3, "x": 0.5})),
+    "ends with NumPy's truth": (lambda: Step("x", terminated=np.bool_(True)), Step("x",
+    terminated=True)),
+    "succeeds with NumPy's truth": (lambda: Step("x", success=np.bool_(False)), Step("x",
+    success=False)),
+    "informs with NumPy's numbers": (lambda: Step("x", info={"n": np.int32(3),
+    "x": np.float64(0.5)}), Step("x", info={"n": 3, "x": 0.5})),
     "informs with nan": (lambda: Step("x", info={"n": float("nan")}), Step("x", info={"n": None})),
     "informs with tuples": (lambda: Step("x", info={"n": (1, 2)}), Step("x", info={"n": [1, 2]})),
     "informs under numbers": (lambda: Step("x", info={1: 2}), Step("x", info={"1": 2})),
@@ -206,19 +225,25 @@ OTHERS = {
     "reset returns nothing": ("reset", lambda: None, "reset must return a text, not NoneType"),
     "reset returns bytes": ("reset", lambda: b"x", "reset must return a text, not bytes"),
     "reset returns a Step": ("reset", lambda: Step("x"), "reset must return a text, not Step"),
-    "reset returns Gymnasium's pair": ("reset", lambda: ("x", {}), "reset must return a text, not tuple"),
+    "reset returns Gymnasium's pair": ("reset", lambda: ("x", {}),
+    "reset must return a text, not tuple"),
     "reset returns a lone surrogate": ("reset", lambda: "\ud800", "cannot be encoded"),
     "reset exits": ("reset", lambda: sys.exit(0), "SystemExit: 0"),
     "reset is cancelled": ("reset", lambda: throw(asyncio.CancelledError()), "CancelledError"),
     "reset hangs": ("reset", hang, None),
-    "actions are a text": ("actions", lambda: "go", "actions must return a list of texts or None, not str"),
+    "actions are a text": ("actions", lambda: "go",
+    "actions must return a list of texts or None, not str"),
     "actions are numbers": ("actions", lambda: [1], "actions must return texts, not int 1"),
-    "actions come one by one": ("actions", lambda: iter("ab"), "actions must return a list of texts or None"),
+    "actions come one by one": ("actions", lambda: iter("ab"),
+    "actions must return a list of texts or None"),
     "actions have a lone surrogate": ("actions", lambda: ["\ud800"], "cannot be encoded"),
-    "actions are endless": ("actions", lambda: ["x" * 1000] * 2000, "more than 1,000,000 characters"),
+    "actions are endless": ("actions", lambda: ["x" * 1000] * 2000,
+    "more than 1,000,000 characters"),
     "actions exit": ("actions", lambda: sys.exit(0), "SystemExit: 0"),
-    "the expert says a number": ("expert", lambda: 7, "expert must return a text or None, not int 7"),
-    "the expert says bytes": ("expert", lambda: b"go", "expert must return a text or None, not bytes"),
+    "the expert says a number": ("expert", lambda: 7,
+    "expert must return a text or None, not int 7"),
+    "the expert says bytes": ("expert", lambda: b"go",
+    "expert must return a text or None, not bytes"),
     "the expert says a lone surrogate": ("expert", lambda: "\ud800", "cannot be encoded"),
     "the expert interrupts": ("expert", lambda: throw(KeyboardInterrupt()), "KeyboardInterrupt"),
 }  # fmt: skip
@@ -243,7 +268,10 @@ class Hostile(Environment):
     max_turns = 3
 
     def tasks(self, split):
-        return [Task(self.name, split, id) for id in (*STEPS, *SOUND, *OTHERS, *DEADLY, *map(str, range(400)))]
+        return [
+            Task(self.name, split, id)
+            for id in (*STEPS, *SOUND, *OTHERS, *DEADLY, *map(str, range(400)))
+        ]
 
     def answer(self, method, usual):
         own, act, _ = OTHERS.get(self.id, ("", None, None))
@@ -265,7 +293,12 @@ class Hostile(Environment):
         for table in (STEPS, SOUND, DEADLY):
             if self.id in table and not (self.id in SOUND and self.turns > 1):
                 return table[self.id][0]()
-        return Step("right", 1.0 if self.turns == 2 else 0.0, terminated=self.turns == 2, success=self.turns == 2 or None)
+        return Step(
+            "right",
+            1.0 if self.turns == 2 else 0.0,
+            terminated=self.turns == 2,
+            success=self.turns == 2 or None,
+        )
 
 
 class MarksExit(Hostile):

@@ -1,4 +1,7 @@
-"""An environment that tries to leave its sandbox as it is told to. Each attempt is bounded by itself, should the sandbox not hold it."""
+"""An environment that tries to leave its sandbox as it is told to.
+
+Each attempt is bounded by itself, should the sandbox not hold it.
+"""
 
 import ctypes
 import errno
@@ -26,7 +29,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Escaping(Environment):
-    """`step` takes `[order, argument, ...]` and says what came of it: "done ..." or the name of the error."""
+    """`step` takes `[order, argument, ...]` and says what came of it: "done ..." or the name of the
+    error.
+    """
 
     name = "escaping"
 
@@ -64,7 +69,11 @@ class Escaping(Environment):
     # other processes
 
     def do_processes(self):
-        return sorted(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0] for pid in os.listdir("/proc") if pid.isdecimal())
+        return sorted(
+            Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+            for pid in os.listdir("/proc")
+            if pid.isdecimal()
+        )
 
     def do_signal(self, pid):
         os.kill(pid, signal.SIGCONT)
@@ -119,7 +128,9 @@ class Escaping(Environment):
         checked(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
 
     def do_remount(self, path):
-        checked(libc.mount(None, path.encode(), None, 32 | 4096, None))  # MS_REMOUNT | MS_BIND: no longer read-only
+        checked(
+            libc.mount(None, path.encode(), None, 32 | 4096, None)
+        )  # MS_REMOUNT | MS_BIND: no longer read-only
 
     def do_chroot(self):
         os.chroot("/tmp")
@@ -133,7 +144,11 @@ class Escaping(Environment):
     def do_who(self):
         status = Path("/proc/self/status").read_text()
         rights = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-        return [int(rights["CapEff"], 16) | int(rights["CapBnd"], 16), int(rights["NoNewPrivs"]), os.getuid() != 0]
+        return [
+            int(rights["CapEff"], 16) | int(rights["CapBnd"], 16),
+            int(rights["NoNewPrivs"]),
+            os.getuid() != 0,
+        ]
 
     # what never ends
 
@@ -152,15 +167,25 @@ class Escaping(Environment):
         return count
 
     def do_fork_bomb(self):
-        """Each of its processes starts others, all in sessions of their own; never more than some hundred are asked for."""
-        code = "import os,time\nfor _ in range(7):\n  try: os.fork()\n  except OSError: pass\nos.setsid()\ntime.sleep(60)"
+        """Each of its processes starts others, all in sessions of their own; never more than some
+        hundred are asked for.
+        """
+        code = (
+            "import os,time\nfor _ in range(7):\n  try: os.fork()\n  except OSError: pass\n"
+            "os.setsid()\ntime.sleep(60)"
+        )
         for _ in range(MOST_PROCESSES // 128 + 1):
-            subprocess.Popen([sys.executable, "-I", "-S", "-c", code], env={}, start_new_session=True)
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", code], env={}, start_new_session=True
+            )
         time.sleep(60)
 
     def do_daemon(self, mark):
         """A process that has left its session, its parent and its environment variables behind."""
-        code = f"import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(90) # {mark}"
+        code = (
+            "import os,time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): "
+            f"os._exit(0)\ntime.sleep(90) # {mark}"
+        )
         subprocess.run([sys.executable, "-I", "-S", "-c", code], env={}, check=True)
         return "left"
 

@@ -11,10 +11,25 @@ from tests.viewed import episode, write_learned, write_lines
 SECRET = "the-secret-of-another-file"
 CONFIG = 'seed = 0\nsteps = 2\n[algo]\nname = "grpo"\n[env]\nname = "babyai"\n'
 SCORE = {
-    "tasks": 2, "episodes": 2, "success": 0.5, "success_interval": [0.1, 0.9], "pass_at_k": 0.5, "pass_interval": [0.1, 0.9],
-    "reward": 0.5, "turns": 1.0, "tokens": 2.0, "reward_interval": [0.1, 0.9],
-}  # fmt: skip
-EVAL = {"phase": "final", "step": 2, "k": 1, "faults": 0, "all": SCORE, "envs": {"guess": {"10": {"all": SCORE, "categories": {}}}}}
+    "tasks": 2,
+    "episodes": 2,
+    "success": 0.5,
+    "success_interval": [0.1, 0.9],
+    "pass_at_k": 0.5,
+    "pass_interval": [0.1, 0.9],
+    "reward": 0.5,
+    "turns": 1.0,
+    "tokens": 2.0,
+    "reward_interval": [0.1, 0.9],
+}
+EVAL = {
+    "phase": "final",
+    "step": 2,
+    "k": 1,
+    "faults": 0,
+    "all": SCORE,
+    "envs": {"guess": {"10": {"all": SCORE, "categories": {}}}},
+}
 ROWS = [
     {"step": 1, "loss": 0.5, "horizon": 4, "stage": 0},
     {"step": 2, "loss": 0.25, "horizon": 4, "stage": 0},
@@ -32,7 +47,11 @@ def sound(folder):
     (folder / "eval" / "step-000002-final.json").write_text(json.dumps(EVAL))
     write_lines(folder, "step-000001", episode("a"), episode("b", says="17"))
     write_lines(folder, "eval-step-000002-final", episode("c"))
-    write_learned(folder, "step-000001", {"id": "a", "advantage": [0.5, 1.0], "logp": [-1, -1], "entropy": [0, 0]})
+    write_learned(
+        folder,
+        "step-000001",
+        {"id": "a", "advantage": [0.5, 1.0], "logp": [-1, -1], "entropy": [0, 0]},
+    )
     (folder / "log.txt").write_text("it went well\n")
     return folder
 
@@ -84,6 +103,12 @@ def unix_socket(path):
         os.chdir(here)
 
 
+def many_stages() -> str:
+    """Rows whose horizon and stage change at every step."""
+    rows = [{"step": n, "horizon": n % 7, "stage": n % 5, "loss": 1} for n in range(100_000)]
+    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+
+
 def content(text):
     return lambda path: path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
@@ -117,13 +142,27 @@ SPOILED = {
         "sparse": ("config.toml", sparse, "at most 256 KB"),
         "dotted": ("config.toml", content(".".join("a" * 100_000) + " = 1"), "more than 32 parts"),
         "deep": ("config.toml", content(b"a = " + DEEP), "nested too deeply"),
-        "inline": ("config.toml", content("a = " + "{a = " * 450 + "1" + "}" * 450), "nested too deeply"),
+        "inline": (
+            "config.toml",
+            content("a = " + "{a = " * 450 + "1" + "}" * 450),
+            "nested too deeply",
+        ),
         "digits": ("config.toml", content("seed = " + "9" * 5000), "not TOML"),
         "large": ("config.toml", content("seed = 0x" + "f" * 4000), "64 bits"),
         "nul": ("config.toml", content(b"seed = 0\n\0"), "not TOML"),
         "binary": ("config.toml", content(bytes(range(256))), "not TOML"),
-        "types": ("config.toml", content('seed = "x"\nsteps = [1]\nalgo = 3\nenv = [1]\nmixture = 7\n'), None),
-        "dates": ("config.toml", content("seed = 1979-05-27\nsteps = nan\n[algo]\nname = inf\n[env.options]\nx = 07:32:00\n"), None),
+        "types": (
+            "config.toml",
+            content('seed = "x"\nsteps = [1]\nalgo = 3\nenv = [1]\nmixture = 7\n'),
+            None,
+        ),
+        "dates": (
+            "config.toml",
+            content(
+                "seed = 1979-05-27\nsteps = nan\n[algo]\nname = inf\n[env.options]\nx = 07:32:00\n"
+            ),
+            None,
+        ),
     },
     "metrics": {
         **{kind: ("metrics.jsonl", *how) for kind, how in IRREGULAR.items()},
@@ -132,29 +171,62 @@ SPOILED = {
         "empty": ("metrics.jsonl", repeated(b"\n", 10_000_000), "more damaged lines"),
         "deep": ("metrics.jsonl", content(b'{"step":1,"x":' + DEEP + b"}\n"), "got `array`"),
         "unclosed": ("metrics.jsonl", content(b"[" * 5_000_000 + b"\n"), "got `array`"),
-        "full": ("metrics.jsonl", content(b'{"step":1,"x":[' + FULL * 5_000_000 + b"1]}\n"), "got `array`"),
+        "full": (
+            "metrics.jsonl",
+            content(b'{"step":1,"x":[' + FULL * 5_000_000 + b"1]}\n"),
+            "got `array`",
+        ),
         "numbers": (
             "metrics.jsonl",
-            content("".join(
-                f'{{"step":{step},"loss":{value},"reward":{value},"horizon":{value},"time/learn":{value},"phase":{phase}}}\n'
-                for step, value, phase in [
-                    (1, "1e308", "null"), (2, "-1e308", "[[1]]"), (3, "9" * 400, '"x"'), (4, "1e999", '"x"'), (5, "NaN", '"x"'),
-                    ("9" * 300, "1", '"x"'), ("-5", "1", '"x"'), ("true", "1", '"x"'), ("1.5", "1", '"x"'), (6, "1e99", '"final"'),
-                ]
-            ) + '{"step":7,"loss":1e308}\n{"step":8,"loss":1e99}\n{"step":9,"loss":-1e99}\n'),
+            content(
+                "".join(
+                    f'{{"step":{step},"loss":{value},"reward":{value},"horizon":{value},"time/learn":{value},"phase":{phase}}}\n'
+                    for step, value, phase in [
+                        (1, "1e308", "null"),
+                        (2, "-1e308", "[[1]]"),
+                        (3, "9" * 400, '"x"'),
+                        (4, "1e999", '"x"'),
+                        (5, "NaN", '"x"'),
+                        ("9" * 300, "1", '"x"'),
+                        ("-5", "1", '"x"'),
+                        ("true", "1", '"x"'),
+                        ("1.5", "1", '"x"'),
+                        (6, "1e99", '"final"'),
+                    ]
+                )
+                + '{"step":7,"loss":1e308}\n{"step":8,"loss":1e99}\n{"step":9,"loss":-1e99}\n'
+            ),
             "expected a row with a step",
         ),
         "elsewhere": (
             "metrics.jsonl",
-            content("".join(
-                json.dumps({"step": 2, "phase": phase, "eval/success": 0.5, "eval/low": 0.1, "eval/high": 0.9}) + "\n"
-                for phase in ("/../../../../etc/x", "a/../../config", "\0", "x" * 5000, "\ud7ff\x1b[31m", ".")
-            )),
+            content(
+                "".join(
+                    json.dumps(
+                        {
+                            "step": 2,
+                            "phase": phase,
+                            "eval/success": 0.5,
+                            "eval/low": 0.1,
+                            "eval/high": 0.9,
+                        }
+                    )
+                    + "\n"
+                    for phase in (
+                        "/../../../../etc/x",
+                        "a/../../config",
+                        "\0",
+                        "x" * 5000,
+                        "\ud7ff\x1b[31m",
+                        ".",
+                    )
+                )
+            ),
             None,
         ),
         "horizons": (
             "metrics.jsonl",
-            content("".join(f'{{"step":{n},"horizon":{n % 7},"stage":{n % 5},"loss":1}}\n' for n in range(100_000))),
+            content(many_stages()),
             None,
         ),
     },
@@ -165,30 +237,69 @@ SPOILED = {
         "sparse": ("trajectories/step-000001.jsonl", sparse, None),
         "lines": ("trajectories/step-000001.jsonl", repeated(b"\n", 10_000_000), None),
         "objects": ("trajectories/step-000001.jsonl", repeated(b"[]\n", 1_000_000), None),
-        "full": ("trajectories/step-000001.jsonl", content(ENCODED + b',"x":[' + FULL * 9_000_000 + b"1]}\n"), None),
+        "full": (
+            "trajectories/step-000001.jsonl",
+            content(ENCODED + b',"x":[' + FULL * 9_000_000 + b"1]}\n"),
+            None,
+        ),
         "unclosed": ("trajectories/step-000001.jsonl", content(b"[" * 5_000_000 + b"\n"), None),
-        "long": ("trajectories/step-000001.jsonl", content(b'{"id":"' + b"x" * 50_000_000 + b'"}\n'), None),
+        "long": (
+            "trajectories/step-000001.jsonl",
+            content(b'{"id":"' + b"x" * 50_000_000 + b'"}\n'),
+            None,
+        ),
         "dots": ("trajectories/...jsonl", content(b"{}\n"), None),
         "names": ("trajectories/\x1b[31m\n\u202e.jsonl", content(b"{}\n"), None),
     },
     "others": {
-        **{f"log-{kind}": ("log.txt", *IRREGULAR[kind]) for kind in ("link", "zeros", "pipe", "folder")},
-        **{f"token-stats-{kind}": ("token_stats/step-000001.jsonl", *IRREGULAR[kind]) for kind in ("link", "zeros", "pipe")},
+        **{
+            f"log-{kind}": ("log.txt", *IRREGULAR[kind])
+            for kind in ("link", "zeros", "pipe", "folder")
+        },
+        **{
+            f"token-stats-{kind}": ("token_stats/step-000001.jsonl", *IRREGULAR[kind])
+            for kind in ("link", "zeros", "pipe")
+        },
         "token-stats-linked": ("token_stats", secret_folder, "expected a folder, got a link"),
         "token-stats-sparse": ("token_stats/step-000001.jsonl", sparse, None),
-        **{f"eval-{kind}": ("eval/step-000002-final.json", *how) for kind, how in IRREGULAR.items()},
+        **{
+            f"eval-{kind}": ("eval/step-000002-final.json", *how) for kind, how in IRREGULAR.items()
+        },
         "eval-linked": ("eval", secret_folder, "expected a folder, got a link"),
         "eval-sparse": ("eval/step-000002-final.json", sparse, "at most 16 MB"),
-        "eval-deep": ("eval/step-000002-final.json", content(b'{"step":2,"x":' + DEEP + b"}"), "nested too deeply"),
-        "eval-full": ("eval/step-000002-final.json", content(b'{"x":[' + FULL * 5_000_000 + b"1]}"), "lists and objects"),
-        "eval-empty": ("eval/step-000002-final.json", content(json.dumps(EVAL | {"envs": {"guess": {}}})), None),
-        "eval-numbers": ("eval/step-000002-final.json", content(json.dumps(EVAL | {"all": SCORE | {"success": 1e300}})), None),
+        "eval-deep": (
+            "eval/step-000002-final.json",
+            content(b'{"step":2,"x":' + DEEP + b"}"),
+            "nested too deeply",
+        ),
+        "eval-full": (
+            "eval/step-000002-final.json",
+            content(b'{"x":[' + FULL * 5_000_000 + b"1]}"),
+            "lists and objects",
+        ),
+        "eval-empty": (
+            "eval/step-000002-final.json",
+            content(json.dumps(EVAL | {"envs": {"guess": {}}})),
+            None,
+        ),
+        "eval-numbers": (
+            "eval/step-000002-final.json",
+            content(json.dumps(EVAL | {"all": SCORE | {"success": 1e300}})),
+            None,
+        ),
         "checkpoints-linked": ("checkpoints", secret_folder, "expected a folder, got a link"),
-        **{f"tokens-{kind}": ("checkpoints/step-000002/tokenizer.json", IRREGULAR[kind][0], None) for kind in ("link", "zeros", "pipe")},
+        **{
+            f"tokens-{kind}": ("checkpoints/step-000002/tokenizer.json", IRREGULAR[kind][0], None)
+            for kind in ("link", "zeros", "pipe")
+        },
         "tokens-sparse": ("checkpoints/step-000002/tokenizer.json", sparse, None),
-        "tokens-deep": ("checkpoints/step-000002/tokenizer.json", content(b'{"decoder":' + DEEP + b"}"), None),
+        "tokens-deep": (
+            "checkpoints/step-000002/tokenizer.json",
+            content(b'{"decoder":' + DEEP + b"}"),
+            None,
+        ),
     },
-}  # fmt: skip
+}
 
 
 def spoil(folder, file, how):

@@ -1,6 +1,8 @@
-"""Runs commands of the command line one after the other, within limits: `python -m tests.hostile.limited BYTES '[["report", "RUN"]]'`.
+"""Runs commands of the command line one after the other, within limits: `python -m
+tests.hostile.limited BYTES '[["report", "RUN"]]'`.
 
-Prints the peak of the memory last. What a run optimizes takes a process with torch, and is left out.
+Prints the peak of the memory last. What a run optimizes takes a process with torch, and is left
+out.
 """
 
 import json
@@ -29,7 +31,15 @@ def main():
             traceback.print_exc()
             codes.append(1)
     is_heavy = "torch" in sys.modules
-    print(json.dumps({"codes": codes, "peak_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "torch": is_heavy}))
+    print(
+        json.dumps(
+            {
+                "codes": codes,
+                "peak_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+                "torch": is_heavy,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

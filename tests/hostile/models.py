@@ -103,7 +103,11 @@ def weights(change):
 
     def spoil(folder):
         changed = change(load_file(folder / WEIGHTS))
-        save_file({name: tensor.contiguous() for name, tensor in changed.items()}, folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(
+            {name: tensor.contiguous() for name, tensor in changed.items()},
+            folder / WEIGHTS,
+            metadata={"format": "pt"},
+        )
 
     return spoil
 
@@ -147,7 +151,9 @@ def index(weight_map, files=()):
 
 
 def shards(count):
-    return lambda folder: index({str(number): f"{number}.safetensors" for number in range(count)})(folder)
+    return lambda folder: index({str(number): f"{number}.safetensors" for number in range(count)})(
+        folder
+    )
 
 
 def deep(levels=100_000):
@@ -175,7 +181,11 @@ CODE = f"import os\nos.mkdir({MARK!r})\nraise SystemExit(0)\n"
 def own_code(folder):
     """As transformers would import it, if it were trusted."""
     (folder / "evil.py").write_text(CODE)
-    classes = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M", "AutoTokenizer": ["evil.T", None]}
+    classes = {
+        "AutoConfig": "evil.C",
+        "AutoModelForCausalLM": "evil.M",
+        "AutoTokenizer": ["evil.T", None],
+    }
     edit(folder / "config.json", {"auto_map": classes})
     edit(folder / "tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.T", None]}})
 
@@ -185,9 +195,22 @@ def own_code(folder):
 
 def pre_tokenizer(regex):
     def spoil(folder):
-        split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        edit(folder / "tokenizer.json", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}})
+        split = {
+            "type": "Split",
+            "pattern": {"Regex": regex},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        byte_level = {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        }
+        edit(
+            folder / "tokenizer.json",
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]}},
+        )
 
     return spoil
 
@@ -197,7 +220,9 @@ def more_words(folder):
     path = folder / "tokenizer.json"
     tree = json.loads(path.read_text())
     vocabulary = tree["model"]["vocab"]
-    tree["model"]["vocab"] = {token: number if len(token) > 1 else number + 1000 for token, number in vocabulary.items()}
+    tree["model"]["vocab"] = {
+        token: number if len(token) > 1 else number + 1000 for token, number in vocabulary.items()
+    }
     path.write_text(json.dumps(tree))
 
 
@@ -222,7 +247,10 @@ def nested(levels):
     return opened + "{% endfor %}" * levels
 
 
-SOUND = "{% for x in messages %}{{ x.content }}{% if x.role == 'assistant' %}<end>{% else %}<act>{% endif %}{% endfor %}"
+SOUND = (
+    "{% for x in messages %}{{ x.content }}{% if x.role == 'assistant' %}<end>{% else "
+    "%}<act>{% endif %}{% endfor %}"
+)
 """A template that can be used, and is none of ours."""
 
 ESCAPES = {
@@ -245,12 +273,27 @@ def adapter(base="../model", *, pickled=False, change=None, **settings):
     def spoil(folder):
         made = folder.parent / "adapter"
         made.mkdir()
-        written = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
-        where = base if not isinstance(base, str) else str((folder.parent / base.removeprefix("../")).resolve()) if ".." in base else base
+        written = {
+            "peft_type": "LORA",
+            "r": 2,
+            "lora_alpha": 4,
+            "target_modules": ["q_proj"],
+            "task_type": "CAUSAL_LM",
+        }
+        where = (
+            base
+            if not isinstance(base, str)
+            else str((folder.parent / base.removeprefix("../")).resolve())
+            if ".." in base
+            else base
+        )
         tree = written | {"base_model_name_or_path": where} | settings
         (made / "adapter_config.json").write_text(json.dumps(tree))
         prefix = "base_model.model.model.layers.0.self_attn.q_proj"
-        tensors = {f"{prefix}.lora_A.weight": torch.ones(2, 16) / 99, f"{prefix}.lora_B.weight": torch.ones(16, 2) / 99}
+        tensors = {
+            f"{prefix}.lora_A.weight": torch.ones(2, 16) / 99,
+            f"{prefix}.lora_B.weight": torch.ones(16, 2) / 99,
+        }
         if pickled:
             (made / "adapter_model.bin").write_bytes(pickle.dumps(Runs()))
         else:
@@ -299,7 +342,14 @@ def texts(values):
     return struct.pack("<IQ", TEXT, len(values)) + b"".join(map(text, values))
 
 
-WORDS = ["<end>", "<act>", *map(chr, range(0x21, 0x7F)), *map(chr, range(0xA1, 0xAD)), *map(chr, range(0xAE, 0x144)), "ab"]
+WORDS = [
+    "<end>",
+    "<act>",
+    *map(chr, range(0x21, 0x7F)),
+    *map(chr, range(0xA1, 0xAD)),
+    *map(chr, range(0xAE, 0x144)),
+    "ab",
+]
 WIDTH, INNER = 32, 32
 
 
@@ -318,7 +368,10 @@ def gguf_fields():
         "tokenizer.ggml.model": (TEXT, text("gpt2")),
         "tokenizer.ggml.pre": (TEXT, text("qwen2")),
         "tokenizer.ggml.tokens": (LIST, texts(WORDS)),
-        "tokenizer.ggml.token_type": (LIST, struct.pack("<IQ", 5, len(WORDS)) + struct.pack(f"<{len(WORDS)}i", *kinds)),
+        "tokenizer.ggml.token_type": (
+            LIST,
+            struct.pack("<IQ", 5, len(WORDS)) + struct.pack(f"<{len(WORDS)}i", *kinds),
+        ),
         "tokenizer.ggml.merges": (LIST, texts(["a b"])),
         "tokenizer.ggml.eos_token_id": (U32, struct.pack("<I", 0)),
         "tokenizer.chat_template": (TEXT, text(WORD_TEMPLATE)),
@@ -330,7 +383,9 @@ def gguf_tensors():
     shapes = {"token_embd.weight": (WIDTH, len(WORDS)), "output_norm.weight": (WIDTH,)}
     shapes |= {f"blk.0.{name}.weight": (WIDTH, WIDTH) for name in square}
     shapes |= {f"blk.0.{name}.bias": (WIDTH,) for name in square[:3]}
-    return list((shapes | {f"blk.0.{name}.weight": (WIDTH,) for name in ("attn_norm", "ffn_norm")}).items())
+    return list(
+        (shapes | {f"blk.0.{name}.weight": (WIDTH,) for name in ("attn_norm", "ffn_norm")}).items()
+    )
 
 
 def gguf_bytes(fields=None, tensors=None, *, head=None, alignment=32, kind=0, shift=0):
@@ -339,11 +394,18 @@ def gguf_bytes(fields=None, tensors=None, *, head=None, alignment=32, kind=0, sh
     fields = {name: value for name, value in fields.items() if value is not None}
     generator, data, told = torch.Generator().manual_seed(0), b"", b""
     for name, shape in tensors:
-        told += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, len(data) + shift)
+        told += text(name) + struct.pack(
+            f"<I{len(shape)}QIQ", len(shape), *shape, kind, len(data) + shift
+        )
         data += torch.randn(*reversed(shape), generator=generator).mul(0.1).numpy().tobytes()
         data += b"\0" * (-len(data) % alignment)
     raw = head if head is not None else struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(fields))
-    raw += b"".join(text(name) + struct.pack("<I", value[0]) + value[1] for name, value in fields.items()) + told
+    raw += (
+        b"".join(
+            text(name) + struct.pack("<I", value[0]) + value[1] for name, value in fields.items()
+        )
+        + told
+    )
     return raw + b"\0" * (-len(raw) % alignment) + data
 
 

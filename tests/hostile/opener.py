@@ -1,6 +1,8 @@
-"""Runs the command line once for each line it reads, in a fork of itself under limits: seconds of imports are paid once.
+"""Runs the command line once for each line it reads, in a fork of itself under limits: seconds of
+imports are paid once.
 
-A line is JSON, `{"arguments": [...], "folder": ...}`; so is the answer: `{"code": ..., "out": ..., "errors": ..., "seconds": ...}`.
+A line is JSON, `{"arguments": [...], "folder": ...}`; so is the answer: `{"code": ..., "out": ...,
+"errors": ..., "seconds": ...}`.
 """
 
 import json
@@ -23,7 +25,9 @@ def limited(folder: str) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     here = len([name for name in os.listdir("/proc") if name.isdigit()])
-    resource.setrlimit(resource.RLIMIT_NPROC, (here + 10 * MOST_PROCESSES, here + 10 * MOST_PROCESSES))
+    resource.setrlimit(
+        resource.RLIMIT_NPROC, (here + 10 * MOST_PROCESSES, here + 10 * MOST_PROCESSES)
+    )
     signal.alarm(MOST_SECONDS)
     os.chdir(folder)
     for number, name in ((1, "out.txt"), (2, "errors.txt")):
@@ -54,7 +58,15 @@ def main() -> None:
     import palestra.training.evaluation
 
     torch.set_num_threads(1)
-    assert all((peft, palestra.training.evaluation, palestra.models.gguf_import, palestra.learner.checkpoint, palestra.models.folder))
+    assert all(
+        (
+            peft,
+            palestra.training.evaluation,
+            palestra.models.gguf_import,
+            palestra.learner.checkpoint,
+            palestra.models.folder,
+        )
+    )
     answers = os.fdopen(os.dup(1), "w")
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
@@ -68,9 +80,18 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(code)
         _, status = os.waitpid(child, 0)
-        out, errors = (Path(asked["folder"], name).read_text(errors="replace") for name in ("out.txt", "errors.txt"))
+        out, errors = (
+            Path(asked["folder"], name).read_text(errors="replace")
+            for name in ("out.txt", "errors.txt")
+        )
         code = os.waitstatus_to_exitcode(status)
-        print(json.dumps({"code": code, "out": out, "errors": errors, "seconds": time.monotonic() - began}), file=answers, flush=True)
+        print(
+            json.dumps(
+                {"code": code, "out": out, "errors": errors, "seconds": time.monotonic() - began}
+            ),
+            file=answers,
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

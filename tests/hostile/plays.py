@@ -1,4 +1,6 @@
-"""Plays hostile tasks beside sound ones in one pool, and prints as JSON what each came to: `python -m tests.hostile.plays MODE TASK...`."""
+"""Plays hostile tasks beside sound ones in one pool, and prints as JSON what each came to: `python
+-m tests.hostile.plays MODE TASK...`.
+"""
 
 import asyncio
 import json
@@ -24,7 +26,11 @@ async def outcome(pool, id):
     for _ in range(20):
         try:
             async with opened(pool) as env:
-                said = [await env.reset(Task("hostile", "train", id)), await env.expert(), await env.actions()]
+                said = [
+                    await env.reset(Task("hostile", "train", id)),
+                    await env.expert(),
+                    await env.actions(),
+                ]
                 said += [msgspec.to_builtins(await env.step("yes"))]
                 await asyncio.sleep(0.3 if id == "dies later" else 0)
                 return {"said": [*said, msgspec.to_builtins(await env.step("yes"))]}
@@ -36,12 +42,20 @@ async def outcome(pool, id):
 
 async def main(mode, ids):
     limits = WorkerSettings(workers=1, deadline_s=DEADLINE_S[mode])
-    pool = InlinePool(partial(make_env, NAME, {}), DEADLINE_S[mode]) if mode == "inline" else Workers(NAME, {}, limits)
+    pool = (
+        InlinePool(partial(make_env, NAME, {}), DEADLINE_S[mode])
+        if mode == "inline"
+        else Workers(NAME, {}, limits)
+    )
     ids = [*ids, *map(str, range(SOUND))]
     found = dict(zip(ids, await asyncio.gather(*(outcome(pool, id) for id in ids)), strict=True))
     await pool.close()
     # not ru_maxrss: that begins with what the process that started us held
-    (peak,) = [int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    (peak,) = [
+        int(line.split()[1])
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    ]
     print(json.dumps({"outcomes": found, "peak_mb": peak / 1024}))
 
 

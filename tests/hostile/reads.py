@@ -1,4 +1,5 @@
-"""What a test starts beside run folders that somebody sent: in each of them every command that only reads.
+"""What a test starts beside run folders that somebody sent: in each of them every command that only
+reads.
 
     python -P -m tests.hostile.reads FOLDER     the runs are FOLDER/0/run, FOLDER/1/run, ...
 
@@ -43,7 +44,11 @@ def told(arguments: list[str]) -> dict[str, object]:
     except SystemExit as left:
         return {"command": arguments[0], "code": left.code or 0, "said": said.getvalue()[-2000:]}
     except Exception:
-        return {"command": arguments[0], "code": "traceback", "said": traceback.format_exc()[-2000:]}
+        return {
+            "command": arguments[0],
+            "code": "traceback",
+            "said": traceback.format_exc()[-2000:],
+        }
     return {"command": arguments[0], "code": 0, "said": said.getvalue()[-2000:]}
 
 
@@ -54,13 +59,22 @@ async def pages(run: Path) -> dict[str, object]:
     answers = Answers([run])
     found = {}
     async with TestClient(TestServer(make_app(answers, tokens=(), hosts=("127.0.0.1",)))) as client:
-        for path in ("runs", "runs/0/run", "runs/0/objective", "runs/0/episodes", "runs/0/texts", "runs/0/objective"):
+        for path in (
+            "runs",
+            "runs/0/run",
+            "runs/0/objective",
+            "runs/0/episodes",
+            "runs/0/texts",
+            "runs/0/objective",
+        ):
             async with client.get(f"/api/{path}.json", headers={"Host": "127.0.0.1"}) as response:
                 found[path] = response.status
         episodes = sorted((run / "trajectories").glob("*.jsonl"))
         if episodes:
             for what in ("episodes", "scenes"):
-                async with client.get(f"/api/runs/0/{what}/{episodes[0].stem}/0.json", headers={"Host": "127.0.0.1"}) as response:
+                async with client.get(
+                    f"/api/runs/0/{what}/{episodes[0].stem}/0.json", headers={"Host": "127.0.0.1"}
+                ) as response:
                     found[what] = [response.status, (await response.text())[:300]]
     answers.close()
     return {"command": "view", "code": 0, "said": json.dumps(found)}

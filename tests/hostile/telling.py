@@ -7,7 +7,9 @@ from tests.helpers import Echo, Tally
 
 
 class Telling(Echo):
-    """The observation is every variable that its process has, as the kernel and as Python know them."""
+    """The observation is every variable that its process has, as the kernel and as Python know
+    them.
+    """
 
     name = "telling"
 

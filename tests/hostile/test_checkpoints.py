@@ -1,4 +1,6 @@
-"""Checkpoints from elsewhere: what lies in them or is named in them without belonging to them is left alone."""
+"""Checkpoints from elsewhere: what lies in them or is named in them without belonging to them is
+left alone.
+"""
 
 import hashlib
 import json
@@ -48,9 +50,16 @@ def test_a_state_that_names_files_elsewhere_is_refused(step, name):
 @pytest.mark.parametrize("kind", ["fifo", "directory", "device"])
 def test_a_state_that_names_something_else_than_files_is_refused(step, kind):
     (step / "config.json").unlink()
-    make = {"fifo": os.mkfifo, "directory": os.mkdir, "device": lambda place: os.symlink("/dev/zero", place)}[kind]
+    make = {
+        "fifo": os.mkfifo,
+        "directory": os.mkdir,
+        "device": lambda place: os.symlink("/dev/zero", place),
+    }[kind]
     make(step / "config.json")
-    with pytest.raises(BadCheckpoint, match="regular file|is a FIFO|is a directory|cannot be read|not the name of a file"):
+    with pytest.raises(
+        BadCheckpoint,
+        match="regular file|is a FIFO|is a directory|cannot be read|not the name of a file",
+    ):
         checkpoint.read_state(step)
 
 
@@ -59,4 +68,6 @@ def sealed_anew(step, state):
     state["files"][checkpoint.STATE] = checkpoint.NO_DIGEST
     content = json.dumps(state).encode()
     own = hashlib.sha256(content).hexdigest()
-    (step / checkpoint.STATE).write_bytes(content.replace(checkpoint.NO_DIGEST.encode(), own.encode()))
+    (step / checkpoint.STATE).write_bytes(
+        content.replace(checkpoint.NO_DIGEST.encode(), own.encode())
+    )

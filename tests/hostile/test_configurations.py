@@ -1,4 +1,6 @@
-"""Reading a run folder runs nothing: no command that only reads imports, calls or connects to what its configuration names."""
+"""Reading a run folder runs nothing: no command that only reads imports, calls or connects to what
+its configuration names.
+"""
 
 import json
 import os
@@ -42,7 +44,9 @@ def touching(mark):
 
 
 ATTACKS = {
-    "a process as environment": lambda mark, url: {"env": {"name": "subprocess:Popen", "options": touching(mark)}},
+    "a process as environment": lambda mark, url: {
+        "env": {"name": "subprocess:Popen", "options": touching(mark)}
+    },
     "a module as environment": lambda mark, url: {"env": {"name": "evil:Thing"}},
     "a server as environment": lambda mark, url: {"env": {"name": f"{url}/echo"}},
     "more servers": lambda mark, url: {"env": {"name": f"{url}/echo", "urls": [f"{url}/echo"]}},
@@ -50,18 +54,32 @@ ATTACKS = {
         "env": None,
         "mixture": [MEMBER, {"name": "subprocess:Popen", "label": "b", "options": touching(mark)}],
     },
-    "a server in a mixture": lambda mark, url: {"env": None, "mixture": [MEMBER, {"name": f"{url}/other"}]},
+    "a server in a mixture": lambda mark, url: {
+        "env": None,
+        "mixture": [MEMBER, {"name": f"{url}/other"}],
+    },
     "an algorithm": lambda mark, url: {"algo": {"name": "evil:Thing", "x": 1}},
     "a function as algorithm": lambda mark, url: {"algo": {"name": "os:system"}},
     "an engine": lambda mark, url: {"engine": {"name": "evil:Thing"}},
     "a horizon": lambda mark, url: {"horizon": {"kind": "evil:Thing", "turns": 3}},
-    "a horizon in a mixture": lambda mark, url: {"env": None, "mixture": [{**MEMBER, "horizon": {"kind": "evil:Thing"}}]},
+    "a horizon in a mixture": lambda mark, url: {
+        "env": None,
+        "mixture": [{**MEMBER, "horizon": {"kind": "evil:Thing"}}],
+    },
     "a model": lambda mark, url: {"model": {"kind": "evil:Thing"}},
-    "a format": lambda mark, url: {"agent": {"format": "evil:Thing", "context_tokens": 64, "reply_tokens": 4}},
+    "a format": lambda mark, url: {
+        "agent": {"format": "evil:Thing", "context_tokens": 64, "reply_tokens": 4}
+    },
     "a tracker": lambda mark, url: {"track": {"names": ["evil:Thing"]}},
-    "a search server": lambda mark, url: {"env": {"name": "search", "options": {"retriever": "server", "url": url}}},
-    "somebody's AgentGym server": lambda mark, url: {"env": {"name": "agentgym", "options": {"url": url, "kind": "textcraft"}}},
-    "a model elsewhere": lambda mark, url: {"model": {"kind": "pretrained", "path": f"{url}/model"}},
+    "a search server": lambda mark, url: {
+        "env": {"name": "search", "options": {"retriever": "server", "url": url}}
+    },
+    "somebody's AgentGym server": lambda mark, url: {
+        "env": {"name": "agentgym", "options": {"url": url, "kind": "textcraft"}}
+    },
+    "a model elsewhere": lambda mark, url: {
+        "model": {"kind": "pretrained", "path": f"{url}/model"}
+    },
 }
 FEW = ("a process as environment", "a server as environment", "an algorithm")
 
@@ -86,12 +104,20 @@ class Listener:
 
 
 def attacked(folder, change):
-    """A run whose configuration was changed by whoever sent it, with modules beside it that leave marks."""
+    """A run whose configuration was changed by whoever sent it, with modules beside it that leave
+    marks.
+    """
     run = trained_copy(folder)
     tree = tomllib.loads((folder / "config.toml").read_text()) | change
-    (folder / "config.toml").write_text(tomli_w.dumps({name: value for name, value in tree.items() if value is not None}))
+    (folder / "config.toml").write_text(
+        tomli_w.dumps({name: value for name, value in tree.items() if value is not None})
+    )
     if "Popen" in str(change.get("env")) or "algo" in change:
-        (folder / "objective.txt").unlink()  # as in runs of older versions: it is worked out from the configuration, which takes seconds
+        (
+            folder / "objective.txt"
+            # as in runs of older versions: it is worked out from the configuration, which takes
+            # seconds
+        ).unlink()
     for name in ("evil", "rich", "sitecustomize", "wandb", "tensorboard", "tantivy"):
         (folder / f"{name}.py").write_text(EVIL)
     return run
@@ -103,29 +129,62 @@ def bounded():
 
 @lru_cache
 def read_all(attacks):
-    """What all commands said of each run, what marks were left, and who was connected to: one process, for its imports take long."""
+    """What all commands said of each run, what marks were left, and who was connected to: one
+    process, for its imports take long.
+    """
     folder, listener = Path(mkdtemp(prefix="palestra-attacked-")), Listener()
     for number, attack in enumerate(attacks):
         (folder / str(number) / "mark").mkdir(parents=True)
-        attacked(folder / str(number) / "run", ATTACKS[attack](folder / str(number) / "mark", f"{listener.url}/{number}"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PALESTRA_ENV_TOKEN": "t" * 24, "OMP_NUM_THREADS": "1"}
+        attacked(
+            folder / str(number) / "run",
+            ATTACKS[attack](folder / str(number) / "mark", f"{listener.url}/{number}"),
+        )
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PALESTRA_ENV_TOKEN": "t" * 24,
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-P", "-m", "tests.hostile.reads", str(folder)]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=400, preexec_fn=bounded)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        preexec_fn=bounded,
+    )
     listener.socket.close()
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    marks = [[mark.name for mark in (folder / str(number) / "mark").iterdir()] for number in range(len(attacks))]
+    marks = [
+        [mark.name for mark in (folder / str(number) / "mark").iterdir()]
+        for number in range(len(attacks))
+    ]
     shutil.rmtree(folder)
     return dict(zip(attacks, zip(told, marks, strict=True), strict=True)), listener.calls
 
 
 @pytest.mark.hostile
 @pytest.mark.timeout(450)
-@pytest.mark.parametrize("attack", [pytest.param(name, marks=pytest.mark.short if name in FEW else ()) for name in ATTACKS])
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(name, marks=pytest.mark.short if name in FEW else ()) for name in ATTACKS],
+)
 def test_commands_that_read_run_nothing(attack):
-    found, calls = read_all(FEW if attack in FEW else tuple(name for name in ATTACKS if name not in FEW))
+    found, calls = read_all(
+        FEW if attack in FEW else tuple(name for name in ATTACKS if name not in FEW)
+    )
     told, marks = found[attack]
-    assert {one["command"] for one in told} == {"explain", "plan", "train", "report", "view", "model"}
+    assert {one["command"] for one in told} == {
+        "explain",
+        "plan",
+        "train",
+        "report",
+        "view",
+        "model",
+    }
     assert not [one for one in told if one["code"] not in (0, 1, 2)], told
     for one in told:
         assert one["code"] == 0 or one["said"].count("\n") == 1, one  # a refusal is one line
@@ -135,7 +194,9 @@ def test_commands_that_read_run_nothing(attack):
     assert calls == []
 
 
-@pytest.mark.parametrize("base", ["/dev/zero", "folder", "pipe", "large.toml", "deep.toml", "missing.toml"])
+@pytest.mark.parametrize(
+    "base", ["/dev/zero", "folder", "pipe", "large.toml", "deep.toml", "missing.toml"]
+)
 def test_what_a_recipe_is_based_on_is_a_file(tmp_path, base):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -150,11 +211,16 @@ def test_what_a_recipe_is_based_on_is_a_file(tmp_path, base):
 
 
 def test_a_configuration_makes_no_environment(monkeypatch):
-    """Not even one of ours, whose options or packages may be missing: that is found out where it is needed."""
+    """Not even one of ours, whose options or packages may be missing: that is found out where it is
+    needed.
+    """
     monkeypatch.setattr("palestra.envs.make_env", None)
     config = build({"env": {"name": "sciworld", "options": {"no_such": 1}}})
     assert [place.label for place in config.env_specs] == ["sciworld"]
-    assert Config.model_validate({"env": {"name": "http://127.0.0.1:9/textcraft"}}).env_specs[0].label == "textcraft"
+    assert (
+        Config.model_validate({"env": {"name": "http://127.0.0.1:9/textcraft"}}).env_specs[0].label
+        == "textcraft"
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +237,10 @@ def test_a_configuration_makes_no_environment(monkeypatch):
             {"env": {"name": "tests.helpers:Echo", "options": {"nothing": 1}}},
             "env.options.nothing = 1: tests.helpers:Echo has no such option",
         ),
-        ({"env": {"name": "tests.helpers:Echo"}, "eval": {"split": "dev"}}, "eval.split = 'dev': echo has no such split"),
+        (
+            {"env": {"name": "tests.helpers:Echo"}, "eval": {"split": "dev"}},
+            "eval.split = 'dev': echo has no such split",
+        ),
         (
             {"env": {"name": "tests.helpers:Echo"}, "agent": {"format": "os:system"}},
             "is no subclass of palestra.core.action_formats.Format",
@@ -194,7 +263,10 @@ def test_settings_are_of_classes_of_their_kind(setting):
     assert config.unresolved == f"{setting} = 'os:system'"
     with pytest.raises(ConfigError, match=r"explain imports nothing that a configuration names"):
         config.refuse_unresolved("explain")
-    assert build(tomllib.loads(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True)))) == config
+    assert (
+        build(tomllib.loads(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))))
+        == config
+    )
 
 
 def test_a_registry_calls_nothing_that_is_not_of_its_kind():
@@ -207,12 +279,29 @@ def test_a_registry_calls_nothing_that_is_not_of_its_kind():
 
 
 @pytest.mark.parametrize("command", ["train", "eval"])
-def test_an_environment_is_made_once_to_be_asked_and_once_to_be_played(tmp_path, monkeypatch, command):
+def test_an_environment_is_made_once_to_be_asked_and_once_to_be_played(
+    tmp_path, monkeypatch, command
+):
     """With one episode at a time. Before, it was made three times before the first step."""
     monkeypatch.chdir(tmp_path)
     recipe = tmp_path / "recipe.toml"
-    small = {"steps": 1, "rollout.tasks": 1, "rollout.group": 2, "rollout.concurrency": 1, "eval.tasks": 2, "save.every": 0}
-    recipe.write_text(dump(build(ECHO, {**small, "env.name": "tests.hostile.test_configurations:Numbered"}, imports=True)))
+    small = {
+        "steps": 1,
+        "rollout.tasks": 1,
+        "rollout.group": 2,
+        "rollout.concurrency": 1,
+        "eval.tasks": 2,
+        "save.every": 0,
+    }
+    recipe.write_text(
+        dump(
+            build(
+                ECHO,
+                {**small, "env.name": "tests.hostile.test_configurations:Numbered"},
+                imports=True,
+            )
+        )
+    )
     commands = {
         "train": ["train", str(recipe), "--out", str(tmp_path / "run")],
         "eval": ["eval", str(recipe), "--agent", "expert"],
@@ -222,12 +311,26 @@ def test_an_environment_is_made_once_to_be_asked_and_once_to_be_played(tmp_path,
     assert Numbered.made == ["asked", "played"]
 
 
-BAD = ["Raises", "Exits", "Hangs", "TurnsOfText", "NoTurns", "NegativeTurns", "TrueTurns", "SplitsOfText", "NoTasks", "WordsRaise"]
+BAD = [
+    "Raises",
+    "Exits",
+    "Hangs",
+    "TurnsOfText",
+    "NoTurns",
+    "NegativeTurns",
+    "TrueTurns",
+    "SplitsOfText",
+    "NoTasks",
+    "WordsRaise",
+]
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_an_environment_that_breaks_before_play_is_one_line(kind):
-    tree = {"env": {"name": f"tests.hostile.test_configurations:{kind}", "deadline_s": 0.3}, "model": {"tokenizer": "words"}}
+    tree = {
+        "env": {"name": f"tests.hostile.test_configurations:{kind}", "deadline_s": 0.3},
+        "model": {"tokenizer": "words"},
+    }
     with pytest.raises(ConfigError) as refused:
         check_run(build(tree, imports=True))
     assert kind.lower() in str(refused.value).lower()

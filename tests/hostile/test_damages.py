@@ -1,4 +1,6 @@
-"""Every file of a run folder, damaged in every way: `train --resume` and `eval` say so in one line, or go on from what is sound."""
+"""Every file of a run folder, damaged in every way: `train --resume` and `eval` say so in one line,
+or go on from what is sound.
+"""
 
 import hashlib
 import json
@@ -93,19 +95,35 @@ def another_runs(path, other):
 
 
 DAMAGES = [
-    *(truncate, garble, empty, miss, make_directory, link_to_nothing, link_to_device, make_pipe, nest, wrong_types, huge_number),
+    *(
+        truncate,
+        garble,
+        empty,
+        miss,
+        make_directory,
+        link_to_nothing,
+        link_to_device,
+        make_pipe,
+        nest,
+        wrong_types,
+        huge_number,
+    ),
     another_runs,
 ]
 HERE = "checkpoints/step-000004"
 OF_CHECKPOINT = [f"{HERE}/{name}" for name in ("state.json", "model.safetensors", "config.json")]
-OF_LEARNER = [f"{HERE}/{name}" for name in ("optimizer.safetensors", "critic.safetensors", "ahead.json")]
+OF_LEARNER = [
+    f"{HERE}/{name}" for name in ("optimizer.safetensors", "critic.safetensors", "ahead.json")
+]
 OF_REFERENCE = ["reference/model.safetensors", "reference/state.json"]
 OF_ROUNDS = "trajectories/step-000001.jsonl"
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Runs to the end, the same as if they had been killed before their last checkpoint, and others that have another seed."""
+    """Runs to the end, the same as if they had been killed before their last checkpoint, and others
+    that have another seed.
+    """
     home = tmp_path_factory.mktemp("runs")
     for name, tree in {"ahead": AHEAD, "evol": EVOL}.items():
         trained(home / name, tree)
@@ -126,7 +144,11 @@ def commands():
 
 def weights(folder):
     found = folder / "checkpoints" / "step-000006"
-    return {f"{path.name}/{name}": value for path in found.glob("*.safetensors") for name, value in load_file(path).items()}
+    return {
+        f"{path.name}/{name}": value
+        for path in found.glob("*.safetensors")
+        for name, value in load_file(path).items()
+    }
 
 
 def assert_as_if_nothing_had_happened(folder, whole):
@@ -137,10 +159,22 @@ def assert_as_if_nothing_had_happened(folder, whole):
 
 
 def cases(files, every=7):
-    """All files with all damages; a few of each are short. Both runs describe their models alike."""
-    found = [(file, damage) for file in files for damage in DAMAGES if (file, damage) != (f"{HERE}/config.json", another_runs)]
+    """All files with all damages; a few of each are short.
+
+    Both runs describe their models alike.
+    """
+    found = [
+        (file, damage)
+        for file in files
+        for damage in DAMAGES
+        if (file, damage) != (f"{HERE}/config.json", another_runs)
+    ]
     return [
-        pytest.param(*case, marks=pytest.mark.short if number % every == 0 else (), id=f"{case[0].split('/')[-1]}-{case[1].__name__}")
+        pytest.param(
+            *case,
+            marks=pytest.mark.short if number % every == 0 else (),
+            id=f"{case[0].split('/')[-1]}-{case[1].__name__}",
+        )
         for number, case in enumerate(found)
     ]
 
@@ -154,7 +188,11 @@ def damaged_copy(folders, tmp_path, name, file, damage):
 
 def one_line(errors):
     """What is said, beside which settings of the model made way for a checkpoint's."""
-    (line,) = [line for line in errors.splitlines() if not line.startswith("model.kind = 'pretrained' begins with its own")]
+    (line,) = [
+        line
+        for line in errors.splitlines()
+        if not line.startswith("model.kind = 'pretrained' begins with its own")
+    ]
     assert line.startswith("palestra: ")
     assert len(line) < 600
     return line
@@ -177,13 +215,17 @@ def test_a_run_goes_on_from_an_older_checkpoint(folders, commands, tmp_path, fil
 
 
 @pytest.mark.parametrize(("file", "damage"), cases(OF_CHECKPOINT, every=12))
-def test_eval_takes_the_checkpoint_that_a_resume_would_take(folders, commands, tmp_path, file, damage):
+def test_eval_takes_the_checkpoint_that_a_resume_would_take(
+    folders, commands, tmp_path, file, damage
+):
     folder = damaged_copy(folders, tmp_path, "ahead", file, damage)
     code, out, errors = commands("eval", folder, "--json", "--limit", 2)
     assert code == 0, errors
     assert json.loads(out)["step"] == 2
     is_sound = file.endswith("state.json") and damage is another_runs
-    assert one_line(errors).startswith(f"palestra: {folder / HERE}/" if is_sound else f"palestra: {folder / file} ")
+    assert one_line(errors).startswith(
+        f"palestra: {folder / HERE}/" if is_sound else f"palestra: {folder / file} "
+    )
 
 
 @pytest.mark.parametrize("command", ["train", "eval"])
@@ -191,7 +233,11 @@ def test_eval_takes_the_checkpoint_that_a_resume_would_take(folders, commands, t
 def test_a_damaged_configuration(folders, commands, tmp_path, command, damage):
     folder = damaged_copy(folders, tmp_path, "ahead", "config.toml", damage)
     before = {path: path.stat().st_mtime_ns for path in (folder / "checkpoints").rglob("*")}
-    code, _, errors = commands("train", "--resume", folder) if command == "train" else commands("eval", folder, "--json", "--limit", 2)
+    code, _, errors = (
+        commands("train", "--resume", folder)
+        if command == "train"
+        else commands("eval", folder, "--json", "--limit", 2)
+    )
     if damage is another_runs and command == "eval":  # a sound one, of another seed
         assert code == 0
         return
@@ -201,7 +247,10 @@ def test_a_damaged_configuration(folders, commands, tmp_path, command, damage):
     assert code == 2
     line = one_line(errors)
     if damage is another_runs:
-        assert line == "palestra: seed = 1: a run's seed cannot be changed when it is resumed; it was begun with 0"
+        assert (
+            line == "palestra: seed = 1: a run's seed cannot be changed when it is resumed; it "
+            "was begun with 0"
+        )
     else:
         assert str(folder) in line or "there is no such setting" in line or "expected" in line
     assert {path: path.stat().st_mtime_ns for path in (folder / "checkpoints").rglob("*")} == before
@@ -214,8 +263,12 @@ def test_damaged_metrics_are_said_and_kept(folders, commands, tmp_path, file, da
     assert code == 0, errors
     (said,) = [line for line in out.splitlines() if "metrics.jsonl " in line]
     assert said.startswith(f"{folder / file} ")
-    assert "5 rows were recorded up to this checkpoint" in said  # the first evaluation and four steps
-    (_, episodes, learned), (_, whole, whole_learned) = assert_as_if_nothing_had_happened(folder, folders / "ahead")
+    assert (
+        "5 rows were recorded up to this checkpoint" in said
+    )  # the first evaluation and four steps
+    (_, episodes, learned), (_, whole, whole_learned) = assert_as_if_nothing_had_happened(
+        folder, folders / "ahead"
+    )
     assert (episodes, learned) == (whole, whole_learned)
     rows = Run(folder, None).metrics()
     assert [row["step"] for row in rows[-3:]] == [5, 6, 6]
@@ -223,7 +276,9 @@ def test_damaged_metrics_are_said_and_kept(folders, commands, tmp_path, file, da
     assert all(row["step"] <= 6 for row in rows)
 
 
-def test_metrics_that_lack_rows_are_noticed_and_those_that_have_more_are_not_damaged(folders, commands, tmp_path):
+def test_metrics_that_lack_rows_are_noticed_and_those_that_have_more_are_not_damaged(
+    folders, commands, tmp_path
+):
     def without_one(path, other):
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(lines[:2] + lines[3:]))
@@ -231,7 +286,9 @@ def test_metrics_that_lack_rows_are_noticed_and_those_that_have_more_are_not_dam
     folder = damaged_copy(folders, tmp_path, "ahead", "metrics.jsonl", without_one)
     assert "metrics.jsonl is damaged" in commands("train", "--resume", folder)[1]
     shutil.rmtree(folder)
-    folder = damaged_copy(folders, tmp_path, "ahead", "metrics.jsonl", lambda path, other: None)  # rows of steps 5 and 6, and the end
+    folder = damaged_copy(
+        folders, tmp_path, "ahead", "metrics.jsonl", lambda path, other: None
+    )  # rows of steps 5 and 6, and the end
     assert "damaged" not in commands("train", "--resume", folder)[1]
 
 
@@ -255,7 +312,9 @@ def test_the_whole_reference_of_another_run_is_not_taken(folders, commands, tmp_
 
 
 @pytest.mark.parametrize(("file", "damage"), cases([OF_ROUNDS], every=12))
-def test_episodes_that_a_run_learns_from_must_be_as_they_were(folders, commands, tmp_path, file, damage):
+def test_episodes_that_a_run_learns_from_must_be_as_they_were(
+    folders, commands, tmp_path, file, damage
+):
     folder = damaged_copy(folders, tmp_path, "evol", file, damage)
     code, _, errors = commands("train", "--resume", folder)
     assert code == 2
@@ -263,7 +322,9 @@ def test_episodes_that_a_run_learns_from_must_be_as_they_were(folders, commands,
 
 
 @pytest.mark.parametrize(("file", "damage"), cases(["trajectories/step-000003.jsonl"], every=100))
-def test_episodes_that_it_does_not_learn_from_any_more_are_left_alone(folders, commands, tmp_path, file, damage):
+def test_episodes_that_it_does_not_learn_from_any_more_are_left_alone(
+    folders, commands, tmp_path, file, damage
+):
     folder = damaged_copy(folders, tmp_path, "ahead", file, damage)
     assert commands("train", "--resume", folder)[0] == 0
     ours, theirs = weights(folder), weights(folders / "ahead")
@@ -290,14 +351,18 @@ def seal_anew(folder, **changes):
     ],
 )
 def test_a_state_of_wrong_types_with_right_digests(folders, commands, tmp_path, changes, says):
-    folder = damaged_copy(folders, tmp_path, "ahead", HERE, lambda path, other: seal_anew(path, **changes))
+    folder = damaged_copy(
+        folders, tmp_path, "ahead", HERE, lambda path, other: seal_anew(path, **changes)
+    )
     code, out, errors = commands("train", "--resume", folder)
     assert code == 0, errors
     assert says in out
     assert "resumed after step 2" in out
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "critic.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "critic.safetensors"]
+)
 @pytest.mark.parametrize("other", ["no tensors at all", "another model's"])
 def test_tensors_that_do_not_fit_with_right_digests(folders, commands, tmp_path, name, other):
     folder = damaged_copy(folders, tmp_path, "ahead", HERE, lambda path, other: None)
@@ -305,7 +370,13 @@ def test_tensors_that_do_not_fit_with_right_digests(folders, commands, tmp_path,
     if other == "another model's":
         from safetensors.torch import save_file
 
-        save_file({key: value[..., :1].clone() if value.dim() else value for key, value in load_file(path).items()}, path)
+        save_file(
+            {
+                key: value[..., :1].clone() if value.dim() else value
+                for key, value in load_file(path).items()
+            },
+            path,
+        )
     else:
         path.write_bytes(b"x" * 500)
     seal_anew(folder / HERE)
@@ -316,19 +387,32 @@ def test_tensors_that_do_not_fit_with_right_digests(folders, commands, tmp_path,
 
 def test_files_that_were_added_and_names_that_lead_elsewhere(folders, commands, tmp_path):
     folder = damaged_copy(folders, tmp_path, "ahead", HERE, lambda path, other: None)
-    shutil.copyfile(folders / "other-ahead" / HERE / "model.safetensors", folder / HERE / "model-2.safetensors")
-    assert f"{folder / HERE}/model-2.safetensors is not of this checkpoint" in commands("train", "--resume", folder)[1]
+    shutil.copyfile(
+        folders / "other-ahead" / HERE / "model.safetensors", folder / HERE / "model-2.safetensors"
+    )
+    assert (
+        f"{folder / HERE}/model-2.safetensors is not of this checkpoint"
+        in commands("train", "--resume", folder)[1]
+    )
     shutil.rmtree(folder)
     folder = damaged_copy(folders, tmp_path, "ahead", HERE, lambda path, other: None)
     state = json.loads((folder / HERE / "state.json").read_text())
     state["files"]["/dev/zero"] = "0" * 64
     del state["files"]["state.json"]
     (folder / HERE / "state.json").write_text(json.dumps(state))
-    assert "'/dev/zero' is not the name of a file in this folder" in commands("train", "--resume", folder)[1]
+    assert (
+        "'/dev/zero' is not the name of a file in this folder"
+        in commands("train", "--resume", folder)[1]
+    )
 
 
-@pytest.mark.parametrize("name", ["log.txt", "track.json", ".failure.json", "checkpoints", "trajectories", "eval", ".lock"])
-@pytest.mark.parametrize("damage", [make_directory, make_pipe, link_to_nothing, nest], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    "name",
+    ["log.txt", "track.json", ".failure.json", "checkpoints", "trajectories", "eval", ".lock"],
+)
+@pytest.mark.parametrize(
+    "damage", [make_directory, make_pipe, link_to_nothing, nest], ids=lambda damage: damage.__name__
+)
 def test_things_in_the_way(folders, commands, tmp_path, name, damage):
     folder = tmp_path / "run"
     shutil.copytree(folders / "killed-ahead", folder)
@@ -379,24 +463,36 @@ def test_no_flipped_bit_of_a_group_goes_unnoticed(tmp_path):
 # demonstrations
 
 
-@pytest.mark.parametrize("damage", [*(d for d in DAMAGES if d not in (miss, another_runs))], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize(
+    "damage",
+    [*(d for d in DAMAGES if d not in (miss, another_runs))],
+    ids=lambda damage: damage.__name__,
+)
 def test_damaged_demonstrations(folders, commands, tmp_path, damage):
     data = tmp_path / "data"
     data.mkdir()
-    shutil.copyfile(folders / "ahead" / "trajectories" / "step-000003.jsonl", data / "episodes.jsonl")
+    shutil.copyfile(
+        folders / "ahead" / "trajectories" / "step-000003.jsonl", data / "episodes.jsonl"
+    )
     damage(data / "episodes.jsonl", None)
     recipe = tmp_path / "sft.toml"
     recipe.write_text(
-        f'steps = 1\ndevice = "cpu"\nthreads = 1\n[algo]\nname = "sft"\ndata = ["{data}"]\nmin_reward = 0.0\n'
+        'steps = 1\ndevice = "cpu"\nthreads = 1\n[algo]\nname = "sft"\ndata = '
+        f'["{data}"]\nmin_reward = 0.0\n'
         '[env]\nname = "tests.helpers:Echo"\n[model]\nwidth = 16\nlayers = 1\nheads = 2\n'
         '[agent]\nformat = "plain"\ncontext_tokens = 64\nreply_tokens = 4\n[eval]\ntasks = 3\n'
     )
     code, _, errors = commands("train", recipe, "--out", tmp_path / "sft")
-    if damage in (truncate, garble):  # a crash cuts the last line, and that is passed over; and who wrote the data left no digest
+    if damage in (
+        truncate,
+        garble,
+    ):  # a crash cuts the last line, and that is passed over; and who wrote the data left no digest
         assert code in (0, 2)
         return
     assert code == 2
-    assert str(data) in one_line([line + "\n" for line in errors.splitlines() if line.startswith("palestra: ")][-1])
+    assert str(data) in one_line(
+        [line + "\n" for line in errors.splitlines() if line.startswith("palestra: ")][-1]
+    )
 
 
 # the reader
@@ -404,7 +500,10 @@ def test_damaged_demonstrations(folders, commands, tmp_path, damage):
 
 def test_json_from_outside(tmp_path):
     path = tmp_path / "one.json"
-    for text, value in [('{"a": [1, 2.5, null, "[[[{{{\\\\\\"[["]}', {"a": [1, 2.5, None, '[[[{{{\\"[[']}), ("[" * 100 + "]" * 100, None)]:
+    for text, value in [
+        ('{"a": [1, 2.5, null, "[[[{{{\\\\\\"[["]}', {"a": [1, 2.5, None, '[[[{{{\\"[[']}),
+        ("[" * 100 + "]" * 100, None),
+    ]:
         path.write_text(text)
         assert read_json(path) == value or value is None
     for text, says in [
@@ -421,7 +520,11 @@ def test_json_from_outside(tmp_path):
     path.write_bytes(b'"' + b"x" * 100 + b'"')
     with pytest.raises(CannotRead, match="larger than 100 bytes"):
         read_json(path, most_bytes=100)
-    for damage, says in [(make_pipe, "is a FIFO"), (make_directory, "is a directory"), (link_to_device, "is a device")]:
+    for damage, says in [
+        (make_pipe, "is a FIFO"),
+        (make_directory, "is a directory"),
+        (link_to_device, "is a device"),
+    ]:
         other = tmp_path / damage.__name__
         other.write_bytes(b"")
         damage(other, None)

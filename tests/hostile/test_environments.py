@@ -1,4 +1,6 @@
-"""Hostile environments: whatever one task does costs that task, and inline comes to the same as a process of its own."""
+"""Hostile environments: whatever one task does costs that task, and inline comes to the same as a
+process of its own.
+"""
 
 import asyncio
 import json
@@ -28,11 +30,16 @@ from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
 
 ROOT = Path(__file__).parents[2]
-SAID = {name: said for name, (_, said) in (STEPS | DEADLY).items()} | {name: said for name, (_, _, said) in OTHERS.items()}
+SAID = {name: said for name, (_, said) in (STEPS | DEADLY).items()} | {
+    name: said for name, (_, _, said) in OTHERS.items()
+}
 FEW = (
-    "raises", "interrupts", "is cancelled", "raises what cannot be said", "raises at length", "returns nothing",
-    "observes a lone surrogate", "is paid inf", "is paid too much in all", "ends with 1", "informs with itself", "comes late",
-    "observes at length", "is paid NumPy's int", "reset returns nothing", "actions are a text", "the expert says a number",
+    "raises", "interrupts", "is cancelled", "raises what cannot be said", "raises at length",
+    "returns nothing",
+    "observes a lone surrogate", "is paid inf", "is paid too much in all", "ends with 1",
+    "informs with itself", "comes late",
+    "observes at length", "is paid NumPy's int", "reset returns nothing", "actions are a text",
+    "the expert says a number",
     "os._exit", "kills itself",
 )  # fmt: skip
 MOST_BYTES = 6 << 30
@@ -52,7 +59,14 @@ def limited(seconds):
 def limited_run(command, *, seconds=100, cwd=ROOT, text=None):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=seconds, preexec_fn=limited(100), input=text
+        [sys.executable, *command],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        preexec_fn=limited(100),
+        input=text,
     )
 
 
@@ -64,12 +78,20 @@ def played(mode, ids):
 
 
 def kinds(*tables):
-    return [pytest.param(name, marks=pytest.mark.short if name in FEW else ()) for table in tables for name in table]
+    return [
+        pytest.param(name, marks=pytest.mark.short if name in FEW else ())
+        for table in tables
+        for name in table
+    ]
 
 
 def outcome(mode, kind):
     """In a run of the few, or of all that are not among them."""
-    all_of_them = [name for table in (STEPS, SOUND, OTHERS, DEADLY if mode == "process" else {}) for name in table]
+    all_of_them = [
+        name
+        for table in (STEPS, SOUND, OTHERS, DEADLY if mode == "process" else {})
+        for name in table
+    ]
     return played(mode, tuple(name for name in all_of_them if (name in FEW) == (kind in FEW)))
 
 
@@ -93,12 +115,18 @@ def test_a_broken_task_is_the_same_fault_inline_and_in_a_process(kind):
 @pytest.mark.hostile
 @pytest.mark.parametrize("kind", kinds(SOUND))
 def test_an_odd_answer_is_taken_for_the_same_inline_and_in_a_process(kind):
-    inline, process = (outcome(mode, kind)["outcomes"][kind]["said"] for mode in ("inline", "process"))
+    inline, process = (
+        outcome(mode, kind)["outcomes"][kind]["said"] for mode in ("inline", "process")
+    )
     assert inline == process
     if (expected := SOUND[kind][1]) is not None:
         assert inline[3] == msgspec.to_builtins(expected)
     else:
-        (long,) = [text for text in (inline[3]["observation"], *inline[3]["info"].values()) if len(text) > 10]
+        (long,) = [
+            text
+            for text in (inline[3]["observation"], *inline[3]["info"].values())
+            if len(text) > 10
+        ]
         assert len(long) == CHARACTERS
         assert is_cut(long)
 
@@ -134,19 +162,31 @@ def test_what_is_cut_says_by_how_much():
 
 
 def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=False):
-    """Episodes of an agent that says what it likes, of which every so many play a bad task; and how often workers broke."""
+    """Episodes of an agent that says what it likes, of which every so many play a bad task; and how
+    often workers broke.
+    """
     renderer = Renderer(byte_tokenizer())
     pool = Workers(NAME, {}, WorkerSettings(workers=workers, per_worker=per_worker, deadline_s=3.0))
     prompt = PromptConfig(renderer, Plain(), context_tokens=100_000)
     place = EnvBinding(prompt, BarrierPool(pool, 60.0) if is_counted else pool)
     context = RolloutContext(
-        {"hostile": place}, Scripted(uniform(prompt.format), renderer), Sampling(max_tokens=100), concurrency=32, retries=retries
+        {"hostile": place},
+        Scripted(uniform(prompt.format), renderer),
+        Sampling(max_tokens=100),
+        concurrency=32,
+        retries=retries,
     )
-    tasks = [Task("hostile", "train", bad if number % every == every // 2 else str(number)) for number in range(count)]
+    tasks = [
+        Task("hostile", "train", bad if number % every == every // 2 else str(number))
+        for number in range(count)
+    ]
 
     async def scenario():
         try:
-            found, faulted = await play_all(context, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)])
+            found, faulted = await play_all(
+                context,
+                [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)],
+            )
             return found, faulted, pool.stats().restarts
         finally:
             await pool.close()
@@ -174,9 +214,15 @@ def test_one_bad_task_costs_no_episode_of_another(bad, every, retries):
     others = [t for t in found if not t.task.id.startswith(bad)]
     assert len(others) == count - count // every
     assert {t.stop for t in others} == {Stop.DONE}
-    if bad != "dies later":  # who is asked when a thread of somebody else's ends the process is taken for its cause, once
+    if (
+        bad != "dies later"
+        # who is asked when a thread of somebody else's ends the process is taken for its cause,
+        # once
+    ):
         assert {t.attempt for t in others} == {0}
-        assert all(t.stop is Stop.ENV_FAULT or bad == "hangs" for t in found if t.task.id.startswith(bad))
+        assert all(
+            t.stop is Stop.ENV_FAULT or bad == "hangs" for t in found if t.task.id.startswith(bad)
+        )
         assert {t.attempt for t in found if t.task.id.startswith(bad)} == {retries}
     if bad not in ("raises", "dies later"):  # the latter may be left over when all is played
         assert restarts > 0
@@ -187,8 +233,14 @@ def test_one_bad_task_costs_no_episode_of_another(bad, every, retries):
 @pytest.mark.hostile
 def test_episodes_beside_a_bad_task_come_out_as_if_it_were_not_there():
     """Token for token, and the same in every run."""
-    runs = [rollout(bad, every=30, count=60, retries=1, workers=2, is_counted=True)[0] for bad in ("os._exit", "os._exit", "5")]
-    one, again, calm = ([(t.id, t.attempt, t.segments, t.turns, t.stop) for t in run if int(t.id) % 30 != 15] for run in runs)
+    runs = [
+        rollout(bad, every=30, count=60, retries=1, workers=2, is_counted=True)[0]
+        for bad in ("os._exit", "os._exit", "5")
+    ]
+    one, again, calm = (
+        [(t.id, t.attempt, t.segments, t.turns, t.stop) for t in run if int(t.id) % 30 != 15]
+        for run in runs
+    )
     assert len(calm) == 58
     assert one == again == calm
 
@@ -208,19 +260,58 @@ def hostile(kind):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        pytest.param(("env", "check", hostile("CannotBeMade")), 2, "raised KeyboardInterrupt", marks=pytest.mark.short),
+        pytest.param(
+            ("env", "check", hostile("CannotBeMade")),
+            2,
+            "raised KeyboardInterrupt",
+            marks=pytest.mark.short,
+        ),
         (("env", "play", hostile("ExitsWhenMade")), 2, "os._exit(0)"),
-        (("env", "serve", hostile("TurnsOfText"), "--port", "0"), 2, "max_turns is str 'x', expected a number of turns"),
+        (
+            ("env", "serve", hostile("TurnsOfText"), "--port", "0"),
+            2,
+            "max_turns is str 'x', expected a number of turns",
+        ),
         (("env", "serve", hostile("HasNoTasks"), "--port", "0"), 2, "expected a Task of texts"),
         (("env", "play", hostile("ClosesBadly"), "--task", "1"), 2, "close() raised SystemExit: 0"),
         (("eval", "--agent", "expert", "--env", hostile("ExitsWhenMade")), 2, "os._exit(0)"),
-        (("eval", "--agent", "expert", "--env", hostile("ExitsWhenMade"), "--env.isolation", "process"), 2, "os._exit(0)"),
-        (("eval", "--agent", "expert", "--env", hostile("HasNoTasks"), "--env.isolation", "process"), 2, "expected a Task of texts"),
-        (("eval", "--agent", "expert", "--env", hostile("MarksExit")), 2, "every episode of an evaluation ended in a fault"),
+        (
+            (
+                "eval",
+                "--agent",
+                "expert",
+                "--env",
+                hostile("ExitsWhenMade"),
+                "--env.isolation",
+                "process",
+            ),
+            2,
+            "os._exit(0)",
+        ),
+        (
+            (
+                "eval",
+                "--agent",
+                "expert",
+                "--env",
+                hostile("HasNoTasks"),
+                "--env.isolation",
+                "process",
+            ),
+            2,
+            "expected a Task of texts",
+        ),
+        (
+            ("eval", "--agent", "expert", "--env", hostile("MarksExit")),
+            2,
+            "every episode of an evaluation ended in a fault",
+        ),
         (("doctor", "--env.name", hostile("CannotBeMade")), 2, "raised KeyboardInterrupt"),
     ],
 )
-def test_an_environment_that_breaks_outside_of_episodes_is_one_line(arguments, code, said, tmp_path):
+def test_an_environment_that_breaks_outside_of_episodes_is_one_line(
+    arguments, code, said, tmp_path
+):
     env = ["--out", str(tmp_path / "result.json"), "--limit", "2"] if arguments[0] == "eval" else []
     done = palestra(*arguments, *env, text="")
     assert done.returncode == code, done.stderr
@@ -236,7 +327,8 @@ def test_who_never_returns_inline_ends_the_run_with_a_word(tmp_path):
 import sys
 from palestra.envs.serving.watchdog import watchdog
 watchdog.grace_s = 1.0
-sys.argv = ["palestra", "eval", "--agent", "expert", "--env", "tests.hostile.environments:NeverReturns", "--env.deadline_s", "0.5"]
+sys.argv = ["palestra", "eval", "--agent", "expert", "--env", \
+"tests.hostile.environments:NeverReturns", "--env.deadline_s", "0.5"]
 from palestra.cli import main
 main()
 """
@@ -255,7 +347,8 @@ import sys
 from palestra import cli
 from palestra.core import interrupts
 cli.end_in_time = lambda code: interrupts.end_in_time(code, 1.0)
-sys.argv = ["palestra", "eval", "--agent", "expert", "--env", {hostile("Clings")!r}, "--limit", "1", "--out", {str(out)!r}]
+sys.argv = ["palestra", "eval", "--agent", "expert", "--env", {hostile("Clings")!r}, "--limit", \
+"1", "--out", {str(out)!r}]
 cli.main()
 """
     done = limited_run(["-c", code], seconds=60)

@@ -1,4 +1,6 @@
-"""Somebody's run folders are looked at: nothing hangs, takes the memory, ends in a traceback, or shows another file."""
+"""Somebody's run folders are looked at: nothing hangs, takes the memory, ends in a traceback, or
+shows another file.
+"""
 
 import json
 import os
@@ -25,7 +27,9 @@ SECONDS = 120
 TOLD = "palestra: "
 
 CASES = [
-    pytest.param(group, name, id=f"{group}-{name}", marks=[pytest.mark.short] if group == "config" else [])
+    pytest.param(
+        group, name, id=f"{group}-{name}", marks=[pytest.mark.short] if group == "config" else []
+    )
     for group, cases in SPOILED.items()
     for name in cases
 ]
@@ -33,9 +37,21 @@ CASES = [
 
 def limited(*commands, cwd):
     """What they ended with, and what they printed."""
-    command = [sys.executable, "-m", "tests.hostile.limited", str(MEMORY), json.dumps([list(map(str, one)) for one in commands])]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.hostile.limited",
+        str(MEMORY),
+        json.dumps([list(map(str, one)) for one in commands]),
+    ]
     done = subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, timeout=SECONDS, check=False, preexec_fn=fewer_processes
+        command,
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+        preexec_fn=fewer_processes,
     )
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0, err[-3000:]
@@ -45,7 +61,11 @@ def limited(*commands, cwd):
 
 def environment():
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return os.environ | threads | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OMP_WAIT_POLICY": "PASSIVE"}
+    return (
+        os.environ
+        | threads
+        | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "OMP_WAIT_POLICY": "PASSIVE"}
+    )
 
 
 def fewer_processes():
@@ -58,10 +78,18 @@ def server_limits():
 
 
 def served(runs):
-    """All that the page asks for, by address; the answers' JSON, or the status where there is none. And what the server logged."""
+    """All that the page asks for, by address; the answers' JSON, or the status where there is none.
+
+    And what the server logged.
+    """
     command = [sys.executable, "-m", "palestra", "view", str(runs), "--port", "0", "--no-open"]
     server = subprocess.Popen(
-        command, env=environment(), cwd=runs.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=server_limits
+        command,
+        env=environment(),
+        cwd=runs.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=server_limits,
     )
     answers = {}
     try:
@@ -70,7 +98,9 @@ def served(runs):
         base = re.search(r"http://\S+/", said)[0]
 
         def ask(place):
-            with urllib.request.urlopen(f"{base}api/{quote(place, safe='/?=')}", timeout=60) as answer:
+            with urllib.request.urlopen(
+                f"{base}api/{quote(place, safe='/?=')}", timeout=60
+            ) as answer:
                 answers[place] = json.loads(answer.read())
             return answers[place]
 
@@ -108,14 +138,19 @@ def ask_until_complete(ask, place):
 
 @pytest.fixture(scope="module")
 def looked_at(tmp_path_factory):
-    """By group, made when it is first asked for: each way of looking at the group's runs, side by side."""
+    """By group, made when it is first asked for: each way of looking at the group's runs, side by
+    side.
+    """
     known = {}
 
     def look(group):
         if group not in known:
             try:
                 known[group] = looked_at_by(group, tmp_path_factory.mktemp(group))
-            except (Exception, pytest.fail.Exception) as error:  # and not once more for each of its tests
+            except (
+                Exception,
+                pytest.fail.Exception,
+            ) as error:  # and not once more for each of its tests
                 known[group] = f"{type(error).__name__}: {error}"
         assert not isinstance(known[group], str), known[group]
         return known[group]
@@ -129,7 +164,10 @@ def looked_at(tmp_path_factory):
 def looked_at_by(group, top):
     runs = top / f"runs-{group}"
     make_group(runs, group)
-    bundle, report = ["view", runs, "--bundle", top / "site"], ["report", runs, "--out", top / "report"]
+    bundle, report = (
+        ["view", runs, "--bundle", top / "site"],
+        ["report", runs, "--out", top / "report"],
+    )
     alone = [["report", runs / name, "--json"] for name in SPOILED[group]]
     with ThreadPoolExecutor(2) as threads:
         commands = threads.submit(limited, bundle, report, *alone, cwd=top)
@@ -148,11 +186,18 @@ def test_a_spoiled_run_is_shown_with_its_damage(looked_at, group, name):
     found = looked_at(group)
     file, _, why = SPOILED[group][name]
     site = found.top / "site" / "api"
-    bundled = {str(path.relative_to(site)): json.loads(path.read_bytes()) for path in site.glob("runs/*/run.json")}
+    bundled = {
+        str(path.relative_to(site)): json.loads(path.read_bytes())
+        for path in site.glob("runs/*/run.json")
+    }
     bundled["runs.json"] = json.loads((site / "runs.json").read_bytes())
     for answers in (found.answers, bundled):
         run = by_name(answers, name)
-        said = [damage["why"] for damage in run["damaged"] if damage["file"] in (file, file.split("/")[0])]
+        said = [
+            damage["why"]
+            for damage in run["damaged"]
+            if damage["file"] in (file, file.split("/")[0])
+        ]
         if why is None:
             continue
         assert any(why in one for one in said), (said, run["damaged"])
@@ -179,13 +224,22 @@ def test_episodes_that_are_not_read_say_why(looked_at, name):
     columns = by_name(answers, name, "episodes.json")
     rows = columns["rows"]
     assert rows["id"][-1] == "c"
-    assert (rows["damaged"][-2], columns["files"][rows["file"][-2]]) == (int(name != "full"), "step-000001")  # seen in its own page alone
+    assert (rows["damaged"][-2], columns["files"][rows["file"][-2]]) == (
+        int(name != "full"),
+        "step-000001",
+    )  # seen in its own page alone
     assert len(rows["id"]) <= 1002
     said = by_name(answers, name, f"episodes/step-000001/{rows['line'][-2]}.json")
     assert LAST_EPISODES[name] in said["damaged"]
 
 
-@pytest.mark.parametrize("group", [pytest.param(group, marks=[pytest.mark.short] if group == "config" else []) for group in SPOILED])
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(group, marks=[pytest.mark.short] if group == "config" else [])
+        for group in SPOILED
+    ],
+)
 def test_nothing_else_suffers(looked_at, group):
     found = looked_at(group)
     assert found.done.codes[:2] == [0, 0], found.done.err[-3000:]
@@ -195,21 +249,46 @@ def test_nothing_else_suffers(looked_at, group):
     assert found.done.peak_kb * 1000 < MEMORY
     # the sound run is whole, wherever it is looked at
     run = by_name(found.answers, "zz-sound")
-    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_learned"]) == (3, 1, [], True)
+    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_learned"]) == (
+        3,
+        1,
+        [],
+        True,
+    )
     assert by_name(found.answers, "zz-sound", "episodes.json")["rows"]["id"] == ["a", "b", "c"]
     site = found.top / "site" / "api"
     listed = json.loads((site / "runs.json").read_bytes())["runs"]
     assert [one["name"] for one in listed] == sorted([*SPOILED[group], "zz-sound"])
     assert "zz-sound" in (found.top / "report" / "report.md").read_text()
     # one line for each run that the report left out
-    left_out = [name for name, (file, _, why) in SPOILED[group].items() if file == "config.toml" and why]
+    left_out = [
+        name for name, (file, _, why) in SPOILED[group].items() if file == "config.toml" and why
+    ]
     told = found.done.err.splitlines()
     for name in left_out:
-        assert sum(f"{found.runs / name}: config.toml: " in line and "left out" in line for line in told) == 1
+        assert (
+            sum(
+                f"{found.runs / name}: config.toml: " in line and "left out" in line
+                for line in told
+            )
+            == 1
+        )
     # nothing of another file anywhere
-    texts = [path.read_bytes() for folder in ("site", "report") for path in (found.top / folder).rglob("*") if path.is_file()]
-    texts += [json.dumps(answer).encode() for place, answer in found.answers.items() if "search" not in place]
-    assert not any(SECRET.encode() in text for text in [*texts, found.done.out.encode(), found.done.err.encode()])
+    texts = [
+        path.read_bytes()
+        for folder in ("site", "report")
+        for path in (found.top / folder).rglob("*")
+        if path.is_file()
+    ]
+    texts += [
+        json.dumps(answer).encode()
+        for place, answer in found.answers.items()
+        if "search" not in place
+    ]
+    assert not any(
+        SECRET.encode() in text
+        for text in [*texts, found.done.out.encode(), found.done.err.encode()]
+    )
     assert all(answer["rows"] == [] for place, answer in found.answers.items() if "search" in place)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", found.done.out + found.done.err)
 
@@ -221,8 +300,10 @@ def test_a_run_in_a_folder_is_not_found_through_a_link(tmp_path):
     (runs / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "named").symlink_to(tmp_path / "elsewhere")
     out = limited(
-        ["view", runs, "--bundle", tmp_path / "site"], ["view", tmp_path / "named", "--bundle", tmp_path / "other"],
-        ["report", runs, "--out", tmp_path / "report"], ["report", tmp_path / "named", "--out", tmp_path / "report"], cwd=tmp_path,
+        ["view", runs, "--bundle", tmp_path / "site"], ["view", tmp_path / "named", "--bundle",
+        tmp_path / "other"],
+        ["report", runs, "--out", tmp_path / "report"], ["report", tmp_path / "named", "--out",
+        tmp_path / "report"], cwd=tmp_path,
     )  # fmt: skip
     assert out.codes == [0, 0, 0, 0]
     assert [line for line in out.err.splitlines() if "not followed" in line] == out.err.splitlines()
@@ -232,7 +313,16 @@ def test_a_run_in_a_folder_is_not_found_through_a_link(tmp_path):
         assert [run["name"] for run in listed] == names
 
 
-@pytest.mark.parametrize("spoiled", ["report", "report/report.html", "report/.report.html.draft", "report/report.md", "report/loss.png"])
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        "report",
+        "report/report.html",
+        "report/.report.html.draft",
+        "report/report.md",
+        "report/loss.png",
+    ],
+)
 def test_a_report_is_not_written_through_a_link(tmp_path, spoiled):
     run = sound(tmp_path / "run")
     victim = tmp_path / "victim"
@@ -269,7 +359,8 @@ def test_names_do_not_command_the_terminal(tmp_path, name):
     sound(runs / name)
     spoil(runs / f"{name} broken", "config.toml", IRREGULAR["pipe"][0])
     out = limited(
-        ["view", runs, "--bundle", tmp_path / "site"], ["report", runs], ["report", runs, "--out", tmp_path / "r"],
+        ["view", runs, "--bundle", tmp_path / "site"], ["report", runs], ["report", runs, "--out",
+        tmp_path / "r"],
         ["report", runs / f"{name} broken"], ["view", runs / name / "nowhere"], cwd=tmp_path,
     )  # fmt: skip
     assert out.codes == [0, 0, 0, 2, 2]
@@ -295,7 +386,13 @@ GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
 TOKENIZERS = {
     "endless": {"decoder": PATTERN},
     "growing": {"decoder": {"type": "Sequence", "decoders": [GROWING] * 4}},
-    "full": {"model": {"type": "WordLevel", "unk_token": "<unk>", "vocab": {f"{n}": n for n in range(1_100_000)}}},
+    "full": {
+        "model": {
+            "type": "WordLevel",
+            "unk_token": "<unk>",
+            "vocab": {f"{n}": n for n in range(1_100_000)},
+        }
+    },
     "no decoder": {"decoder": [1]},
     "no model": {"model": {"type": "Unheard"}},
 }
@@ -314,15 +411,21 @@ def test_a_tokenizer_costs_the_texts_of_tokens_and_nothing_else(tmp_path, name):
     done = limited(["view", run, "--bundle", tmp_path / "spoiled"], cwd=tmp_path)
     assert (done.codes, done.err) == ([0], "")
     one = "api/runs/0/episodes/step-000001/0.json"
-    sound_tokens, spoiled_tokens = (json.loads((tmp_path / site / one).read_bytes())["tokens"] for site in ("sound", "spoiled"))
+    sound_tokens, spoiled_tokens = (
+        json.loads((tmp_path / site / one).read_bytes())["tokens"] for site in ("sound", "spoiled")
+    )
     assert sound_tokens[0][0] == "a" * 60 + "b"
     assert spoiled_tokens is None
 
 
 def test_the_sound_run_is_sound(tmp_path):
-    """What the other tests change one file of is shown and reported on whole, and its objective is told."""
+    """What the other tests change one file of is shown and reported on whole, and its objective is
+    told.
+    """
     run = sound(tmp_path / "run")
-    out = limited(["report", run, "--json"], ["view", run, "--bundle", tmp_path / "site"], cwd=tmp_path)
+    out = limited(
+        ["report", run, "--json"], ["view", run, "--bundle", tmp_path / "site"], cwd=tmp_path
+    )
     assert (out.codes, out.err) == ([0, 0], "")
     (told,) = json.loads(out.out.split("\n}\n")[0] + "\n}")["groups"][0]["runs"]
     assert (told["done"], told["is_over"], told["notes"], len(told["evals"])) == (2, True, [], 1)

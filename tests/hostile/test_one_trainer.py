@@ -1,4 +1,6 @@
-"""One trainer for each run folder; a folder that is gone is not made again; and a configuration that was edited is compared."""
+"""One trainer for each run folder; a folder that is gone is not made again; and a configuration
+that was edited is compared.
+"""
 
 import errno
 import fcntl
@@ -33,15 +35,30 @@ pytestmark = [pytest.mark.hostile, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parents[2]
 GONE = "the run folder is gone: it was deleted or moved while the run was training"
 ENDLESS = ECHO | {"steps": 100_000, "eval": {"tasks": 3}, "save": {"every": 1}}
-LIMITS = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_DATA, (6 << 30,) * 2); sys.argv[0] = 'palestra'; "
+LIMITS = (
+    "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_DATA, (6 << 30,) * 2); "
+    "sys.argv[0] = 'palestra'; "
+)
 PROGRAM = LIMITS + "runpy.run_module('palestra', run_name='__main__')"
 
 
 def start(*arguments, **options):
     """`palestra ...` in a process of its own, within limits."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
 
 
 def ended(process, limit_s=120):
@@ -98,7 +115,10 @@ def test_a_second_trainer_is_refused_and_writes_nothing(endless, tmp_path, comma
     steps = steps_done(folder)
     until(lambda: steps_done(folder) > steps, process)  # it goes on meanwhile
 
-    refusal = f"palestra: {folder}: is being trained already, by process {process.pid} on host {socket.gethostname()!r} since "
+    refusal = (
+        f"palestra: {folder}: is being trained already, by process {process.pid} on host "
+        f"{socket.gethostname()!r} since "
+    )
     process.send_signal(signal.SIGSTOP)  # so that all that changes is the second one's doing
     before = listing(folder)
     code, out, errors = commands("train", "--resume", folder, "--steps", 5)
@@ -115,7 +135,9 @@ def test_a_second_trainer_is_refused_and_writes_nothing(endless, tmp_path, comma
     process.communicate()
     run = Run.open(folder, {"steps": steps_done(folder) + 1})
     run_training(run, Display())
-    assert [row["step"] for row in run.metrics() if "reward" in row] == list(range(1, run.config.steps + 1))
+    assert [row["step"] for row in run.metrics() if "reward" in row] == list(
+        range(1, run.config.steps + 1)
+    )
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypatch, capsys):
@@ -146,7 +168,9 @@ def test_of_two_that_resume_at_once_one_goes_on(tmp_path):
     if codes == [0, 0]:
         pytest.skip("the second began when the first was done")
     assert codes == [0, 2]
-    assert next(errors for code, _, errors in outcomes if code)[0].startswith(f"palestra: {run.folder}: is being trained already")
+    assert next(errors for code, _, errors in outcomes if code)[0].startswith(
+        f"palestra: {run.folder}: is being trained already"
+    )
     assert [row["step"] for row in run.metrics() if "reward" in row] == list(range(1, 41))
 
 
@@ -157,8 +181,13 @@ def test_of_two_that_begin_at_once_one_does(tmp_path):
     outcomes = [ended(process) for process in both]
     assert sorted(code for code, _, _ in outcomes) == [0, 2]
     loser = next(errors for code, _, errors in outcomes if code)
-    assert any(reason in loser[0] for reason in ("is being trained already", "there is a run in this folder already"))
-    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(range(1, 41))
+    assert any(
+        reason in loser[0]
+        for reason in ("is being trained already", "there is a run in this folder already")
+    )
+    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(
+        range(1, 41)
+    )
 
 
 def test_the_ranks_of_one_run_have_one_lock(tmp_path):
@@ -168,10 +197,15 @@ def test_the_ranks_of_one_run_have_one_lock(tmp_path):
     until(lambda: steps_done(run.folder) >= 3, first)
     code, _, errors = ended(start("train", "--resume", run.folder, *several))
     assert code == 2
-    assert errors[0].startswith(f"palestra: {run.folder}: is being trained already, by process {first.pid} on host ")
+    assert errors[0].startswith(
+        f"palestra: {run.folder}: is being trained already, by process {first.pid} on host "
+    )
     first.kill()  # its workers leave when they notice; until then one of them may still write
     first.communicate()
-    code, _, errors = ended(start("train", "--resume", run.folder, "--steps", steps_done(run.folder) + 30, *several), 200)
+    code, _, errors = ended(
+        start("train", "--resume", run.folder, "--steps", steps_done(run.folder) + 30, *several),
+        200,
+    )
     assert code == 0, errors
     steps = [row["step"] for row in run.metrics() if "reward" in row]
     assert steps == list(range(1, len(steps) + 1))
@@ -232,10 +266,20 @@ class Hindered(Display):
         self._at(text)
 
 
-POINTS = ["raw evaluation", "after raw", "before step 1", "after step 1", "after step 2", "before step 3", "final evaluation"]
+POINTS = [
+    "raw evaluation",
+    "after raw",
+    "before step 1",
+    "after step 1",
+    "after step 2",
+    "before step 3",
+    "final evaluation",
+]
 
 
-@pytest.mark.parametrize("how", ["deleted", pytest.param("replaced", marks=pytest.mark.short), "linked elsewhere"])
+@pytest.mark.parametrize(
+    "how", ["deleted", pytest.param("replaced", marks=pytest.mark.short), "linked elsewhere"]
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_folder_that_is_gone(tmp_path, point, how):
     """Whatever is written next, it is not written elsewhere."""
@@ -260,7 +304,12 @@ def test_a_folder_that_is_gone(tmp_path, point, how):
 
 
 def test_groups_that_are_played_beside_the_learner_are_not_written_elsewhere(tmp_path):
-    stale = {"rollout.max_staleness": 2, "engine.deterministic": False, "algo.recompute_logprobs": True, "algo.correction.cap": 2.0}
+    stale = {
+        "rollout.max_staleness": 2,
+        "engine.deterministic": False,
+        "algo.recompute_logprobs": True,
+        "algo.correction.cap": 2.0,
+    }
     run = Run.create(tmp_path / "run", build(ENDLESS, {"steps": 50, **stale}))
     other = trained(tmp_path / "other", steps=1).folder
     before = listing(other)
@@ -310,14 +359,19 @@ def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
 
 
 def test_where_there_are_no_locks_it_says_so_and_goes_on(tmp_path, monkeypatch, caplog):
-    """No file system here is without: the system's answer on an NFS without them is given in its place."""
+    """No file system here is without: the system's answer on an NFS without them is given in its
+    place.
+    """
 
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     run = trained(tmp_path / "run", steps=1)
-    assert "this file system has no locks (No locks available): nothing would notice a second trainer in this folder" in caplog.text
+    assert (
+        "this file system has no locks (No locks available): nothing would notice a "
+        "second trainer in this folder" in caplog.text
+    )
     assert steps_done(run.folder) == 1
 
 
@@ -328,7 +382,11 @@ def test_what_is_no_lock_is_not_written_to(tmp_path, what):
     run = trained(tmp_path / "run", steps=1)
     path = run.folder / NAME
     path.unlink()
-    {"link": lambda: path.symlink_to(target), "pipe": lambda: os.mkfifo(path), "directory": path.mkdir}[what]()
+    {
+        "link": lambda: path.symlink_to(target),
+        "pipe": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+    }[what]()
     with pytest.raises(CannotWrite, match=r"\.lock: cannot be written"):
         run_training(Run.open(run.folder), Display())
     assert target.read_text() == "precious"
@@ -365,9 +423,15 @@ def test_what_may_change_is_applied_and_logged(tmp_path):
     display = Notes()
     resumed = Run.open(run.folder, {"eval.tasks": 7})
     run_training(resumed, display)
-    changed = "changed since step 3: steps = 6 (was 3); eval.tasks = 7 (was 30); save.every = 2 (was 3)"
+    changed = (
+        "changed since step 3: steps = 6 (was 3); eval.tasks = 7 (was 30); save.every = 2 (was 3)"
+    )
     assert display.notes == [changed, "resumed after step 3"]
-    assert changed in (run.folder / "log.txt").read_text() if (run.folder / "log.txt").exists() else True
+    assert (
+        changed in (run.folder / "log.txt").read_text()
+        if (run.folder / "log.txt").exists()
+        else True
+    )
     assert {path.name for path in resumed.checkpoints.iterdir()} == {"step-000004", "step-000006"}
     ours, theirs = ([row for row in records(one)[0] if "reward" in row] for one in (resumed, whole))
     assert ours == theirs
@@ -377,17 +441,49 @@ def test_what_may_change_is_applied_and_logged(tmp_path):
 
 
 EDITS = {
-    "seed": ("seed = 0\n", "seed = 5\n", "seed = 5: a run's seed cannot be changed when it is resumed; it was begun with 0"),
-    "width": ("width = 32\n", "width = 64\n", "model.width = 64: a run's model cannot be changed when it is resumed; it was begun with 32"),
-    "dtype": ('dtype = "float32"\n', 'dtype = "float64"\n', "dtype = 'float64': a run's model cannot be changed"),
-    "environment": ('"tests.helpers:Echo"', '"tests.helpers:Count"', "env.name = 'tests.helpers:Count': a run's environment cannot be"),
-    "option": ("[env.options]\n", "[env.options]\nrounds = 2\n", "env.options.rounds = 2: a run's environment cannot be changed"),
-    "format": ('format = "plain"', 'format = "tags"', "agent.format = 'tags': a run's format cannot be changed"),
-    "algorithm": (ALGO, '[algo]\nname = "rloo"\n\n[optim]', "algo.name = 'rloo': a run's algorithm cannot be changed"),
+    "seed": (
+        "seed = 0\n",
+        "seed = 5\n",
+        "seed = 5: a run's seed cannot be changed when it is resumed; it was begun with 0",
+    ),
+    "width": (
+        "width = 32\n",
+        "width = 64\n",
+        "model.width = 64: a run's model cannot be changed when it is resumed; it was "
+        "begun with 32",
+    ),
+    "dtype": (
+        'dtype = "float32"\n',
+        'dtype = "float64"\n',
+        "dtype = 'float64': a run's model cannot be changed",
+    ),
+    "environment": (
+        '"tests.helpers:Echo"',
+        '"tests.helpers:Count"',
+        "env.name = 'tests.helpers:Count': a run's environment cannot be",
+    ),
+    "option": (
+        "[env.options]\n",
+        "[env.options]\nrounds = 2\n",
+        "env.options.rounds = 2: a run's environment cannot be changed",
+    ),
+    "format": (
+        'format = "plain"',
+        'format = "tags"',
+        "agent.format = 'tags': a run's format cannot be changed",
+    ),
+    "algorithm": (
+        ALGO,
+        '[algo]\nname = "rloo"\n\n[optim]',
+        "algo.name = 'rloo': a run's algorithm cannot be changed",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", [pytest.param(name, marks=pytest.mark.short) if name == "width" else name for name in EDITS])
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(name, marks=pytest.mark.short) if name == "width" else name for name in EDITS],
+)
 def test_what_may_not_change_is_refused_by_name(tmp_path, what, capsys):
     from palestra.cli import main
 
@@ -401,9 +497,15 @@ def test_what_may_not_change_is_refused_by_name(tmp_path, what, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["train", "--resume", str(run.folder), "--steps", "2"])
     line = capsys.readouterr().err.splitlines()[-1]
-    assert (stopped.value.code, line.startswith(f"palestra: {says}"), "layers." in line) == (2, True, False)
+    assert (stopped.value.code, line.startswith(f"palestra: {says}"), "layers." in line) == (
+        2,
+        True,
+        False,
+    )
     after = listing(run.folder)
-    assert {name: time for name, time in after.items() if name != NAME} == {name: time for name, time in before.items() if name != NAME}
+    assert {name: time for name, time in after.items() if name != NAME} == {
+        name: time for name, time in before.items() if name != NAME
+    }
 
 
 @pytest.mark.parametrize(
@@ -411,8 +513,14 @@ def test_what_may_not_change_is_refused_by_name(tmp_path, what, capsys):
     [
         ({"seed": 5}, "seed = 5: a run's seed"),
         ({"env.options": {"rounds": 2}}, "env.options.rounds = 2: a run's environment"),
-        ({"warm_start.updates": 3}, "warm_start = {.*: a run's warm start cannot be changed .* begun with none"),
-        ({"mixture": MIXTURE, "env": None, "algo.scale": False}, "env.name = .*: a run's environment"),
+        (
+            {"warm_start.updates": 3},
+            "warm_start = {.*: a run's warm start cannot be changed .* begun with none",
+        ),
+        (
+            {"mixture": MIXTURE, "env": None, "algo.scale": False},
+            "env.name = .*: a run's environment",
+        ),
     ],
 )
 def test_flags_of_a_resume_follow_the_same_rule(tmp_path, changed, says):
@@ -422,10 +530,18 @@ def test_flags_of_a_resume_follow_the_same_rule(tmp_path, changed, says):
 
 
 def test_of_a_mixture_weights_may_change_and_members_may_not(tmp_path):
-    run = trained(tmp_path / "run", ECHO | {"env": None, "mixture": MIXTURE}, **{"algo.scale": False, "steps": 1})
+    run = trained(
+        tmp_path / "run",
+        ECHO | {"env": None, "mixture": MIXTURE},
+        **{"algo.scale": False, "steps": 1},
+    )
     heavier = [MIXTURE[0] | {"weight": 5}, MIXTURE[1]]
     assert Run.open(run.folder, {"mixture": heavier}).config.mixture[0].weight == 5
-    for other in (MIXTURE[:1], [MIXTURE[0] | {"options": {"rounds": 2}}, MIXTURE[1]], MIXTURE[::-1]):
+    for other in (
+        MIXTURE[:1],
+        [MIXTURE[0] | {"options": {"rounds": 2}}, MIXTURE[1]],
+        MIXTURE[::-1],
+    ):
         with pytest.raises(ConfigError, match=r"mixture.*a run's environment cannot be changed"):
             Run.open(run.folder, {"mixture": other})
 
@@ -442,7 +558,9 @@ def test_weights_of_another_model_are_refused_in_one_short_line(tmp_path):
     with pytest.raises(checkpoint.BadCheckpoint) as refused:
         run_training(Run.open(run.folder, {"steps": 2}), Display())
     said = str(refused.value)
-    assert said.startswith(f"{run.checkpoint(1)}: its weights are not those of the model in config.toml: ")
+    assert said.startswith(
+        f"{run.checkpoint(1)}: its weights are not those of the model in config.toml: "
+    )
     assert "layers" not in said
     assert len(said) < 400
 

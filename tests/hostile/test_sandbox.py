@@ -1,4 +1,7 @@
-"""What an environment can do from within `sandbox = "bwrap"`. Every attempt that does no harm is also made without, where it succeeds."""
+"""What an environment can do from within `sandbox = "bwrap"`.
+
+Every attempt that does no harm is also made without, where it succeeds.
+"""
 
 import asyncio
 import json
@@ -26,7 +29,18 @@ from tests.hostile.escaping import MOST_MB, NAME
 pytestmark = pytest.mark.hostile
 REPOSITORY = Path(palestra.__file__).parents[1]
 SECRET = "the-trainer-knows-this"
-REFUSED = ("EACCES", "EPERM", "EROFS", "ENOENT", "ESRCH", "ECONNREFUSED", "ENETUNREACH", "ENOSYS", "ENOSPC", "ENXIO")
+REFUSED = (
+    "EACCES",
+    "EPERM",
+    "EROFS",
+    "ENOENT",
+    "ESRCH",
+    "ECONNREFUSED",
+    "ENETUNREACH",
+    "ENOSYS",
+    "ENOSPC",
+    "ENXIO",
+)
 
 without = objection()
 needs_bwrap = pytest.mark.skipif(without is not None, reason=without or "")
@@ -37,7 +51,13 @@ def attempt(*orders, kind="bwrap", name=NAME, **settings):
     told = []
 
     async def run():
-        pool = Workers(name, {}, WorkerSettings(**{"workers": 1, "per_worker": 1, "deadline_s": 30.0, "sandbox": kind, **settings}))
+        pool = Workers(
+            name,
+            {},
+            WorkerSettings(
+                **{"workers": 1, "per_worker": 1, "deadline_s": 30.0, "sandbox": kind, **settings}
+            ),
+        )
         seat = await pool.open()
         try:
             await seat.reset(Task("escaping", "train", "0"))
@@ -91,7 +111,9 @@ def test_no_listener_hears_of_it(family, kind, order):
         if kind == socket.SOCK_STREAM:
             listener.listen()
         listener.settimeout(0.3)
-        where = address.replace("\0", "@") if family == socket.AF_UNIX else listener.getsockname()[1]
+        where = (
+            address.replace("\0", "@") if family == socket.AF_UNIX else listener.getsockname()[1]
+        )
         (told,) = attempt([order, where])
         assert told in REFUSED
         with pytest.raises(TimeoutError):
@@ -136,9 +158,13 @@ def test_nothing_is_known_of_other_processes(project):
     environ = f"/proc/{os.getpid()}/environ"
     seen, read, known = attempt(["processes"], ["read", environ], ["variables"])
     assert SECRET not in read
-    assert read in REFUSED or "PALESTRA_WORKER" in read  # nobody has the number there, or one of its own processes
+    assert (
+        read in REFUSED or "PALESTRA_WORKER" in read
+    )  # nobody has the number there, or one of its own processes
     assert seen.startswith("done")
-    assert all(name in ("bwrap", sys.executable, "''") or "bwrap" in name for name in eval_list(seen))
+    assert all(
+        name in ("bwrap", sys.executable, "''") or "bwrap" in name for name in eval_list(seen)
+    )
     assert not any(word in known for word in (SECRET, "SOMETHING_ELSE", "PALESTRA_ENV_TOKEN"))
     seen, known = attempt(["processes"], ["variables"], kind="none")
     assert len(eval_list(seen)) > 5
@@ -156,22 +182,47 @@ def eval_list(told):
 @pytest.mark.short
 def test_only_what_a_run_is_made_of_can_be_read(project):
     home, above = project.parent / "home" / ".netrc", project.parent / "secret"
-    hidden = [home, above, project / "link", project / "up", project / ".env", project / ".git" / "config", project / "root" / above]
+    hidden = [
+        home,
+        above,
+        project / "link",
+        project / "up",
+        project / ".env",
+        project / ".git" / "config",
+        project / "root" / above,
+    ]
     told = attempt(["read", "data.txt"], *(["read", str(path)] for path in hidden))
     assert told[0] == "done for everybody"
     assert set(told[1:]) <= set(REFUSED), dict(zip(hidden, told[1:], strict=True))
-    assert attempt(*(["read", str(path)] for path in hidden[:-1]), kind="none") == [f"done {SECRET}"] * 6
+    assert (
+        attempt(*(["read", str(path)] for path in hidden[:-1]), kind="none")
+        == [f"done {SECRET}"] * 6
+    )
 
 
 @needs_bwrap
 def test_what_is_named_can_be_read_and_not_written(project):
     named = str(project.parent / "secret")
-    assert attempt(["read", named], ["write", named], sandbox_read=(named,)) in ([f"done {SECRET}", error] for error in ("EROFS", "EACCES"))
+    assert attempt(["read", named], ["write", named], sandbox_read=(named,)) in (
+        [f"done {SECRET}", error] for error in ("EROFS", "EACCES")
+    )
 
 
 @needs_bwrap
 @pytest.mark.parametrize(
-    "path", ["/etc/shadow", "/root/.ssh", "/root/.bashrc", "/etc/hostname", "/run", "/sys", "/var/log", "/home", "/dev/kmsg", "/dev/mem"]
+    "path",
+    [
+        "/etc/shadow",
+        "/root/.ssh",
+        "/root/.bashrc",
+        "/etc/hostname",
+        "/run",
+        "/sys",
+        "/var/log",
+        "/home",
+        "/dev/kmsg",
+        "/dev/mem",
+    ],
 )
 def test_the_rest_of_the_machine_is_not_there(path):
     assert attempt(["list" if Path(path).is_dir() else "read", path]) == ["ENOENT"]
@@ -191,7 +242,10 @@ def test_nothing_can_be_written_but_its_own_tmp(project):
         project / ".git",
     ]
     told = attempt(
-        ["write", "/tmp/mine"], ["write", "/var/tmp/mine"], *(["write", str(place / "escaped")] for place in places), ["write", "data.txt"]
+        ["write", "/tmp/mine"],
+        ["write", "/var/tmp/mine"],
+        *(["write", str(place / "escaped")] for place in places),
+        ["write", "data.txt"],
     )
     assert told[:2] == ["done None"] * 2
     assert set(told[2:]) <= {"EROFS", "EACCES", "ENOENT"}, told
@@ -202,7 +256,10 @@ def test_nothing_can_be_written_but_its_own_tmp(project):
 
 
 @needs_bwrap
-@pytest.mark.parametrize("path", ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger"])
+@pytest.mark.parametrize(
+    "path",
+    ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory", "/proc/sysrq-trigger"],
+)
 def test_the_kernel_is_not_told_anything(path):
     """Root's own files: a sandbox that runs as root without any capability may still write them."""
     assert attempt(["open_for_writing", path])[0] in ("EACCES", "EROFS", "ENOENT")
@@ -270,13 +327,20 @@ def test_the_kernel_bounds_processes_and_threads():
 def test_a_fork_bomb_ends_with_its_sandbox():
     before = processes_of_nobody()
     (told,) = attempt(["fork_bomb"], max_processes=10)
-    assert told == "the worker was killed: it and what it had started were more processes than max_processes = 10"
+    assert (
+        told == "the worker was killed: it and what it had started were more processes than "
+        "max_processes = 10"
+    )
     eventually(lambda: processes_of_nobody() <= before)
 
 
 def processes_of_nobody():
     """All sandboxes' processes of the machine that run the bomb's code."""
-    return {pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if b"range(7)" in command_line(pid)}
+    return {
+        pid
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))
+        if b"range(7)" in command_line(pid)
+    }
 
 
 def command_line(pid):
@@ -288,7 +352,9 @@ def command_line(pid):
 
 def left(mark):
     return [
-        pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if pid != os.getpid() and mark.encode() in command_line(pid)
+        pid
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))
+        if pid != os.getpid() and mark.encode() in command_line(pid)
     ]
 
 
@@ -315,10 +381,12 @@ import asyncio, json, sys
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.core.types import Task
 async def run():
-    pool = Workers("tests.hostile.escaping:Escaping", {}, WorkerSettings(workers=1, per_worker=1, sandbox="bwrap"))
+    pool = Workers("tests.hostile.escaping:Escaping", {}, WorkerSettings(workers=1, per_worker=1, \
+sandbox="bwrap"))
     seat = await pool.open()
     await seat.reset(Task("escaping", "train", "0"))
-    print((await seat.step(json.dumps(["daemon", sys.argv[1]]))).observation, next(iter(pool._workers)).pid, flush=True)
+    print((await seat.step(json.dumps(["daemon", sys.argv[1]]))).observation, \
+next(iter(pool._workers)).pid, flush=True)
     await seat.step(json.dumps(["hang"]))
 asyncio.run(run())
 """
@@ -327,7 +395,9 @@ asyncio.run(run())
 @needs_bwrap
 def test_nothing_outlives_a_trainer_that_is_killed():
     mark = secrets.token_hex(12)
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER, mark], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, mark], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
     told = trainer.stdout.readline().split()
     assert told[:2] == ["done", "left"]
     assert len(left(mark)) >= 2  # the trainer, and the daemon
@@ -354,7 +424,11 @@ def test_a_death_by_a_signal_is_told_as_one():
         await seat.reset(Task("escaping", "train", "0"))
         try:
             process = next(iter(pool._workers))
-            inner = [pid for pid in family(process.pid) if b"palestra.envs.serving.worker" in command_line(pid)]
+            inner = [
+                pid
+                for pid in family(process.pid)
+                if b"palestra.envs.serving.worker" in command_line(pid)
+            ]
             os.kill(inner[-1], signal.SIGKILL)
             await seat.step(json.dumps(["who"]))
         finally:

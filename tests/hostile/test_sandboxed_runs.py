@@ -1,4 +1,6 @@
-"""Runs and servers whose environments are played in a sandbox: nothing of them is imported outside, and they play as they do elsewhere."""
+"""Runs and servers whose environments are played in a sandbox: nothing of them is imported outside,
+and they play as they do elsewhere.
+"""
 
 import asyncio
 import os
@@ -61,12 +63,36 @@ def palestra_command(*arguments, cwd, **environment):
     code = "from palestra.cli import main; main()"
     variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=110, cwd=cwd, env=variables, check=False
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=cwd,
+        env=variables,
+        check=False,
     )
 
 
-TRAIN = ["train", str(REPOSITORY / "recipes" / "quickstart.toml"), "--env.name", "doubtful:Doubtful", "--steps", "1", "--eval.tasks", "2"]
-TRAIN += ["--agent.format", "plain", "--env.isolation", "process", "--rollout.tasks", "2", "--rollout.group", "2"]
+TRAIN = [
+    "train",
+    str(REPOSITORY / "recipes" / "quickstart.toml"),
+    "--env.name",
+    "doubtful:Doubtful",
+    "--steps",
+    "1",
+    "--eval.tasks",
+    "2",
+]
+TRAIN += [
+    "--agent.format",
+    "plain",
+    "--env.isolation",
+    "process",
+    "--rollout.tasks",
+    "2",
+    "--rollout.group",
+    "2",
+]
 
 
 @pytest.fixture
@@ -116,14 +142,20 @@ def test_what_is_asked_besides_playing():
     settings = WorkerSettings(sandbox="bwrap")
     env = make_sandboxed("tests.hostile.escaping:Importing", {}, settings)
     try:
-        assert (env.name, env.per_process, [task.id for task in env.tasks("test")]) == ("importing", 3, ["0"])
+        assert (env.name, env.per_process, [task.id for task in env.tasks("test")]) == (
+            "importing",
+            3,
+            ["0"],
+        )
         with pytest.raises(ValueError, match="^no task 7$"):
             env.task("7")
         env.close()
         assert env.vocabulary() is None  # asked again, there is another worker
     finally:
         env.close()
-    with pytest.raises(ValueError, match=r"NoOptions, in its sandbox: RuntimeError: constructed by"):
+    with pytest.raises(
+        ValueError, match=r"NoOptions, in its sandbox: RuntimeError: constructed by"
+    ):
         make_sandboxed("tests.hostile.escaping:NoOptions", {}, settings)
 
 
@@ -131,7 +163,9 @@ def test_what_is_asked_besides_playing():
 
 
 async def _episodes(name, kind, count):
-    pool = Workers(name, {}, WorkerSettings(workers=1, sandbox=kind, deadline_s=100.0, boot_s=100.0))
+    pool = Workers(
+        name, {}, WorkerSettings(workers=1, sandbox=kind, deadline_s=100.0, boot_s=100.0)
+    )
     env, told = envs[name](), []
     try:
         for task in env.tasks("train")[:count]:
@@ -154,7 +188,8 @@ async def _episodes(name, kind, count):
     ("guess", 5),
     ("textcraft", 3),
     ("babyai", 3),
-    pytest.param("sciworld", 1, marks=pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")),
+    pytest.param("sciworld", 1, marks=pytest.mark.skipif(shutil.which("java") is None,
+    reason="there is no Java")),
 ])  # fmt: skip
 def test_trajectories_are_the_same(name, count):
     if name == "sciworld":
@@ -169,19 +204,26 @@ def test_trajectories_are_the_same(name, count):
 
 def test_a_missing_bwrap_is_one_line_before_a_run_begins(doubtful, tmp_path):
     (tmp_path / "bin").mkdir()
-    trained = palestra_command(*TRAIN, "--env.sandbox", "bwrap", cwd=doubtful, PATH=str(tmp_path / "bin"))
+    trained = palestra_command(
+        *TRAIN, "--env.sandbox", "bwrap", cwd=doubtful, PATH=str(tmp_path / "bin")
+    )
     assert trained.returncode == 2
     assert "Traceback" not in trained.stderr
     (line,) = [line for line in trained.stderr.splitlines() if line.startswith("palestra: ")]
-    assert "doubtful: sandbox = 'bwrap': there is no bwrap on the PATH; install Debian's package bubblewrap" in line
+    assert (
+        "doubtful: sandbox = 'bwrap': there is no bwrap on the PATH; install Debian's "
+        "package bubblewrap" in line
+    )
     assert not (doubtful / "runs").exists()
     assert not (doubtful / "imported").exists()
 
 
 @pytest.mark.short
 @pytest.mark.parametrize(("arguments", "phrase"), [
-    (["guess", "--sandbox", "bwrap", "--isolation", "inline"], "--sandbox = 'bwrap': has no effect with isolation = 'inline'"),
-    (["guess", "--sandbox-read", "x"], "--sandbox_read = ['x']: has no effect with sandbox = 'none'"),
+    (["guess", "--sandbox", "bwrap", "--isolation", "inline"],
+    "--sandbox = 'bwrap': has no effect with isolation = 'inline'"),
+    (["guess", "--sandbox-read", "x"],
+    "--sandbox_read = ['x']: has no effect with sandbox = 'none'"),
     (["agentgym", "--sandbox", "bwrap"], "agentgym needs the network"),
 ])  # fmt: skip
 def test_a_server_says_what_has_no_effect(arguments, phrase, capsys):

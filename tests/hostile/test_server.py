@@ -1,4 +1,6 @@
-"""The environment server under clients that mean harm: slow, many, greedy, deep, broken and compressed ones, over real sockets."""
+"""The environment server under clients that mean harm: slow, many, greedy, deep, broken and
+compressed ones, over real sockets.
+"""
 
 import asyncio
 import gzip
@@ -61,7 +63,10 @@ def connected(server, source="127.0.0.1"):
 
 
 def closed_within(client, seconds, drip=b"", every=0.05):
-    """How long the server took to close the connection, dripping on; what it said. Fails where it does not."""
+    """How long the server took to close the connection, dripping on; what it said.
+
+    Fails where it does not.
+    """
     began, said = time.monotonic(), b""
     client.settimeout(every)
     while time.monotonic() - began < seconds:
@@ -110,8 +115,14 @@ POST = b"POST PATH HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{"
 CHUNKED = b"POST PATH HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
 
 
-@pytest.mark.parametrize("path", [b"/v1/sessions", b"/v1/batch", b"/v1/sessions/0.0.x/step", b"/agentgym/tally/create"])
-@pytest.mark.parametrize(("first", "drip"), [(POST, b""), (POST, b" "), (CHUNKED, b"1\r\n \r\n")], ids=["halt", "drip", "chunks"])
+@pytest.mark.parametrize(
+    "path", [b"/v1/sessions", b"/v1/batch", b"/v1/sessions/0.0.x/step", b"/agentgym/tally/create"]
+)
+@pytest.mark.parametrize(
+    ("first", "drip"),
+    [(POST, b""), (POST, b" "), (CHUNKED, b"1\r\n \r\n")],
+    ids=["halt", "drip", "chunks"],
+)
 def test_slow_bodies(quick, path, first, drip):
     with connected(quick) as client:
         client.sendall(first.replace(b"PATH", path))
@@ -154,8 +165,19 @@ def upgraded(server):
 def frame(payload, opcode=2, first=0x80, length=None):
     """As a client sends it: masked, by zeros."""
     length = len(payload) if length is None else length
-    size = bytes([0x80 | length]) if length < 126 else bytes([0x80 | 126]) + struct.pack(">H", length) if length < 65536 else None
-    return bytes([first | opcode]) + (size or bytes([0x80 | 127]) + struct.pack(">Q", length)) + b"\0\0\0\0" + payload
+    size = (
+        bytes([0x80 | length])
+        if length < 126
+        else bytes([0x80 | 126]) + struct.pack(">H", length)
+        if length < 65536
+        else None
+    )
+    return (
+        bytes([first | opcode])
+        + (size or bytes([0x80 | 127]) + struct.pack(">Q", length))
+        + b"\0\0\0\0"
+        + payload
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +190,10 @@ def frame(payload, opcode=2, first=0x80, length=None):
     ids=["a frame", "a letter", "fragments"],
 )
 def test_a_slow_frame(first, drip):
-    with running(TALLY, limits=Limits(headers_s=0.4, body_s=0.6, stream_idle_s=60)) as server, upgraded(server) as client:
+    with (
+        running(TALLY, limits=Limits(headers_s=0.4, body_s=0.6, stream_idle_s=60)) as server,
+        upgraded(server) as client,
+    ):
         client.sendall(first)
         closed_within(client, SOON_S, drip)
         is_well(server)
@@ -211,7 +236,10 @@ def test_a_client_that_reads_nothing_is_cut_off(monkeypatch):
     monkeypatch.setattr(connection_limits, "STUCK_S", 0.5)
     with running(ODD, limits=Limits(headers_s=0.4)) as server:
         path = server.open("odd", "train-0").rsplit("/", 1)[1]
-        calls = [{"call": "step", "session": path, "action": "observation", "id": n + 1} for n in range(16)]
+        calls = [
+            {"call": "step", "session": path, "action": "observation", "id": n + 1}
+            for n in range(16)
+        ]
         with upgraded(server) as client:
             for call in calls:
                 client.sendall(frame(msgspec.msgpack.encode([call])))
@@ -247,7 +275,10 @@ def answer_of(client, path="/v1/envs"):
 
 @pytest.mark.short
 def test_one_client_cannot_take_all_connections():
-    with running(TALLY, limits=Limits(connections=20, per_client=8)) as server, ExitStack() as open_ones:
+    with (
+        running(TALLY, limits=Limits(connections=20, per_client=8)) as server,
+        ExitStack() as open_ones,
+    ):
         mine = [open_ones.enter_context(connected(server)) for _ in range(8)]
         assert [answer_of(client) for client in mine] == [200] * 8
         for _ in range(3):
@@ -272,18 +303,26 @@ def test_one_client_cannot_take_all_connections():
 
 
 def test_a_crowded_connection_is_closed_after_its_answer():
-    with running(TALLY, limits=Limits(connections=1, per_client=1)) as server, connected(server) as first:
+    with (
+        running(TALLY, limits=Limits(connections=1, per_client=1)) as server,
+        connected(server) as first,
+    ):
         assert answer_of(first) == 200
         for path in ("/v1/envs", "/health", "/agentgym/tally", "/nothing"):
             with connected(server) as client:
                 client.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
                 _, said = closed_within(client, SOON_S)
-                assert said.startswith(b"HTTP/1.1 200" if path == "/health" else b"HTTP/1.1 429"), said
+                assert said.startswith(b"HTTP/1.1 200" if path == "/health" else b"HTTP/1.1 429"), (
+                    said
+                )
                 assert b"Connection: close" in said
 
 
 def test_health_is_answered_while_others_flood():
-    with running(TALLY, limits=Limits(connections=10, per_client=10)) as server, ExitStack() as open_ones:
+    with (
+        running(TALLY, limits=Limits(connections=10, per_client=10)) as server,
+        ExitStack() as open_ones,
+    ):
         for n in range(300):
             client = open_ones.enter_context(connected(server, f"127.0.0.{n % 9 + 1}"))
             if n % 3:
@@ -298,9 +337,24 @@ def test_health_is_answered_while_others_flood():
 def limited_command(*arguments, descriptors, **environment):
     """`palestra env serve ...` within limits on descriptors, memory and processes."""
     code = "from palestra.cli import main; main()"
-    limits = " && ".join(f"ulimit -{limit}" for limit in (f"n {descriptors}", "v 8388608", "p 4000"))
-    line = ["sh", "-c", f'{limits} && exec "$@"', "sh", sys.executable, "-c", code, "env", "serve", *arguments]
-    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    limits = " && ".join(
+        f"ulimit -{limit}" for limit in (f"n {descriptors}", "v 8388608", "p 4000")
+    )
+    line = [
+        "sh",
+        "-c",
+        f'{limits} && exec "$@"',
+        "sh",
+        sys.executable,
+        "-c",
+        code,
+        "env",
+        "serve",
+        *arguments,
+    ]
+    child = subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
     try:
         event = json.loads(child.stderr.readline())
         assert event["event"] == "listening", event
@@ -312,7 +366,14 @@ def limited_command(*arguments, descriptors, **environment):
 
 
 def test_descriptors_are_kept_for_health():
-    with limited_command(TALLY, "--port", "0", "--isolation", "inline", descriptors=256) as (_, server, event), ExitStack() as open_ones:
+    with (
+        limited_command(TALLY, "--port", "0", "--isolation", "inline", descriptors=256) as (
+            _,
+            server,
+            event,
+        ),
+        ExitStack() as open_ones,
+    ):
         assert 50 < event["connections"] < 190
         for n in range(400):
             open_ones.enter_context(connected(server, f"127.0.0.{n % 20 + 2}"))
@@ -326,7 +387,11 @@ def test_descriptors_are_kept_for_health():
 
 @pytest.mark.short
 def test_addresses_of_one_network_are_one_client():
-    assert connection_limits._address(("192.0.2.7", 80)) == connection_limits._address(("::ffff:192.0.2.7", 80, 0, 0)) == "192.0.2.7"
+    assert (
+        connection_limits._address(("192.0.2.7", 80))
+        == connection_limits._address(("::ffff:192.0.2.7", 80, 0, 0))
+        == "192.0.2.7"
+    )
     assert (
         connection_limits._address(("2001:db8:1:2::3", 80, 0, 0))
         == connection_limits._address(("2001:db8:1:2:ffff::4", 80, 0, 0))
@@ -350,7 +415,9 @@ def test_one_token_cannot_take_all_seats():
         assert (status, answer["error"]["message"]) == (429, "all 2 seats of this token are taken")
         status, answer = server.ask("POST", "/v1/sessions", {"env": "tally"}, **BEN)
         assert (status, answer["free"]) == (200, 0)
-        assert server.ask("POST", "/v1/sessions", {"env": "tally"}, **BEN)[0] == 429  # all three are taken
+        assert (
+            server.ask("POST", "/v1/sessions", {"env": "tally"}, **BEN)[0] == 429
+        )  # all three are taken
         server.ask("DELETE", paths[0], **ANNA)
         status, answer = server.ask("POST", "/v1/sessions", {"env": "tally"}, **ANNA)
         assert (status, answer["free"]) == (200, 0)
@@ -358,20 +425,48 @@ def test_one_token_cannot_take_all_seats():
 
 def test_the_share_of_a_token():
     def share(capacity, tokens, **limits):
-        return ServerSettings([], capacity=capacity, tokens=tokens, limits=Limits(**limits)).seats_per_token
+        return ServerSettings(
+            [], capacity=capacity, tokens=tokens, limits=Limits(**limits)
+        ).seats_per_token
 
-    assert [share(5, ()), share(5, ("a",)), share(5, ("a", "b")), share(5, ("a", "b"), seats_per_token=4)] == [5, 5, 3, 4]
+    assert [
+        share(5, ()),
+        share(5, ("a",)),
+        share(5, ("a", "b")),
+        share(5, ("a", "b"), seats_per_token=4),
+    ] == [5, 5, 3, 4]
 
 
 def test_limits_on_the_command_line():
-    flags = ("--seats-per-token", "1", "--max-lease", "90", "--connections", "7", "--headers-timeout", "0.5")
-    with limited_command(TALLY, "--port", "0", "--isolation", "inline", *flags, descriptors=512, PALESTRA_ENV_TOKEN="anna,ben") as (
+    flags = (
+        "--seats-per-token",
+        "1",
+        "--max-lease",
+        "90",
+        "--connections",
+        "7",
+        "--headers-timeout",
+        "0.5",
+    )
+    with limited_command(
+        TALLY,
+        "--port",
+        "0",
+        "--isolation",
+        "inline",
+        *flags,
+        descriptors=512,
+        PALESTRA_ENV_TOKEN="anna,ben",
+    ) as (
         _,
         server,
         event,
     ):
         assert event["connections"] == 7
-        answers = [server.ask("POST", "/v1/sessions", {"env": "tally", "lease_s": 1000}, **who) for who in (ANNA, ANNA, BEN)]
+        answers = [
+            server.ask("POST", "/v1/sessions", {"env": "tally", "lease_s": 1000}, **who)
+            for who in (ANNA, ANNA, BEN)
+        ]
         assert [status for status, _ in answers] == [200, 429, 200]
         assert answers[0][1]["lease_s"] == 90
         with connected(server) as client:
@@ -386,7 +481,10 @@ def test_limits_on_the_command_line():
         (("--headers-timeout", "0"), "--headers-timeout 0: expected some seconds"),
         (("--body-timeout", "nan"), "--body-timeout nan: expected some seconds"),
         (("--idle-timeout", "inf"), "--idle-timeout inf: expected some seconds"),
-        (("--lease", "100", "--max-lease", "50"), "--max-lease 50: expected at least --lease (100)"),
+        (
+            ("--lease", "100", "--max-lease", "50"),
+            "--max-lease 50: expected at least --lease (100)",
+        ),
         (("--max-lease", "1e9"), "--max-lease 1e+09: expected"),
     ],
 )
@@ -400,7 +498,9 @@ def test_limits_that_are_none(capsys, flags, said):
 
 def test_a_lease_is_bounded_by_the_server():
     now = [1000.0]
-    with running(TALLY, capacity=2, lease_s=3.0, longest_lease_s=5.0, clock=lambda: now[0]) as server:
+    with running(
+        TALLY, capacity=2, lease_s=3.0, longest_lease_s=5.0, clock=lambda: now[0]
+    ) as server:
         status, answer = server.ask("POST", "/v1/sessions", {"env": "tally", "lease_s": 3600})
         assert (status, answer["lease_s"]) == (200, 5.0)
         assert server.ask("POST", "/agentgym/tally/create")[0] == 200
@@ -416,7 +516,11 @@ def test_a_lease_is_bounded_by_the_server():
 
 DEPTHS = [1_000, 20_000, 400_000]
 POSTS = [
-    *("/v1/sessions", "/v1/batch", *(f"/v1/sessions/LIVE/{call}" for call in ("reset", "step", "observe", "renew"))),
+    *(
+        "/v1/sessions",
+        "/v1/batch",
+        *(f"/v1/sessions/LIVE/{call}" for call in ("reset", "step", "observe", "renew")),
+    ),
     *(f"/agentgym/tally/{call}" for call in ("create", "step", "reset", "close")),
 ]
 NESTS = {
@@ -435,8 +539,12 @@ NESTS = {
 def test_deep_json_is_a_bad_request(tally, nest, depth):
     live = tally.open("tally", "train-0")
     for path in POSTS:
-        status, answer = tally.ask("POST", path.replace("/v1/sessions/LIVE", live), NESTS[nest](depth))
-        ignored = depth == DEPTHS[0] and path.startswith("/agentgym")  # not too deep to be read, and not needed
+        status, answer = tally.ask(
+            "POST", path.replace("/v1/sessions/LIVE", live), NESTS[nest](depth)
+        )
+        ignored = depth == DEPTHS[0] and path.startswith(
+            "/agentgym"
+        )  # not too deep to be read, and not needed
         assert status in (400, 422) or ignored, (path, answer)
     assert tally.ask("DELETE", live)[0] == 200
     is_well(tally)
@@ -446,12 +554,19 @@ def exchanged(server, *frames):
     """The answers to frames of a stream, one to each."""
 
     async def scenario():
-        async with aiohttp.ClientSession() as http, http.ws_connect(server.address + "/v1/stream", max_msg_size=0) as stream:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.ws_connect(server.address + "/v1/stream", max_msg_size=0) as stream,
+        ):
             answers = []
             for data in frames:
                 await stream.send_bytes(data)
                 message = await stream.receive(10)
-                answers.append(msgspec.msgpack.decode(message.data) if message.type is aiohttp.WSMsgType.BINARY else message.type)
+                answers.append(
+                    msgspec.msgpack.decode(message.data)
+                    if message.type is aiohttp.WSMsgType.BINARY
+                    else message.type
+                )
             return answers
 
     return asyncio.run(scenario())
@@ -468,13 +583,17 @@ OBSERVE = msgspec.msgpack.encode([{"call": "observe", "session": "0.0.x", "id": 
         lambda n: b"\x91" * n,
         lambda n: b"\x91" + b"\x81\xa4call" * (n // 6) + b"\xc0",
         lambda n: b"\x91\x82\xa4call\xa4open\xa3env" + b"\x91" * n + b"\xc0",
-        lambda n: b"\x91\x83\xa4call\xa4open\xa3env\xa5tally\xa4more" + b"\x81\xa1x" * (n // 3) + b"\xc0",
+        lambda n: (
+            b"\x91\x83\xa4call\xa4open\xa3env\xa5tally\xa4more" + b"\x81\xa1x" * (n // 3) + b"\xc0"
+        ),
     ],
     ids=["arrays", "open arrays", "maps", "in a field", "in an unknown field"],
 )
 def test_deep_messagepack_is_a_bad_request_and_the_stream_lives(tally, nest, depth):
     refused, answered = exchanged(tally, nest(depth), OBSERVE)
-    assert refused == [{"id": 0, "error": {"code": "bad_request", "message": refused[0]["error"]["message"]}}]
+    assert refused == [
+        {"id": 0, "error": {"code": "bad_request", "message": refused[0]["error"]["message"]}}
+    ]
     assert answered[0]["error"]["code"] == "not_found"
 
 
@@ -484,7 +603,10 @@ def test_what_an_environment_nests_deep_is_its_fault(isolation):
         path = server.open("deep", "train-0")
         status, answer = server.ask("POST", f"{path}/step", {"action": "deep"})
         assert (status, answer["error"]["code"]) == (502, "env_fault")
-        assert server.ask("POST", f"{path}/reset", {"task": {"split": "train", "id": "train-0"}})[0] == 200
+        assert (
+            server.ask("POST", f"{path}/reset", {"task": {"split": "train", "id": "train-0"}})[0]
+            == 200
+        )
 
 
 # broken frames
@@ -516,7 +638,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", [pytest.param("deep", marks=pytest.mark.short), *(name for name in BROKEN if name != "deep")])
+@pytest.mark.parametrize(
+    "broken",
+    [pytest.param("deep", marks=pytest.mark.short), *(name for name in BROKEN if name != "deep")],
+)
 def test_an_open_stream_never_hears_http(quick, broken):
     with upgraded(quick) as client:
         client.sendall(BROKEN[broken])
@@ -577,20 +702,31 @@ def test_compressed_bodies(tally, encoding, body, status):
     assert tally.ask("POST", "/v1/sessions", body, Content_Encoding=encoding)[0] == status
     batch = tally.ask("POST", "/v1/batch", body, Content_Encoding=encoding)[0]
     assert batch == 400  # an object is no array, or it cannot be read
-    assert tally.ask("POST", "/agentgym/tally/step", body, Content_Encoding=encoding)[0] in (400, 422)
+    assert tally.ask("POST", "/agentgym/tally/step", body, Content_Encoding=encoding)[0] in (
+        400,
+        422,
+    )
 
 
 def bomb(wbits, megabytes=300):
     packing = zlib.compressobj(1, wbits=wbits)
-    return b"".join([*(packing.compress(bytes(1 << 20)) for _ in range(megabytes)), packing.flush()])[: 1 << 20]
+    return b"".join(
+        [*(packing.compress(bytes(1 << 20)) for _ in range(megabytes)), packing.flush()]
+    )[: 1 << 20]
 
 
 def peak_mb(pid):
-    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+    return (
+        int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1)) / 1024
+    )
 
 
 def test_a_decompression_bomb_costs_little():
-    with limited_command(TALLY, "--port", "0", "--isolation", "inline", descriptors=512) as (child, server, _):
+    with limited_command(TALLY, "--port", "0", "--isolation", "inline", descriptors=512) as (
+        child,
+        server,
+        _,
+    ):
         path = server.open("tally", "train-0")
         before = peak_mb(child.pid)
         for wbits, encoding in ((31, "gzip"), (15, "deflate"), (-15, "deflate")):
@@ -604,7 +740,13 @@ def test_a_decompression_bomb_costs_little():
 
 @pytest.mark.parametrize(
     "body",
-    [b"5\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n", b"zz\r\n{}\r\n", b"2\r\n{}xx0\r\n\r\n", b"ffffffffffffffffff\r\n{}"],
+    [
+        b"5\r\n{}\r\n0\r\n\r\n",
+        b"-1\r\n{}\r\n",
+        b"zz\r\n{}\r\n",
+        b"2\r\n{}xx0\r\n\r\n",
+        b"ffffffffffffffffff\r\n{}",
+    ],
 )
 def test_broken_chunks_are_a_bad_request(quick, body):
     head = b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -625,8 +767,15 @@ def test_the_document_and_the_metrics_say_so(tally):
     with connected(tally) as client:
         assert answer_of(client) == 200
         text = tally.raw("GET", "/metrics")[2].decode()
-    assert f"palestra_connections {len(tally.server.gate) + 1}\n" in text or "palestra_connections 2\n" in text
-    for name in ("palestra_connections", "palestra_connections_refused_total", "palestra_connections_late_total"):
+    assert (
+        f"palestra_connections {len(tally.server.gate) + 1}\n" in text
+        or "palestra_connections 2\n" in text
+    )
+    for name in (
+        "palestra_connections",
+        "palestra_connections_refused_total",
+        "palestra_connections_late_total",
+    ):
         assert f"# HELP {name} " in text
 
 
@@ -646,11 +795,16 @@ def test_the_document_and_the_metrics_say_so(tally):
 )
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_an_answer_that_is_none_is_one_line(body, status):
-    said = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    said = (
+        f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        + body
+    )
     with listening(said) as (port, _), pytest.raises(KeyError) as raised:
         envs[f"http://127.0.0.1:{port}/guess"]
     remote_kind.cache_clear()
-    assert "no environment server" in str(raised.value) or "is not an environment server" in str(raised.value)
+    assert "no environment server" in str(raised.value) or "is not an environment server" in str(
+        raised.value
+    )
     assert len(str(raised.value)) < 500
     assert "\n" not in str(raised.value)
 
@@ -668,7 +822,14 @@ def test_a_long_answer_is_not_read_to_its_end(monkeypatch):
 
 def test_pages_of_tasks_that_never_end():
     about = msgspec.json.encode(
-        {"name": "guess", "splits": {"train": 1}, "max_turns": 3, "instructions": "", "example": [], "vocabulary": None}
+        {
+            "name": "guess",
+            "splits": {"train": 1},
+            "max_turns": 3,
+            "instructions": "",
+            "example": [],
+            "vocabulary": None,
+        }
     )
     page = msgspec.json.encode({"tasks": [], "total": 1, "next": 0})
     answers = iter([about, *[page] * 50])
@@ -682,7 +843,11 @@ def test_pages_of_tasks_that_never_end():
                     return
                 with connection:
                     connection.recv(65536)
-                    connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+                    connection.sendall(
+                        f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: "
+                        "close\r\n\r\n".encode()
+                        + body
+                    )
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -28,8 +28,20 @@ def hook(event, arguments):
         os.kill(os.getpid(), signal.SIGINT)
 sys.addaudithook(hook)
 """
-"""As `sitecustomize`, which Python runs before anything else: Ctrl-C when a module is about to be imported."""
-MODULES = ["palestra.cli", "argparse", "tomllib", "pydantic", "numpy", "torch", "torch._C", "transformers", "palestra.launch"]
+"""As `sitecustomize`, which Python runs before anything else: Ctrl-C when a module is about to be
+imported.
+"""
+MODULES = [
+    "palestra.cli",
+    "argparse",
+    "tomllib",
+    "pydantic",
+    "numpy",
+    "torch",
+    "torch._C",
+    "transformers",
+    "palestra.launch",
+]
 """In the order in which `palestra train` comes to them, as far as it does."""
 
 
@@ -47,14 +59,30 @@ def recipe(tmp_path):
 
 def start(tmp_path, *arguments, dies_at=""):
     (tmp_path / "sitecustomize.py").write_text(AT_IMPORT)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tmp_path}:{ROOT}", "DIES_AT": dies_at}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{tmp_path}:{ROOT}",
+        "DIES_AT": dies_at,
+    }
     command = [sys.executable, "-m", "palestra", *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limited
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited,
     )
 
 
-@pytest.mark.parametrize("module", [pytest.param(name, marks=pytest.mark.short) if n in (0, 4) else name for n, name in enumerate(MODULES)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(name, marks=pytest.mark.short) if n in (0, 4) else name
+        for n, name in enumerate(MODULES)
+    ],
+)
 def test_ctrl_c_while_a_module_is_imported(tmp_path, module):
     process = start(tmp_path, "train", recipe(tmp_path), "--out", tmp_path / "run", dies_at=module)
     out, errors = process.communicate(timeout=100)
@@ -69,7 +97,9 @@ def test_and_in_other_commands(tmp_path, command):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("")
     more = {"eval": [recipe(tmp_path)], "view": [tmp_path], "plan": [recipe(tmp_path)]}[command]
-    process = start(tmp_path, command, *more, dies_at="pydantic" if command != "view" else "aiohttp")
+    process = start(
+        tmp_path, command, *more, dies_at="pydantic" if command != "view" else "aiohttp"
+    )
     out, errors = process.communicate(timeout=100)
     assert (process.returncode, out, errors) == (130, "", "")
 
@@ -77,7 +107,9 @@ def test_and_in_other_commands(tmp_path, command):
 @pytest.mark.parametrize("after_s", [1.5, 5.0])
 def test_ctrl_c_at_any_time_of_the_start(tmp_path, after_s):
     """Python itself takes its first tenths of a second before it comes to us."""
-    process = start(tmp_path, "train", recipe(tmp_path), "--steps", 100_000, "--out", tmp_path / "run")
+    process = start(
+        tmp_path, "train", recipe(tmp_path), "--steps", 100_000, "--out", tmp_path / "run"
+    )
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=100)
@@ -91,7 +123,15 @@ def test_who_is_told_to_ignore_ctrl_c_ignores_it(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(AT_IMPORT)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "DIES_AT": "argparse"}
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  as a shell does for what it runs in the background
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, preexec_fn=ignore, check=False)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=ignore,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "textcraft" in done.stdout
 
@@ -100,23 +140,51 @@ def test_who_is_told_to_ignore_ctrl_c_ignores_it(tmp_path):
 
 
 AFTER = [
-    pytest.param("SIGTERM", "palestra.runs.plot:plot_run:1", marks=pytest.mark.short, id="the curve"),
-    pytest.param("SIGINT", "palestra.training.setup:Parts.close:1", id="the closing of environments"),
+    pytest.param(
+        "SIGTERM", "palestra.runs.plot:plot_run:1", marks=pytest.mark.short, id="the curve"
+    ),
+    pytest.param(
+        "SIGINT", "palestra.training.setup:Parts.close:1", id="the closing of environments"
+    ),
 ]
 
 
 def start_dying(tmp_path, point, *settings):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.chaos.dying", point, "--", "train", recipe(tmp_path), "--out", tmp_path / "run", *settings]
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "tests.chaos.dying",
+        point,
+        "--",
+        "train",
+        recipe(tmp_path),
+        "--out",
+        tmp_path / "run",
+        *settings,
+    ]
     return subprocess.Popen(
-        list(map(str, command)), cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limited
+        list(map(str, command)),
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited,
     )
 
 
 @pytest.mark.parametrize(("name", "where"), AFTER)
 def test_a_signal_after_the_final_evaluation_says_that_the_run_is_over(tmp_path, name, where):
     code, errors = ended(start_dying(tmp_path, f"{name}:call:{where}"))
-    assert errors == [f"palestra: stopped by {name} after the final evaluation; the run is over, and all of it is in {tmp_path / 'run'}"]
+    assert errors == [
+        f"palestra: stopped by {name} after the final evaluation; the run is over, and "
+        f"all of it is in {tmp_path / 'run'}"
+    ]
     assert code == 128 + signal.Signals[name]
     assert Run.open(tmp_path / "run").metrics()[-1]["phase"] == "final"
 
@@ -132,7 +200,10 @@ def test_a_signal_while_the_final_evaluation_is_recorded_does_not_cut_it_in_two(
 
 def test_a_signal_within_the_final_evaluation_says_how_to_go_on(tmp_path):
     _, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.training.loop:measure:2"))
-    assert errors == [f"palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train --resume {tmp_path / 'run'}"]
+    assert errors == [
+        "palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train "
+        f"--resume {tmp_path / 'run'}"
+    ]
 
 
 def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
@@ -141,10 +212,26 @@ def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
     time.sleep(1)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     points = ["SIGTERM:call:palestra.training.data_sources:collect:1"]
-    command = [sys.executable, "-m", "tests.chaos.dying", *points, "--", "train", "--resume", str(tmp_path / "run"), "--steps", "5"]
-    code, errors = ended(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.chaos.dying",
+        *points,
+        "--",
+        "train",
+        "--resume",
+        str(tmp_path / "run"),
+        "--steps",
+        "5",
+    ]
+    code, errors = ended(
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=-1, stderr=-1, text=True)
+    )
     assert code == 143
-    assert errors == [f"palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train --resume {tmp_path / 'run'}"]
+    assert errors == [
+        "palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train "
+        f"--resume {tmp_path / 'run'}"
+    ]
 
 
 def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):

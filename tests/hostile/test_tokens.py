@@ -1,4 +1,6 @@
-"""Tokens go where they were meant to go: to hosts that the user named, not after redirects, not into logs, not into workers."""
+"""Tokens go where they were meant to go: to hosts that the user named, not after redirects, not
+into logs, not into workers.
+"""
 
 import asyncio
 import logging
@@ -157,9 +159,15 @@ def test_flags_that_name_a_server(flags, settings):
 @pytest.mark.parametrize(
     ("flags", "settings"),
     [
-        ({"model": "http://one/guess"}, {"track.mlflow.uri": "http://one:1/guess", "engine.url": "http://one/"}),
+        (
+            {"model": "http://one/guess"},
+            {"track.mlflow.uri": "http://one:1/guess", "engine.url": "http://one/"},
+        ),
         ({}, {"env.options": {"retriever": "http://one/"}, "env.options.url": "http://one/"}),
-        ({"name": "guess", "env": None}, {"env.name": 3, "env.urls": "http://one", "mixture": "http://one"}),
+        (
+            {"name": "guess", "env": None},
+            {"env.name": 3, "env.urls": "http://one", "mixture": "http://one"},
+        ),
     ],
 )
 def test_flags_about_other_servers_name_none(flags, settings):
@@ -186,7 +194,10 @@ def test_a_redirect_is_not_followed(monkeypatch, ask, status):
     with listening() as (elsewhere, heads):
         for host in ("127.0.0.1", "localhost"):
             there = f"http://{host}:{elsewhere}/v1/stream"
-            moved = f"HTTP/1.1 {status} Moved\r\nLocation: {there}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            moved = (
+                f"HTTP/1.1 {status} Moved\r\nLocation: {there}\r\nContent-Length: 0\r\n"
+                "Connection: close\r\n\r\n".encode()
+            )
             with listening(moved) as (port, asked):
                 monkeypatch.setenv("PALESTRA_ENV_HOSTS", "127.0.0.1 localhost")
                 assert f"redirects (HTTP {status})" in ask(f"http://127.0.0.1:{port}/guess")
@@ -211,11 +222,20 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize("header", [pytest.param(MALFORMED[0], marks=pytest.mark.short), *MALFORMED[1:]])
+@pytest.mark.parametrize(
+    "header", [pytest.param(MALFORMED[0], marks=pytest.mark.short), *MALFORMED[1:]]
+)
 def test_a_malformed_header_does_not_put_the_token_into_the_log(caplog, header):
     caplog.set_level(logging.DEBUG)
-    with running("guess", tokens=(TOKEN,)) as server, socket.create_connection(("127.0.0.1", server.port), 10) as client:
-        head = b"GET /v1/envs HTTP/1.1\r\nHost: 127.0.0.1\r\n" + header.replace(b"TOKEN", TOKEN.encode()) + b"\r\n\r\n"
+    with (
+        running("guess", tokens=(TOKEN,)) as server,
+        socket.create_connection(("127.0.0.1", server.port), 10) as client,
+    ):
+        head = (
+            b"GET /v1/envs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            + header.replace(b"TOKEN", TOKEN.encode())
+            + b"\r\n\r\n"
+        )
         client.sendall(head)
         said = b""
         while data := client.recv(65536):
@@ -236,13 +256,28 @@ def test_a_failure_does_not_put_a_sessions_secret_into_the_log(caplog, monkeypat
         monkeypatch.setattr(server.server, "answer", broken)
         assert server.raw("POST", f"{path}/observe")[0] == 500
     assert "broken" in caplog.text
-    assert path.rsplit(".", 1)[1] not in "\n".join(JsonLines().format(record) for record in caplog.records)
+    assert path.rsplit(".", 1)[1] not in "\n".join(
+        JsonLines().format(record) for record in caplog.records
+    )
 
 
-PASSWORDS = ["hunter2", "hun%ter2", "hun@ter2", "hun/ter2", "hun ter2", "hun:ter2", "hun#ter2", "hun?ter2", "hun'ter2", 'hun"ter2']
+PASSWORDS = [
+    "hunter2",
+    "hun%ter2",
+    "hun@ter2",
+    "hun/ter2",
+    "hun ter2",
+    "hun:ter2",
+    "hun#ter2",
+    "hun?ter2",
+    "hun'ter2",
+    'hun"ter2',
+]
 
 
-@pytest.mark.parametrize("password", [pytest.param(PASSWORDS[0], marks=pytest.mark.short), *PASSWORDS[1:]])
+@pytest.mark.parametrize(
+    "password", [pytest.param(PASSWORDS[0], marks=pytest.mark.short), *PASSWORDS[1:]]
+)
 def test_a_password_in_a_url_is_refused_and_not_printed(tmp_path, capsys, password):
     url = f"http://anna:{password}@127.0.0.1:9/guess"
     recipe = tmp_path / "recipe.toml"
@@ -250,7 +285,12 @@ def test_a_password_in_a_url_is_refused_and_not_printed(tmp_path, capsys, passwo
     recipe.write_text(f'[env]\nname = "{quoted}"\n')
     second = tmp_path / "second.toml"
     second.write_text(f'[env]\nname = "http://127.0.0.1:9/guess"\nurls = ["{quoted}"]\n')
-    for line in (["env", "check", url], ["doctor", str(recipe)], ["train", str(recipe), "--dry-run"], ["train", str(second), "--dry-run"]):
+    for line in (
+        ["env", "check", url],
+        ["doctor", str(recipe)],
+        ["train", str(recipe), "--dry-run"],
+        ["train", str(second), "--dry-run"],
+    ):
         with pytest.raises(SystemExit) as left:
             main(line)
         said = capsys.readouterr().err
@@ -265,11 +305,16 @@ def test_a_password_in_a_url_is_refused_and_not_printed(tmp_path, capsys, passwo
 def test_hidden_leaves_other_text_alone():
     plain = "http://one:8100/textcraft gives 3 of 4; ask anna@example.org"
     assert hidden("no server at http://one:8100/x") == "no server at http://one:8100/x"
-    assert hidden(plain.replace(" ask anna@example.org", "")) == plain.replace(" ask anna@example.org", "")
+    assert hidden(plain.replace(" ask anna@example.org", "")) == plain.replace(
+        " ask anna@example.org", ""
+    )
     assert hidden("postgres://u:p@h/x and http://a@b") == "postgres://***@h/x and http://***@b"
 
 
-@pytest.mark.parametrize("token", ["s3cr3t\nX-Other: 1", "s3cr3t with blanks", "s3cr3t\u20ac", "s3cr3t\x7f", "s3cr3t\x01"])
+@pytest.mark.parametrize(
+    "token",
+    ["s3cr3t\nX-Other: 1", "s3cr3t with blanks", "s3cr3t\u20ac", "s3cr3t\x7f", "s3cr3t\x01"],
+)
 def test_a_token_that_no_header_can_carry_is_not_shown(monkeypatch, capsys, token):
     monkeypatch.setenv("PALESTRA_ENV_TOKEN", token)
     with pytest.raises(SystemExit) as left:
@@ -286,8 +331,10 @@ def test_a_token_that_no_header_can_carry_is_not_shown(monkeypatch, capsys, toke
 
 # who is let in
 
-SCHEMES = [("anna", 401), ("Basic anna", 401), ("Token anna", 401), ("Bearer", 401), ("Beareranna", 401), ("Bearer  ", 401), ("", 401),
-           ("anna Bearer anna", 401), ("Bearer anna", 200), ("bearer anna", 200), ("BEARER  anna", 200)]  # fmt: skip
+SCHEMES = [("anna", 401), ("Basic anna", 401), ("Token anna", 401), ("Bearer", 401), ("Beareranna",
+401), ("Bearer  ", 401), ("", 401),
+           ("anna Bearer anna", 401), ("Bearer anna", 200), ("bearer anna", 200), ("BEARER  anna",
+           200)]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -306,15 +353,21 @@ def test_authorization_needs_bearer(guarded, header, status):
 # what workers are told
 
 SECRETS = {
-    "HF_TOKEN": "leak-1", "WANDB_API_KEY": "leak-2", "MLFLOW_TRACKING_TOKEN": "leak-3", "MLFLOW_TRACKING_PASSWORD": "leak-4",
-    "AWS_SECRET_ACCESS_KEY": "leak-5", "AWS_PROFILE": "leak-6", "OPENAI_API_KEY": "leak-7", "SOME_SECRET": "leak-8",
-    "DB_PASSWORD_FILE": "leak-9", "GOOGLE_APPLICATION_CREDENTIALS": "leak-10", "SSH_AUTH_SOCK": "leak-11",
-    "HTTPS_PROXY": "http://anna:leak-12@proxy:3128", "PIP_INDEX_URL": "https://leak-13@pypi.example/simple", "hf_token": "leak-14",
+    "HF_TOKEN": "leak-1", "WANDB_API_KEY": "leak-2", "MLFLOW_TRACKING_TOKEN": "leak-3",
+    "MLFLOW_TRACKING_PASSWORD": "leak-4",
+    "AWS_SECRET_ACCESS_KEY": "leak-5", "AWS_PROFILE": "leak-6", "OPENAI_API_KEY": "leak-7",
+    "SOME_SECRET": "leak-8",
+    "DB_PASSWORD_FILE": "leak-9", "GOOGLE_APPLICATION_CREDENTIALS": "leak-10",
+    "SSH_AUTH_SOCK": "leak-11",
+    "HTTPS_PROXY": "http://anna:leak-12@proxy:3128",
+    "PIP_INDEX_URL": "https://leak-13@pypi.example/simple", "hf_token": "leak-14",
     "PALESTRA_ENV_TOKEN": "leak-15", "GITHUB_PAT": "leak-16", "APIKEY": "leak-17",
 }  # fmt: skip
 HARMLESS = {
-    "PATH": "/bin", "HOME": "/root", "TOKENIZERS_PARALLELIZM": "false", "OMP_NUM_THREADS": "2", "HTTP_PROXY": "http://proxy:3128",
-    "KEYBOARD": "us", "MONKEY": "x", "AUTHOR": "anna", "HF_HOME": "/cache", "PALESTRA_ENV_HOSTS": "one:8100", "XAUTHORITY": "x",
+    "PATH": "/bin", "HOME": "/root", "TOKENIZERS_PARALLELIZM": "false", "OMP_NUM_THREADS": "2",
+    "HTTP_PROXY": "http://proxy:3128",
+    "KEYBOARD": "us", "MONKEY": "x", "AUTHOR": "anna", "HF_HOME": "/cache",
+    "PALESTRA_ENV_HOSTS": "one:8100", "XAUTHORITY": "x",
 }  # fmt: skip
 
 
@@ -343,7 +396,9 @@ def test_a_worker_knows_no_secret_unless_it_is_named(monkeypatch, kept):
     monkeypatch.setenv("HARMLESS", "harmless-1")
     told = told_by_worker(WorkerSettings(workers=1, pass_env=kept))
     assert "harmless-1" in told
-    assert {int(number) for number in re.findall(r"leak-(\d+)", told)} == ({1, 2} if kept else set())
+    assert {int(number) for number in re.findall(r"leak-(\d+)", told)} == (
+        {1, 2} if kept else set()
+    )
 
 
 def test_the_recipe_names_what_workers_may_know(monkeypatch):
@@ -353,7 +408,9 @@ def test_the_recipe_names_what_workers_may_know(monkeypatch):
     config = build({"env": {"name": TELLING, "isolation": "process", "pass_env": ["HF_TOKEN"]}})
     assert config.env is not None
     assert make_pool(config.env).settings.pass_env == ("HF_TOKEN",)
-    with pytest.raises(ConfigError, match=r"env.pass_env = \['HF_TOKEN'\]: has no effect with isolation = 'inline'"):
+    with pytest.raises(
+        ConfigError, match=r"env.pass_env = \['HF_TOKEN'\]: has no effect with isolation = 'inline'"
+    ):
         build({"env": {"name": "guess", "pass_env": ["HF_TOKEN"]}})
 
 

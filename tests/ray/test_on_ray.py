@@ -27,16 +27,27 @@ def cluster():
 
 
 def settings_of(cluster):
-    return {"launch.kind": "ray", "launch.address": cluster.address, "launch.workers": 2, "launch.env_servers": 2}
+    return {
+        "launch.kind": "ray",
+        "launch.address": cluster.address,
+        "launch.workers": 2,
+        "launch.env_servers": 2,
+    }
 
 
 def on_ray(cluster, folder, *arguments, **overrides):
-    return train(recipe(folder, **settings_of(cluster) | overrides), "--out", folder / "run", *arguments)
+    return train(
+        recipe(folder, **settings_of(cluster) | overrides), "--out", folder / "run", *arguments
+    )
 
 
 def workers():
     """The processes of the training workers, whichever node they are on."""
-    return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::RayTrain")]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.name().startswith("ray::RayTrain")
+    ]
 
 
 def test_a_run_on_two_nodes_with_environment_servers(cluster, tmp_path):
@@ -45,12 +56,16 @@ def test_a_run_on_two_nodes_with_environment_servers(cluster, tmp_path):
     assert json.loads(out)["result"]["step"] == 2
     run = Run.open(tmp_path / "run")
     assert [row["step"] for row in run.metrics() if "reward" in row] == [1, 2]
-    assert not any("fault" in name for row in run.metrics() for name in row if name.startswith("stop/"))
+    assert not any(
+        "fault" in name for row in run.metrics() for name in row if name.startswith("stop/")
+    )
     assert run.config.env.name == "tests.helpers:Echo"  # the servers were for this time only
     assert not (run.folder / ".ray").exists()
     alone = trained(tmp_path / "alone", steps=2)
     for name in ("loss", "grad_norm", "reward", "policy/entropy"):
-        ours, theirs = ([row[name] for row in each.metrics() if name in row] for each in (run, alone))
+        ours, theirs = (
+            [row[name] for row in each.metrics() if name in row] for each in (run, alone)
+        )
         assert ours == pytest.approx(theirs, abs=1e-5), name
 
 
@@ -62,14 +77,20 @@ def test_a_killed_worker_is_made_good(cluster, tmp_path):
     assert code == 0, errors
     assert "all workers go on from the newest checkpoint (restart 1 of 3)" in out
     assert "resumed after step" in out
-    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(range(1, 21))
+    assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(
+        range(1, 21)
+    )
 
 
 def test_what_is_the_users_to_mend_is_said_once(cluster, tmp_path):
     trained(tmp_path / "run", steps=1, **settings_of(cluster))
-    code, out, errors = finished(train("--resume", tmp_path / "run", "--steps", 2, "--algo.kl", 0.1), 200)
+    code, out, errors = finished(
+        train("--resume", tmp_path / "run", "--steps", 2, "--algo.kl", 0.1), 200
+    )
     assert code == 2
-    assert errors.splitlines()[-1].startswith("palestra: algo: the run was begun without a reference model")
+    assert errors.splitlines()[-1].startswith(
+        "palestra: algo: the run was begun without a reference model"
+    )
     assert "restart" not in out
 
 
@@ -80,14 +101,22 @@ def test_a_signal_ends_it(cluster, tmp_path, number):
     process.send_signal(number)
     code, _, errors = finished(process, 60)
     assert code == 128 + number
-    assert errors.splitlines()[-1].startswith(f"palestra: stopped by {number.name}; saved up to step")
+    assert errors.splitlines()[-1].startswith(
+        f"palestra: stopped by {number.name}; saved up to step"
+    )
     assert "Traceback" not in errors
     until(lambda: not workers(), 60)
 
 
 def test_no_cluster_there(tmp_path):
     code, _, errors = finished(
-        train(recipe(tmp_path, **{"launch.kind": "ray", "launch.address": "127.0.0.1:1"}), "--out", tmp_path / "run")
+        train(
+            recipe(tmp_path, **{"launch.kind": "ray", "launch.address": "127.0.0.1:1"}),
+            "--out",
+            tmp_path / "run",
+        )
     )
     assert code == 2
-    assert errors.splitlines()[-1].startswith("palestra: launch.address = '127.0.0.1:1': there is no Ray cluster to be reached")
+    assert errors.splitlines()[-1].startswith(
+        "palestra: launch.address = '127.0.0.1:1': there is no Ray cluster to be reached"
+    )

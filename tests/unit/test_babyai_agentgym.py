@@ -1,4 +1,6 @@
-"""BabyAI's actions as AgentGym's server lists them: all are accepted, and lead where they lead there."""
+"""BabyAI's actions as AgentGym's server lists them: all are accepted, and lead where they lead
+there.
+"""
 
 import json
 import zlib
@@ -14,7 +16,16 @@ from palestra.envs.babyai.env import BabyAI
 from palestra.envs.babyai.view import grid_cells
 
 EPISODES = json.loads((Path(__file__).parents[1] / "agentgym_babyai.json").read_text())["episodes"]
-DOOR_LEVELS = ("GoToDoor", "OpenDoorLoc", "GoToObjDoor", "ActionObjDoor", "OpenDoorsOrderN4", "Unlock", "KeyCorridorS3R2", "MiniBossLevel")
+DOOR_LEVELS = (
+    "GoToDoor",
+    "OpenDoorLoc",
+    "GoToObjDoor",
+    "ActionObjDoor",
+    "OpenDoorsOrderN4",
+    "Unlock",
+    "KeyCorridorS3R2",
+    "MiniBossLevel",
+)
 
 
 def crc(lines):
@@ -36,10 +47,13 @@ def begin(id, **options):
 
 
 def doors_in_view(world):
-    """AgentGym's names of the doors in view, and the cells they stand on, from minigrid's own view: by number of steps,
-    and in equal distance by rows, the farthest first, each from the left."""
+    """AgentGym's names of the doors in view, and the cells they stand on, from minigrid's own view:
+    by number of steps, and in equal distance by rows, the farthest first, each from the left."""
     grid, mask = world.gen_obs_grid()  # the agent stands at (3, 6) of this and looks towards row 0
-    cells = sorted(((i, j) for j in range(7) for i in range(7)), key=lambda cell: abs(cell[0] - 3) + 6 - cell[1])
+    cells = sorted(
+        ((i, j) for j in range(7) for i in range(7)),
+        key=lambda cell: abs(cell[0] - 3) + 6 - cell[1],
+    )
     names, counts = {}, {}
     for i, j in cells:
         cell = grid.get(i, j)
@@ -54,7 +68,9 @@ def doors_in_view(world):
 
 
 def walked(id, turns, seed):
-    """An environment somewhere in an episode: walked there with its own actions, the same each time."""
+    """An environment somewhere in an episode: walked there with its own actions, the same each
+    time.
+    """
     env = begin(id)
     for turn in range(turns):
         if env._over:
@@ -65,8 +81,8 @@ def walked(id, turns, seed):
 
 
 def test_episodes_of_agentgyms_server_replay():
-    """Each recorded action is offered and accepted, by the whole list that the server offered; it leads to the same state at the same time,
-    and the episode has the same reward."""
+    """Each recorded action is offered and accepted, by the whole list that the server offered; it
+    leads to the same state at the same time, and the episode has the same reward."""
     turns = 0
     for episode in EPISODES:
         env = begin(task_id(episode["data_idx"]), actions="agentgym")
@@ -80,13 +96,17 @@ def test_episodes_of_agentgyms_server_replay():
             turns += 1
         assert step.reward == episode["reward"]
         assert step.success is (True if episode["reward"] else None)
-    assert {episode["data_idx"] % 40 for episode in EPISODES} == {*range(40)} - {15}  # 15's tasks contradict themselves: ours are others
+    assert {episode["data_idx"] % 40 for episode in EPISODES} == {*range(40)} - {
+        15
+    }  # 15's tasks contradict themselves: ours are others
     assert turns == 595
     assert sum(episode["reward"] > 0 for episode in EPISODES) == 41
 
 
 def test_names_of_doors_are_accepted_beside_our_own():
-    """Of the same episodes, with our actions: up to the first that means something else here, all that call a door by its state."""
+    """Of the same episodes, with our actions: up to the first that means something else here, all
+    that call a door by its state.
+    """
     doors = 0
     for episode in EPISODES:
         env = begin(task_id(episode["data_idx"]))
@@ -102,21 +122,35 @@ def test_names_of_doors_are_accepted_beside_our_own():
 
 
 def test_a_door_is_the_one_that_agentgym_numbers_so():
-    """Standing before each door in view, or walking into it. Some walks are cut short by what they did not see."""
+    """Standing before each door in view, or walking into it.
+
+    Some walks are cut short by what they did not see.
+    """
     arrived, strayed = [], []
     for level in DOOR_LEVELS:
         for seed, turns in product(range(6), (0, 3, 6)):
             for name, place in doors_in_view(walked(f"{level}-{seed}", turns, seed)._world).items():
-                for verb in ("go to", "go through" if " open " in name else "toggle and go through"):
+                for verb in (
+                    "go to",
+                    "go through" if " open " in name else "toggle and go through",
+                ):
                     env = walked(f"{level}-{seed}", turns, seed)
                     if env.step(f"  {verb.upper()} {name} ").invalid or env._over:
                         continue
                     world = env._world
                     ends_at = world.front_pos if verb == "go to" else world.agent_pos
-                    (arrived if tuple(map(int, ends_at)) == place else strayed).append(f"{verb} {name.split()[1]}")
+                    (arrived if tuple(map(int, ends_at)) == place else strayed).append(
+                        f"{verb} {name.split()[1]}"
+                    )
     assert len(arrived) >= 200
     assert len(strayed) <= len(arrived) / 10
-    for verb in ("go to closed", "go to locked", "go to open", "toggle and go through closed", "go through open"):
+    for verb in (
+        "go to closed",
+        "go to locked",
+        "go to open",
+        "toggle and go through closed",
+        "go through open",
+    ):
         assert verb in arrived
 
 
@@ -135,7 +169,9 @@ def test_a_door_in_the_wrong_state_or_verb_is_not_valid():
 
 
 def test_alike_doors_are_numbered_for_each_state():
-    """By hand, in a free room: the agent at (3, 5) looks up; an open door 2 steps away, and closed ones 3 and 4 steps away."""
+    """By hand, in a free room: the agent at (3, 5) looks up; an open door 2 steps away, and closed
+    ones 3 and 4 steps away.
+    """
     env = begin("GoToDoor-0")
     world = env._world
     for x, y in product(range(1, 6), range(1, 6)):
@@ -144,7 +180,10 @@ def test_alike_doors_are_numbered_for_each_state():
     world.grid.set(3, 3, Door("red", is_open=True))
     world.grid.set(1, 4, middle)
     world.grid.set(5, 3, far)
-    for action, door in (("toggle and go through red closed door 2", far), ("toggle and go through red closed door 1", middle)):
+    for action, door in (
+        ("toggle and go through red closed door 2", far),
+        ("toggle and go through red closed door 1", middle),
+    ):
         world.agent_pos, world.agent_dir = (3, 5), 3
         assert not env.step(action).invalid
         assert door.is_open
@@ -165,7 +204,9 @@ def test_our_names_stay_as_they_are():
 
 
 def test_an_episode_ends_when_minigrid_says_so_also_within_a_walk():
-    """AgentGym's server walks on after the toggle that reaches the goal, and the next step's reward of 0 hides the success."""
+    """AgentGym's server walks on after the toggle that reaches the goal, and the next step's reward
+    of 0 hides the success.
+    """
     for actions in ("own", "agentgym"):
         env = begin("OpenRedDoor-0", actions=actions)
         for _ in range(4):

@@ -26,13 +26,26 @@ ROOT = Path(__file__).parents[2]
 
 def run(program, *arguments, timeout=100):
     command = [sys.executable, str(ROOT / "benchmarks" / program), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_steps_are_measured_phase_by_phase(tmp_path):
-    recipe = ["--recipe", ROOT / "recipes" / "quickstart.toml", "--rollout.tasks", 3, "--threads", 1]
+    recipe = [
+        "--recipe",
+        ROOT / "recipes" / "quickstart.toml",
+        "--rollout.tasks",
+        3,
+        "--threads",
+        1,
+    ]
     printed = run("step.py", *recipe, "--steps", 2, "--json", tmp_path / "steps.json")
     result = json.loads((tmp_path / "steps.json").read_text())
     assert [row["is_warm_up"] for row in result["steps"]] == [True, False, False]
@@ -49,7 +62,9 @@ def test_steps_are_measured_phase_by_phase(tmp_path):
 
 
 def test_calls_through_worker_processes_are_counted():
-    *_, head, one, two = run("workers.py", "--env", "guess", "--sessions", 8, "--workers", 1, 2, "--seconds", 0.2).splitlines()
+    *_, head, one, two = run(
+        "workers.py", "--env", "guess", "--sessions", 8, "--workers", 1, 2, "--seconds", 0.2
+    ).splitlines()
     assert head.split() == ["workers", "steps/s", "resets/s", "calls/s"]
     for number, line in (("1", one), ("2", two)):
         workers, steps, resets, calls = line.split()
@@ -58,9 +73,14 @@ def test_calls_through_worker_processes_are_counted():
 
 
 def test_no_step_is_lost_or_mixed_up_between_many_sessions(tmp_path):
-    printed = run("env_server.py", "--sessions", 60, "--steps", 5, "--json", tmp_path / "server.json")
+    printed = run(
+        "env_server.py", "--sessions", 60, "--steps", 5, "--json", tmp_path / "server.json"
+    )
     rows = json.loads((tmp_path / "server.json").read_text())["rows"]
-    assert [(row["transport"], row["steps"], row["lost"], row["mixed_up"]) for row in rows] == [("stream", 300, 0, 0), ("http", 300, 0, 0)]
+    assert [(row["transport"], row["steps"], row["lost"], row["mixed_up"]) for row in rows] == [
+        ("stream", 300, 0, 0),
+        ("http", 300, 0, 0),
+    ]
     assert len(printed.splitlines()) == 3
 
 
@@ -69,12 +89,21 @@ def test_what_breaks_is_accounted_for(tmp_path):
     results = json.loads((tmp_path / "faults.json").read_text())
     for name, episodes in (("killed_workers", 40), ("killed_server", 60)):
         counts = results[name]
-        assert counts["ok"] + counts["retried"] + counts["faulted"] == counts["episodes"] == episodes
+        assert (
+            counts["ok"] + counts["retried"] + counts["faulted"] == counts["episodes"] == episodes
+        )
         assert counts["retried"] + counts["faulted"] == counts["hit"] > 0
-        assert (counts["scored_faults"], counts["unsolved"], counts["kinds"]) == (0, 0, ["env_fault"])
+        assert (counts["scored_faults"], counts["unsolved"], counts["kinds"]) == (
+            0,
+            0,
+            ["env_fault"],
+        )
     assert results["killed_workers"]["kills"] >= 2
     assert set(results["hanging"]["late_s_max"]) == {"sleeps", "computes", "is deaf"}
-    assert [(row["transport"], row["lost_or_repeated"]) for row in results["bad_line"]] == [("stream", 0), ("http", 0)]
+    assert [(row["transport"], row["lost_or_repeated"]) for row in results["bad_line"]] == [
+        ("stream", 0),
+        ("http", 0),
+    ]
     assert sum(row["resets"] + row["unavailable"] for row in results["bad_line"]) > 0
     bad = [(row["kind"], row["every"], row["lost"]) for row in results["bad_tasks"]]
     assert bad == [(kind, every, 0) for every in (30, 2) for kind in ("raise", "exit", "hang")]
@@ -83,7 +112,10 @@ def test_what_breaks_is_accounted_for(tmp_path):
 
 def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
     printed = run("view.py", "--episodes", 600, "--json", tmp_path / "view.json")
-    figures = {row["what"]: row["figure"] for row in json.loads((tmp_path / "view.json").read_text())["rows"]}
+    figures = {
+        row["what"]: row["figure"]
+        for row in json.loads((tmp_path / "view.json").read_text())["rows"]
+    }
     assert figures["episodes"] == 600
     assert figures["search, absent (0 hits)"] > 0
     assert figures["search, in every row (600 hits)"] > 0
@@ -91,25 +123,55 @@ def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
 
 
 def test_a_corpus_is_indexed_and_searched_by_many_episodes(tmp_path):
-    printed = run("search.py", "--passages", 2000, "--seconds", 0.3, "--workers", 2, "--json", tmp_path / "search.json")
+    printed = run(
+        "search.py",
+        "--passages",
+        2000,
+        "--seconds",
+        0.3,
+        "--workers",
+        2,
+        "--json",
+        tmp_path / "search.json",
+    )
     result = json.loads((tmp_path / "search.json").read_text())
-    assert [(row["passages"], row["seconds"] > 0, row["peak_mb"] > 10) for row in result["index"]] == [(2000, True, True)]
-    assert [(row["workers"], row["queries_per_s"] > 0, row["p99_ms"] >= row["median_ms"]) for row in result["queries"]] == [(2, True, True)]
+    assert [
+        (row["passages"], row["seconds"] > 0, row["peak_mb"] > 10) for row in result["index"]
+    ] == [(2000, True, True)]
+    assert [
+        (row["workers"], row["queries_per_s"] > 0, row["p99_ms"] >= row["median_ms"])
+        for row in result["queries"]
+    ] == [(2, True, True)]
     assert len(printed.splitlines()) == 3
 
 
 def test_search_takes_searching(tmp_path):
-    run("search_baselines.py", "--split", "dev", "--limit", 500, "--json", tmp_path / "baselines.json")
+    run(
+        "search_baselines.py",
+        "--split",
+        "dev",
+        "--limit",
+        500,
+        "--json",
+        tmp_path / "baselines.json",
+    )
     rows = json.loads((tmp_path / "baselines.json").read_text())
     assert rows["all"]["questions"] == 500
     assert rows["all"]["guesser"] < 0.02 * 500
     assert all(row["expert"] >= 0.99 * row["questions"] for row in rows.values())
-    after_one = [rows[f"{hops} hops"]["single"] / rows[f"{hops} hops"]["questions"] for hops in (1, 2, 3, 4)]
+    after_one = [
+        rows[f"{hops} hops"]["single"] / rows[f"{hops} hops"]["questions"] for hops in (1, 2, 3, 4)
+    ]
     assert after_one == sorted(after_one, reverse=True)
     assert after_one[3] < 0.1
 
 
-WORDS = {"solves": None, "unreadable": "I do not know", "cut": "Thought: " + "so " * 200, "refused": "Action: get 1 moon"}
+WORDS = {
+    "solves": None,
+    "unreadable": "I do not know",
+    "cut": "Thought: " + "so " * 200,
+    "refused": "Action: get 1 moon",
+}
 """What is said in every turn of an episode; None is what the environment's expert would do."""
 
 
@@ -122,12 +184,22 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
 
     def settings(context):
         agent = {"example": True, "context_tokens": context, "reply_tokens": 200}
-        return build({"env": {"name": "textcraft"}, "agent": agent, "horizon": {"turns": 5}, "rollout": {"tasks": 2, "group": 2}})
+        return build(
+            {
+                "env": {"name": "textcraft"},
+                "agent": agent,
+                "horizon": {"turns": 5},
+                "rollout": {"tasks": 2, "group": 2},
+            }
+        )
 
     def generate(trainer, prompts):
         kinds = [kind for play, kind in zip(lockstep.plays, WORDS, strict=True) if not play.is_over]
         live = [play for play in lockstep.plays if not play.is_over]
-        replies = [renderer.reply_ids(WORDS[kind] or f"Action: {play.env.expert()}")[:200] for play, kind in zip(live, kinds, strict=True)]
+        replies = [
+            renderer.reply_ids(WORDS[kind] or f"Action: {play.env.expert()}")[:200]
+            for play, kind in zip(live, kinds, strict=True)
+        ]
         return [(reply, [-1.0] * len(reply)) for reply in replies]
 
     async def script(session, sampling):
@@ -144,16 +216,28 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
     bindings = bind_envs(config, {"textcraft": lockstep.envs[0]}, byte_level)
     sampling = Sampling(max_tokens=200, stop_ids=shared_prompt(bindings).renderer.stop_ids)
     context = RolloutContext(bindings, Scripted(script, renderer), sampling)
-    episodes = [EpisodeSpec(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)]
+    episodes = [
+        EpisodeSpec(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)
+    ]
     played, _ = asyncio.run(play_all(context, episodes))
 
     for number, (trajectory, play) in enumerate(zip(played, lockstep.plays, strict=True)):
         (stream,) = trajectory.segments
-        end = max(place for place, chosen in enumerate(stream.mask) if chosen) + 1  # TRL has no use for a last observation
-        assert returned["prompt_ids"][number] + returned["completion_ids"][number] == stream.ids[:end]
+        end = (
+            max(place for place, chosen in enumerate(stream.mask) if chosen) + 1
+        )  # TRL has no use for a last observation
+        assert (
+            returned["prompt_ids"][number] + returned["completion_ids"][number] == stream.ids[:end]
+        )
         assert [0] * len(play.prompt_ids) + returned["env_mask"][number] == stream.mask[:end]
-        assert returned["logprobs"][number] == [-1.0 if chosen else 0.0 for chosen in returned["env_mask"][number]]
-        assert (play.reward, play.success, play.turns) == (trajectory.reward, bool(trajectory.success), len(trajectory.turns))
+        assert returned["logprobs"][number] == [
+            -1.0 if chosen else 0.0 for chosen in returned["env_mask"][number]
+        ]
+        assert (play.reward, play.success, play.turns) == (
+            trajectory.reward,
+            bool(trajectory.success),
+            len(trajectory.turns),
+        )
     stops = {kind: str(t.stop) for kind, t in zip(WORDS, played, strict=True)}
     assert stops["cut"] == "length"
     assert stops["unreadable"] == ("horizon" if spare_tokens == 10_000 else "context")
@@ -163,7 +247,17 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
 
 
 def test_asynchronous_training_is_compared_over_the_same_tasks(tmp_path):
-    run("asynchronous.py", "--seconds", 0, "--staleness", 2, "--steps", 2, "--json", tmp_path / "rows.json")
+    run(
+        "asynchronous.py",
+        "--seconds",
+        0,
+        "--staleness",
+        2,
+        "--steps",
+        2,
+        "--json",
+        tmp_path / "rows.json",
+    )
     synchronous, streaming = json.loads((tmp_path / "rows.json").read_text())
     assert (synchronous["age_max"], synchronous["times"]) == (0, 1)
     assert 0 < streaming["age_max"] <= 2
@@ -175,7 +269,16 @@ def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
     recipe = tmp_path / "small.toml"
     recipe.write_text(tomli_w.dumps(ECHO | {"steps": 100_000}))
     trained(tmp_path / "first", steps=1)
-    given = [recipe, "--model", newest(tmp_path / "first" / "checkpoints"), "--minutes", 0.15, "--reserve", 0.05, "--no-doctor"]
+    given = [
+        recipe,
+        "--model",
+        newest(tmp_path / "first" / "checkpoints"),
+        "--minutes",
+        0.15,
+        "--reserve",
+        0.05,
+        "--no-doctor",
+    ]
     run("visit.py", *given, "--greedy", "--out", tmp_path / "visit")
     (one,) = json.loads((tmp_path / "visit" / "small-0.json").read_text())["runs"]
     assert [own["phase"] for own in one["evals"]] == ["raw", "final"]
@@ -183,12 +286,18 @@ def test_a_visit_ends_in_time_and_what_it_brings_home_goes_on(tmp_path):
     assert json.loads((tmp_path / "visit" / "greedy.json").read_text())["step"] == one["steps"]
     (tmp_path / "home").mkdir()
     for name in ("small-0-episodes.tar.gz", "run.tar"):
-        subprocess.run(["tar", "xf", tmp_path / "visit" / name, "-C", tmp_path / "home"], check=True)
+        subprocess.run(
+            ["tar", "xf", tmp_path / "visit" / name, "-C", tmp_path / "home"], check=True
+        )
     names = {f"eval-step-{one['steps']:06d}-final.jsonl", f"step-{one['steps']:06d}.jsonl"}
-    assert {path.name for path in (tmp_path / "home" / "small-0" / "trajectories").iterdir()} == names
+    assert {
+        path.name for path in (tmp_path / "home" / "small-0" / "trajectories").iterdir()
+    } == names
     home = Run.open(tmp_path / "home" / "small-0", {"limit.minutes": 60, "steps": one["steps"] + 2})
     run_training(home, Display())
-    assert [row["step"] for row in home.metrics() if "loss" in row] == list(range(1, one["steps"] + 3))
+    assert [row["step"] for row in home.metrics() if "loss" in row] == list(
+        range(1, one["steps"] + 3)
+    )
 
 
 @pytest.mark.timeout(360)

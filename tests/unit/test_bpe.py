@@ -16,7 +16,10 @@ from tests.search_world import tiny, tiny_world
 
 __all__ = ["tiny"]
 
-TEXTS = ["Question: Who founded the Dremmel Expedition?", "The Dremmel Expedition was founded by Ilse Varnholt in 1911."] * 20
+TEXTS = [
+    "Question: Who founded the Dremmel Expedition?",
+    "The Dremmel Expedition was founded by Ilse Varnholt in 1911.",
+] * 20
 PIECES = bpe_tokenizer(TEXTS, 512)
 
 
@@ -44,27 +47,40 @@ def test_the_same_texts_give_the_same_tokens(tmp_path):
 
 def test_a_chat_ends_as_with_other_tokenizers():
     renderer = Renderer(PIECES)
-    assert renderer.reply_text(renderer.reply_ids("answer: Ilse Varnholt")) == "answer: Ilse Varnholt"
+    assert (
+        renderer.reply_text(renderer.reply_ids("answer: Ilse Varnholt")) == "answer: Ilse Varnholt"
+    )
     assert PIECES.convert_ids_to_tokens(renderer.reply_ids("answer: x"))[-1] == "<end>"
 
 
 def test_search_learns_them_from_the_train_world_alone(monkeypatch, tiny):
     asked = []
-    monkeypatch.setattr(search_env, "_world", lambda split, *others: asked.append(split) or tiny_world(split))
+    monkeypatch.setattr(
+        search_env, "_world", lambda split, *others: asked.append(split) or tiny_world(split)
+    )
     texts = list(Search(style="compact").texts())
     assert set(asked) == {"train"}
     assert any(text.startswith("<information>\n[1] ") for text in texts)
-    assert {text.partition(":")[0] for text in texts if ":" in text} >= {"Question", "search", "answer"}
+    assert {text.partition(":")[0] for text in texts if ":" in text} >= {
+        "Question",
+        "search",
+        "answer",
+    }
     tokenizer = make_tokenizer(
-        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "search"}}), {"search": Search(style="compact")}
+        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "search"}}),
+        {"search": Search(style="compact")},
     )
     assert len(tokenizer) == 600
 
 
 def test_where_there_are_no_texts_to_learn_from():
     with pytest.raises(ConfigError, match="model.tokenizer = 'pieces': textcraft has no texts"):
-        make_tokenizer(build({"model": {"tokenizer": "pieces"}}), {"textcraft": make_env("textcraft", {})})
-    with pytest.raises(ConfigError, match="model.vocab_size = 600: has no effect with tokenizer = 'words'"):
+        make_tokenizer(
+            build({"model": {"tokenizer": "pieces"}}), {"textcraft": make_env("textcraft", {})}
+        )
+    with pytest.raises(
+        ConfigError, match="model.vocab_size = 600: has no effect with tokenizer = 'words'"
+    ):
         build({"model": {"vocab_size": 600}})
     with pytest.raises(ConfigError, match="model.vocab_size"):
         build({"model": {"tokenizer": "pieces", "vocab_size": 100}})

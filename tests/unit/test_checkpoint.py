@@ -1,4 +1,6 @@
-"""What a folder of checkpoints is worth after a crash at any point, and that no damage goes unnoticed."""
+"""What a folder of checkpoints is worth after a crash at any point, and that no damage goes
+unnoticed.
+"""
 
 import json
 

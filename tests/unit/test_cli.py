@@ -34,7 +34,9 @@ def test_help_is_quick():
         "import sys; from palestra.cli import main\ntry: main(['--help'])\n"
         "except SystemExit: print('torch' in sys.modules, 'pydantic' in sys.modules)"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out.startswith("usage: palestra")
     assert out.strip().endswith("False False")
 
@@ -43,7 +45,11 @@ def test_env_list_as_json(capsys):
     rows = {row["name"]: row for row in json.loads(run(capsys, "env", "list", "--json"))}
     assert {"babyai", "guess", "textcraft"} <= set(rows)
     assert rows["textcraft"]["tasks"]["test"] == 100
-    in_a_browser = {"web", "webarena", "miniwob"}  # say what is missing where there is no Chromium, or no address
+    in_a_browser = {
+        "web",
+        "webarena",
+        "miniwob",
+    }  # say what is missing where there is no Chromium, or no address
     assert all(row["error"] is None for name, row in rows.items() if name not in in_a_browser)
 
 
@@ -60,7 +66,19 @@ def test_env_check_fails_loudly(capsys):
 
 
 def test_env_play(capsys, monkeypatch):
-    lines = iter([":actions", "nonsense", ":expert", ":expert", ":expert", ":expert", ":expert", ":expert", ":quit"])
+    lines = iter(
+        [
+            ":actions",
+            "nonsense",
+            ":expert",
+            ":expert",
+            ":expert",
+            ":expert",
+            ":expert",
+            ":expert",
+            ":quit",
+        ]
+    )
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
     out = run(capsys, "env", "play", "textcraft", "--split", "test")
     assert "Goal: craft" in out
@@ -83,7 +101,16 @@ def test_dry_run_prints_the_resolved_run(capsys):
 
 
 def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path):
-    model = tiny_model(vocabulary=99, width=16, layers=1, heads=2, context=8192, stop_id=1, seed=0, device=torch.device("cpu"))
+    model = tiny_model(
+        vocabulary=99,
+        width=16,
+        layers=1,
+        heads=2,
+        context=8192,
+        stop_id=1,
+        seed=0,
+        device=torch.device("cpu"),
+    )
     export(tmp_path, model, byte_tokenizer())
     out = run(capsys, "train", QUICKSTART, "--model", str(tmp_path), "--dry-run")
     assert f'[model]\nkind = "pretrained"\npath = "{tmp_path}"' in out
@@ -96,12 +123,25 @@ def test_a_model_in_short_is_a_flag_wherever_a_recipe_is_taken(capsys, tmp_path)
 
 
 def test_explain_prints_the_objective_with_its_numbers(capsys):
-    out = run(capsys, "explain", QUICKSTART, "--algo.kl", "0.02", "--algo.overlong", "mask", "--algo.clip_high", "0.3")
+    out = run(
+        capsys,
+        "explain",
+        QUICKSTART,
+        "--algo.kl",
+        "0.02",
+        "--algo.overlong",
+        "mask",
+        "--algo.clip_high",
+        "0.3",
+    )
     assert "objective_c = min(ratio_c * A_c, clip(ratio_c, 0.8, 1.3) * A_c) - 0.02 * KL_c" in out
     assert "A_i = R_i - mean_group(R_i)" in out
     assert "a fault or a token budget ended" in out
     assert "each of 120 steps: 16 tasks" in out
-    assert "babyai: 8 trajectories a task, turns allowed: stages (turns = (10, 13, 16), every = 40)" in out
+    assert (
+        "babyai: 8 trajectories a task, turns allowed: stages (turns = (10, 13, 16), every = 40)"
+        in out
+    )
     for name, formula in [
         ("gspo", "stop(mean_tokens(logp_c - logp_old_c))"),
         ("cispo", "stop(clip(ratio_c, 0, 1.28)) * A_c * logp_c"),
@@ -142,22 +182,63 @@ def test_train_help_lists_the_settings_of_the_recipe(capsys):
 
 def test_eval_of_the_expert_and_of_chance(capsys, tmp_path):
     out = tmp_path / "expert.json"
-    run(capsys, "eval", "--agent", "expert", "--env", "textcraft", "--limit", "10", "--out", str(out))
+    run(
+        capsys,
+        "eval",
+        "--agent",
+        "expert",
+        "--env",
+        "textcraft",
+        "--limit",
+        "10",
+        "--out",
+        str(out),
+    )
     expert = json.loads(out.read_text())
     assert expert["envs"]["textcraft"]["30"]["all"]["success"] == 1.0
     chance = json.loads(
-        run(capsys, "eval", "--agent", "random", "--env", "textcraft", "--limit", "10", "--k", "2", "--json", "--out", str(out))
+        run(
+            capsys,
+            "eval",
+            "--agent",
+            "random",
+            "--env",
+            "textcraft",
+            "--limit",
+            "10",
+            "--k",
+            "2",
+            "--json",
+            "--out",
+            str(out),
+        )
     )
     assert chance["envs"]["textcraft"]["30"]["all"]["success"] < 0.5
     assert chance["envs"]["textcraft"]["30"]["all"]["episodes"] == 20
 
 
 def test_episodes_of_an_evaluation_can_be_kept_and_looked_at(capsys, tmp_path):
-    words = ["eval", "--agent", "expert", "--env", "textcraft", "--limit", "3", "--out", str(tmp_path / "x.json"), "--keep"]
+    words = [
+        "eval",
+        "--agent",
+        "expert",
+        "--env",
+        "textcraft",
+        "--limit",
+        "3",
+        "--out",
+        str(tmp_path / "x.json"),
+        "--keep",
+    ]
     said = json.loads(run(capsys, *words, str(tmp_path / "kept"), "--json"))
     assert said["episodes"] == str(tmp_path / "kept")
-    assert json.loads((tmp_path / "kept" / "eval" / "step-000000-expert.json").read_text())["all"] == said["all"]
-    kept = list(read_trajectories(tmp_path / "kept" / "trajectories" / "eval-step-000000-expert.jsonl"))
+    assert (
+        json.loads((tmp_path / "kept" / "eval" / "step-000000-expert.json").read_text())["all"]
+        == said["all"]
+    )
+    kept = list(
+        read_trajectories(tmp_path / "kept" / "trajectories" / "eval-step-000000-expert.jsonl")
+    )
     assert [trajectory.success for trajectory in kept] == [True] * 3
     with closing(Answers([tmp_path / "kept"], live=False)) as viewer:
         (id,) = viewer.ids
@@ -169,7 +250,10 @@ def test_episodes_of_an_evaluation_can_be_kept_and_looked_at(capsys, tmp_path):
 
 
 def test_an_evaluation_is_counted_in_a_terminal():
-    terminal, pipe = (Console(file=io.StringIO(), force_terminal=shown, width=80, no_color=True) for shown in (True, False))
+    terminal, pipe = (
+        Console(file=io.StringIO(), force_terminal=shown, width=80, no_color=True)
+        for shown in (True, False)
+    )
     for console in (terminal, pipe):
         with closing(ProgressDisplay(console)) as display:
             display.begin_eval("expert", 2)
@@ -184,7 +268,9 @@ def test_eval_of_a_baseline_where_a_recipe_plays(capsys, tmp_path):
     out = tmp_path / "expert.json"
     run(capsys, "eval", QUICKSTART, "--agent", "expert", "--limit", "5", "--out", str(out))
     (env,) = json.loads(out.read_text())["envs"].values()
-    assert list(env) == [str(load(Path(QUICKSTART), {}).env_specs[0].horizon.full)]  # the recipe's horizon, not the environment's
+    assert list(env) == [
+        str(load(Path(QUICKSTART), {}).env_specs[0].horizon.full)
+    ]  # the recipe's horizon, not the environment's
     assert env[next(iter(env))]["all"] | {"tasks": 5, "success": 1.0} == env[next(iter(env))]["all"]
 
 

@@ -40,7 +40,10 @@ def test_what_dies_is_begun_anew(confined):
     assert confined.ask(["echo", 1], **LIMITS) == 1
 
 
-@pytest.mark.parametrize(("question", "because"), [("fill", "it needs more than 500 MB"), ("stop", "KeyboardInterrupt: not for it")])
+@pytest.mark.parametrize(
+    ("question", "because"),
+    [("fill", "it needs more than 500 MB"), ("stop", "KeyboardInterrupt: not for it")],
+)
 def test_what_raises_is_refused(confined, question, because):
     with pytest.raises(Refused, match=because):
         confined.ask([question, None], **LIMITS)

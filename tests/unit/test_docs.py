@@ -19,7 +19,9 @@ def blocks(page, language):
     return [text for name, text in fences if name == language]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
 def test_python_blocks_run(page):
     names: dict = {"__name__": "docs"}
     for block in blocks(page, "python"):
@@ -27,7 +29,11 @@ def test_python_blocks_run(page):
 
 
 COMMANDS = [
-    (page.name, line) for page in PAGES for block in blocks(page, "") for line in block.splitlines() if line.startswith("palestra ")
+    (page.name, line)
+    for page in PAGES
+    for block in blocks(page, "")
+    for line in block.splitlines()
+    if line.startswith("palestra ")
 ]
 
 
@@ -53,11 +59,25 @@ def test_recipes_that_are_named_exist():
 def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tmp_path):
     page = ROOT / "docs" / "environments.md"
     (tmp_path / "my_module.py").write_text("\n".join(blocks(page, "python")[:3]))
-    small = "--steps 1 --out run --warm_start.episodes 20 --warm_start.updates 2 --eval.tasks 5 --rollout.tasks 2"
-    commands = [line for line in "\n".join(blocks(page, "")).splitlines() if "env check" in line or "palestra train" in line]
+    small = (
+        "--steps 1 --out run --warm_start.episodes 20 --warm_start.updates 2 --eval.tasks 5 "
+        "--rollout.tasks 2"
+    )
+    commands = [
+        line
+        for line in "\n".join(blocks(page, "")).splitlines()
+        if "env check" in line or "palestra train" in line
+    ]
     for line in commands:
-        line = line.replace("recipes/", f"{ROOT}/recipes/") + (f" {small}" if "train" in line else "")
-        command = [sys.executable, "-c", "from palestra.cli import main; main()", *shlex.split(line)[1:]]
+        line = line.replace("recipes/", f"{ROOT}/recipes/") + (
+            f" {small}" if "train" in line else ""
+        )
+        command = [
+            sys.executable,
+            "-c",
+            "from palestra.cli import main; main()",
+            *shlex.split(line)[1:],
+        ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert len(commands) == 2

@@ -24,7 +24,12 @@ from palestra.learner.logprobs import predict
 from palestra.models.attention import PackedLayout, sdpa
 from palestra.models.tiny import tiny_model
 from palestra.tools.doctor.checks import examine
-from palestra.tools.doctor.env_checks import check_answers, check_contract, check_disk, checkpoint_bytes
+from palestra.tools.doctor.env_checks import (
+    check_answers,
+    check_contract,
+    check_disk,
+    checkpoint_bytes,
+)
 from palestra.tools.doctor.memory import (
     Need,
     available_ram,
@@ -39,10 +44,23 @@ from palestra.tools.doctor.memory import (
 from palestra.tools.doctor.play import Played, play_some
 from palestra.tools.doctor.result import size
 from palestra.tools.doctor.tokens import check_mask, check_replies, check_template
-from palestra.tools.doctor.weights import check_handover, check_logprobs, check_packing, check_toy, fingerprint
+from palestra.tools.doctor.weights import (
+    check_handover,
+    check_logprobs,
+    check_packing,
+    check_toy,
+    fingerprint,
+)
 from palestra.training.setup import make_pool, setup
 from tests.helpers import Echo
-from tests.unit.test_render import COUNTS_TURNS, FORGETS_THOUGHTS, LLAMA_LIKE, QWEN3_LIKE, qwen3_like, tokenizer_with
+from tests.unit.test_render import (
+    COUNTS_TURNS,
+    FORGETS_THOUGHTS,
+    LLAMA_LIKE,
+    QWEN3_LIKE,
+    qwen3_like,
+    tokenizer_with,
+)
 
 ROOT = Path(__file__).parents[2]
 WORDS = ["say", "red", "blue"]
@@ -56,9 +74,11 @@ ECHO = {
     "rollout": {"tasks": 4, "group": 4},
     "horizon": {"kind": "fixed", "turns": 4},
 }
-FORGETS_LATE = CHATML.replace(  # prefix-preserving for as long as anyone would try it: earlier replies go after ten of them
+# prefix-preserving for as long as anyone would try it: earlier replies go after ten of them
+FORGETS_LATE = CHATML.replace(
     "{{ message['content'] }}",
-    "{% if message['role'] == 'assistant' and messages | length > 20 %}...{% else %}{{ message['content'] }}{% endif %}",
+    "{% if message['role'] == 'assistant' and messages | length > 20 %}...{% else %}{{ "
+    "message['content'] }}{% endif %}",
 )
 
 
@@ -117,7 +137,12 @@ def shifted(played):
     def late(segment):
         return replace(segment, mask=[0, *segment.mask[:-1]])
 
-    return replace(played, trajectories=[replace(t, segments=[late(s) for s in t.segments]) for t in played.trajectories])
+    return replace(
+        played,
+        trajectories=[
+            replace(t, segments=[late(s) for s in t.segments]) for t in played.trajectories
+        ],
+    )
 
 
 def test_a_healthy_run_passes_all_checks(tmp_path):
@@ -131,7 +156,9 @@ def test_a_mixture_is_examined_environment_by_environment(tmp_path):
     mixture = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Raises", "label": "broken"}]
     tree = {key: value for key, value in ECHO.items() if key != "env"} | {"mixture": mixture}
     findings = list(examine(build(tree), folder=tmp_path))
-    answers = {f.detail.split(":")[0]: f.ok for f in findings if f.name == "environment answers in time"}
+    answers = {
+        f.detail.split(":")[0]: f.ok for f in findings if f.name == "environment answers in time"
+    }
     assert answers == {"echo": True, "broken": False}
     assert [f.name for f in findings if not f.ok] == ["environment answers in time"]
 
@@ -156,22 +183,43 @@ def test_a_template_that_drifts_only_at_depth():
 
 
 def test_a_fallback_is_no_fault_but_is_told():
-    tokenizer = tokenizer_with(FORGETS_THOUGHTS, specials=("<|im_start|>", "<|im_end|>", "<|start|>", "<|eot|>"))
+    tokenizer = tokenizer_with(
+        FORGETS_THOUGHTS, specials=("<|im_start|>", "<|im_end|>", "<|start|>", "<|eot|>")
+    )
     finding = check_template(tokenizer, "auto", WORDS)
     assert finding.ok
     assert "not prefix-preserving" in finding.detail
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "is_usable"), [(tokenizer_with(FORGETS_THOUGHTS), False), (qwen3_like(), False), (tokenizer_with(LLAMA_LIKE), True)]
+    ("tokenizer", "is_usable"),
+    [
+        (tokenizer_with(FORGETS_THOUGHTS), False),
+        (qwen3_like(), False),
+        (tokenizer_with(LLAMA_LIKE), True),
+    ],
 )
 def test_the_template_of_a_run_is_reported(tmp_path, tokenizer, is_usable):
-    model = tiny_model(vocabulary=len(tokenizer), width=32, layers=1, heads=2, context=512, stop_id=0, seed=0, device=torch.device("cpu"))
+    model = tiny_model(
+        vocabulary=len(tokenizer),
+        width=32,
+        layers=1,
+        heads=2,
+        context=512,
+        stop_id=0,
+        seed=0,
+        device=torch.device("cpu"),
+    )
     export(tmp_path / "model", model, tokenizer)
-    tree = ECHO | {"model": {"kind": "pretrained", "path": str(tmp_path / "model")}, "env": {"name": "guess"}}
+    tree = ECHO | {
+        "model": {"kind": "pretrained", "path": str(tmp_path / "model")},
+        "env": {"name": "guess"},
+    }
     settings = {"agent.template": "model", "agent.context_tokens": 512}
     findings = list(examine(build(tree, settings), folder=tmp_path))
-    assert [f.name for f in findings if not f.ok] == ([] if is_usable else ["pieces of a chat add up to the whole"])
+    assert [f.name for f in findings if not f.ok] == (
+        [] if is_usable else ["pieces of a chat add up to the whole"]
+    )
     assert ("a toy reward rises" in [f.name for f in findings]) == is_usable
 
 
@@ -196,8 +244,12 @@ def test_a_mask_that_is_shifted_by_one(played):
 
 def test_a_mask_that_is_shifted_with_its_spans(played):
     def early(trajectory):
-        segments = [replace(segment, mask=[*segment.mask[1:], 0]) for segment in trajectory.segments]
-        turns = [replace(turn, span=(turn.span[0] - 1, turn.span[1] - 1)) for turn in trajectory.turns]
+        segments = [
+            replace(segment, mask=[*segment.mask[1:], 0]) for segment in trajectory.segments
+        ]
+        turns = [
+            replace(turn, span=(turn.span[0] - 1, turn.span[1] - 1)) for turn in trajectory.turns
+        ]
         return replace(trajectory, segments=segments, turns=turns)
 
     finding = check_mask(replace(played, trajectories=[early(t) for t in played.trajectories]))
@@ -208,9 +260,18 @@ def test_a_mask_that_is_shifted_with_its_spans(played):
 def test_tokens_that_were_encoded_again(played):
     def altered(segment):
         first = segment.mask.index(1)
-        return replace(segment, ids=[*segment.ids[:first], segment.ids[first] ^ 1, *segment.ids[first + 1 :]])
+        return replace(
+            segment, ids=[*segment.ids[:first], segment.ids[first] ^ 1, *segment.ids[first + 1 :]]
+        )
 
-    finding = check_mask(replace(played, trajectories=[replace(t, segments=[altered(s) for s in t.segments]) for t in played.trajectories]))
+    finding = check_mask(
+        replace(
+            played,
+            trajectories=[
+                replace(t, segments=[altered(s) for s in t.segments]) for t in played.trajectories
+            ],
+        )
+    )
     assert not finding.ok
 
 
@@ -307,9 +368,19 @@ async def _version(components):
 )
 def test_broken_environments(env, isolation, deadline_s, said):
     (place,) = build(
-        ECHO | {"env": {"name": env, "isolation": isolation, "deadline_s": deadline_s}, "engine": {"deterministic": isolation == "inline"}}
+        ECHO
+        | {
+            "env": {"name": env, "isolation": isolation, "deadline_s": deadline_s},
+            "engine": {"deterministic": isolation == "inline"},
+        }
     ).env_specs
-    finding = check_answers("it", make_env(place.env.name, place.env.options), make_pool(place.env), deadline_s=deadline_s, episodes=4)
+    finding = check_answers(
+        "it",
+        make_env(place.env.name, place.env.options),
+        make_pool(place.env),
+        deadline_s=deadline_s,
+        episodes=4,
+    )
     assert not finding.ok
     assert said in finding.detail
 
@@ -323,16 +394,26 @@ def test_a_broken_promise():
 
 def test_a_run_whose_environment_hangs_is_examined_in_a_few_seconds(tmp_path):
     began = time.monotonic()
-    findings = list(examine(build(ECHO | {"env": {"name": "tests.helpers:Hangs", "deadline_s": 0.3}}), folder=tmp_path))
-    assert [finding.name for finding in findings if not finding.ok] == ["environment answers in time"]
+    findings = list(
+        examine(
+            build(ECHO | {"env": {"name": "tests.helpers:Hangs", "deadline_s": 0.3}}),
+            folder=tmp_path,
+        )
+    )
+    assert [finding.name for finding in findings if not finding.ok] == [
+        "environment answers in time"
+    ]
     assert time.monotonic() - began < 30
 
 
 def test_a_full_disk(components, tmp_path, monkeypatch):
-    # float32 weights and two moments of each: 12 bytes a parameter, three checkpoints, and a reference of 4 bytes a parameter
+    # float32 weights and two moments of each: 12 bytes a parameter, three checkpoints, and a
+    # reference of 4 bytes a parameter
     parameters = sum(p.numel() for p in components.learner.model.parameters())
     assert checkpoint_bytes(components.learner) == 12 * parameters
-    finding = check_disk(components.learner, tmp_path / "not" / "yet", checkpoints=3, keeps_reference=True)
+    finding = check_disk(
+        components.learner, tmp_path / "not" / "yet", checkpoints=3, keeps_reference=True
+    )
     assert (finding.ok, finding.number) == (True, 40 * parameters)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, 40 * parameters - 1))
@@ -356,7 +437,9 @@ def test_what_is_estimated_is_what_is_allocated(components):
     assert need.cache == sum(tensor.nbytes for tensor in (*cache.keys, *cache.values))
     assert need.weights == sum(p.nbytes for p in components.learner.model.parameters())
     longer = estimate(components.learner, components.config, microbatch_tokens=1024, slots=16)
-    assert need.activations < longer.activations < 9 * need.activations  # rows are never shorter than the context of 128
+    assert (
+        need.activations < longer.activations < 9 * need.activations
+    )  # rows are never shorter than the context of 128
     assert isinstance(longer, Need)
     assert available_ram() > 0
 
@@ -414,7 +497,21 @@ def test_a_made_up_row_is_as_long_as_it_can_be():
 def test_the_quickstart_is_examined_within_a_minute(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     began = time.monotonic()
-    main(["doctor", "--model.width", "64", "--engine.slots", "32", "--env.options.train_seeds", "50", "--threads", "1", "--json", "--fit"])
+    main(
+        [
+            "doctor",
+            "--model.width",
+            "64",
+            "--engine.slots",
+            "32",
+            "--env.options.train_seeds",
+            "50",
+            "--threads",
+            "1",
+            "--json",
+            "--fit",
+        ]
+    )
     findings = json.loads(capsys.readouterr().out)
     assert all(finding["ok"] for finding in findings)
     assert time.monotonic() - began < 60
@@ -422,9 +519,24 @@ def test_the_quickstart_is_examined_within_a_minute(capsys, monkeypatch):
 
 def test_a_fault_exits_1_with_a_line_for_each_check(capsys, tmp_path):
     recipe = tmp_path / "broken.toml"
-    recipe.write_text('[env]\nname = "tests.helpers:Raises"\n[model]\nwidth = 32\n[agent]\nformat = "plain"\n')
+    recipe.write_text(
+        '[env]\nname = "tests.helpers:Raises"\n[model]\nwidth = 32\n[agent]\nformat = "plain"\n'
+    )
     with pytest.raises(SystemExit) as exit_:
-        main(["doctor", str(recipe), "--threads", "1", "--engine.slots", "8", "--agent.context_tokens", "64", "--agent.reply_tokens", "8"])
+        main(
+            [
+                "doctor",
+                str(recipe),
+                "--threads",
+                "1",
+                "--engine.slots",
+                "8",
+                "--agent.context_tokens",
+                "64",
+                "--agent.reply_tokens",
+                "8",
+            ]
+        )
     assert exit_.value.code == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines].count("FAILED") == 1
@@ -437,6 +549,10 @@ def test_played_without_a_record_is_no_proof():
 
 
 def test_activation_checkpointing_counts_what_enters_layers_and_one_layer_in_full(model):
-    # two layers of width 64 and inner width 168, in 4 bytes: each keeps 26 x 64 + 4 x 168 = 2336 numbers of a token
+    # two layers of width 64 and inner width 168, in 4 bytes: each keeps 26 x 64 + 4 x 168 = 2336
+    # numbers of a token
     assert bytes_per_token(model, OptimizerConfig()) == 2 * 2336 * 4
-    assert bytes_per_token(model, OptimizerConfig(activation_checkpointing=True)) == (2 * 64 + 2336) * 4
+    assert (
+        bytes_per_token(model, OptimizerConfig(activation_checkpointing=True))
+        == (2 * 64 + 2336) * 4
+    )

@@ -1,4 +1,6 @@
-"""The draw of training tasks: shares of a mixture, and tasks without a signal that are passed over."""
+"""The draw of training tasks: shares of a mixture,
+and tasks without a signal that are passed over.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -39,7 +41,9 @@ def draws():
 
 def test_nothing_is_passed_over_unless_asked_for(draws):
     draw = draws().after(State(tasks_skippable={"echo": DEAD}))
-    assert Counter(draw.next().id for _ in range(120)) == {f"train-{number}": 2 for number in range(60)}
+    assert Counter(draw.next().id for _ in range(120)) == {
+        f"train-{number}": 2 for number in range(60)
+    }
     assert (draw.drawn, draw.skipped) == ({"echo": 120}, {})
 
 
@@ -48,7 +52,9 @@ def test_dead_tasks_come_as_often_as_asked_for_and_the_others_no_less(draws):
     drawn = Counter(draw.next().id for _ in range(3000))
     epochs = draw.drawn["echo"] / 60
     assert draw.drawn["echo"] - draw.skipped["echo"] == 3000
-    assert all(abs(drawn[f"train-{number}"] - epochs) <= 1 for number in range(40, 60))  # once an epoch
+    assert all(
+        abs(drawn[f"train-{number}"] - epochs) <= 1 for number in range(40, 60)
+    )  # once an epoch
     assert sum(drawn[task] for task in DEAD) == pytest.approx(0.25 * 40 * epochs, rel=0.1)
 
 
@@ -77,15 +83,26 @@ def test_a_task_is_dead_while_its_last_group_taught_nothing():
     def group(name, *episodes, stop=Stop.DONE):
         task = Task("e", "train", name)
         played = [
-            replace(trajectory(("see", [1]), ("say", [2]), reward=reward, stop=stop), task=task, success=success)
+            replace(
+                trajectory(("see", [1]), ("say", [2]), reward=reward, stop=stop),
+                task=task,
+                success=success,
+            )
             for success, reward in episodes
         ]
         return Group(task, played)
 
     won, quick, lost, half = (True, 0.5), (True, 0.9), (False, 0.0), (False, 0.3)
     algo = GRPO()
-    all_won, mixed, all_lost, nearly = group("1", won, quick), group("2", won, lost), group("3", lost, lost), group("4", lost, half)
-    state = with_skippable(State(), RolloutBatch([all_won, mixed], dropped=[all_lost, nearly]), algo)
+    all_won, mixed, all_lost, nearly = (
+        group("1", won, quick),
+        group("2", won, lost),
+        group("3", lost, lost),
+        group("4", lost, half),
+    )
+    state = with_skippable(
+        State(), RolloutBatch([all_won, mixed], dropped=[all_lost, nearly]), algo
+    )
     assert state.tasks_skippable == {"e": {"1": 1.0, "3": 0.0}}
     state = with_skippable(state, RolloutBatch([group("1", won, lost), group("2", won, won)]), algo)
     assert state.tasks_skippable == {"e": {"3": 0.0, "2": 1.0}}
@@ -96,10 +113,11 @@ def test_a_task_is_dead_while_its_last_group_taught_nothing():
 
 @pytest.mark.parametrize("skip", [0.5, 0.9])
 def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
-    """Of 60 tasks 48 succeed always, and from step 200 on 36 of them; the others never do: 0.8, then 0.6, however often what is
-    solved is skipped.
+    """Of 60 tasks 48 succeed always, and from step 200 on 36 of them; the others never do: 0.8,
+    then 0.6, however often what is solved is skipped.
 
-    At skip_dead = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48 are known to be solved.
+    At skip_dead = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48 are
+    known to be solved.
     """
     tasks = draws(**{"rollout.skip_solved": skip})
     config = build(ECHO, {"rollout.skip_solved": skip})
@@ -117,27 +135,47 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
         state = with_outcome(draw.counted(state), rollouts, config, draw)
         rows.append(learned_from(config, rollouts, state).figures["success"])
         plain.append(sum(t.success for group in groups for t in group.trajectories) / 32)
-    assert list(state.success["echo"]) == rows  # what the schedule looks at is what the guard looks at
+    assert (
+        list(state.success["echo"]) == rows
+    )  # what the schedule looks at is what the guard looks at
     assert mean(plain[20:200]) == pytest.approx((1 - skip) * 48 / ((1 - skip) * 48 + 12), abs=0.02)
     assert mean(rows[20:200]) == pytest.approx(0.8, abs=0.015)
-    assert mean(rows[200:]) == pytest.approx(0.6, abs=0.015)  # what has changed is found out without bias, while it is found out
+    assert mean(rows[200:]) == pytest.approx(
+        0.6, abs=0.015
+    )  # what has changed is found out without bias, while it is found out
 
 
 def test_environments_keep_their_shares_of_success(draws):
-    """Ten draws of one environment, all solved, nine of them skipped; one draw of the other, which failed: half of what was played."""
+    """Ten draws of one environment, all solved, nine of them skipped; one draw of the other, which
+    failed: half of what was played.
+    """
     members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count"}]
     settings = {"env": None, "mixture": members, "rollout.skip_solved": 0.9, "algo.scale": False}
-    draw, config = draws(**settings).after(State(tasks_skippable={"echo": DEAD})), build(ECHO, settings)
+    draw, config = (
+        draws(**settings).after(State(tasks_skippable={"echo": DEAD})),
+        build(ECHO, settings),
+    )
     draw.expected["echo"] = [1.0] * 9
     groups = []
     for env, number, success in (("echo", 1, True), ("count", 1, False)):
         task = Task(env, "train", f"train-{number}")
-        groups.append(Group(task, [replace(trajectory(("see", [1]), ("say", [2])), task=task, success=success)]))
+        groups.append(
+            Group(
+                task, [replace(trajectory(("see", [1]), ("say", [2])), task=task, success=success)]
+            )
+        )
     rollouts = RolloutBatch(groups)
     figures = learned_from(config, rollouts, with_outcome(State(), rollouts, config, draw)).figures
-    assert (figures["success"], figures["env/echo/success"], figures["env/count/success"]) == (0.5, 1.0, 0.0)
+    assert (figures["success"], figures["env/echo/success"], figures["env/count/success"]) == (
+        0.5,
+        1.0,
+        0.0,
+    )
 
 
 def test_asynchronous_runs_draw_all_tasks_alike():
     with pytest.raises(ConfigError, match=r"skip_dead \(0.5\) and staleness \(2\)"):
-        build(ECHO, {"rollout.max_staleness": 2, "rollout.skip_solved": 0.5, "engine.deterministic": False})
+        build(
+            ECHO,
+            {"rollout.max_staleness": 2, "rollout.skip_solved": 0.5, "engine.deterministic": False},
+        )

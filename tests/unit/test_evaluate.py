@@ -15,11 +15,14 @@ def episode(task, success, turns=1, stop=Stop.DONE, category="c"):
     """Each turn is shown one token and samples two."""
     segment = Segment([0] * 3 * turns, [0, 1, 1] * turns, [0.0] * 3 * turns, [0] * 3 * turns)
     played = [Turn("", "", "", 0.5, (3 * number + 1, 3 * number + 3)) for number in range(turns)]
-    return Trajectory("e", Task("env", "test", task, category), [segment], played, stop, success, 9, 0)
+    return Trajectory(
+        "e", Task("env", "test", task, category), [segment], played, stop, success, 9, 0
+    )
 
 
 def test_wilson():
-    # 8 of 10: center (.8 + 1.9207/10) / (1 + 3.8415/10) = .71674, half 1.96/1.38415 * sqrt(.016 + .009604) = .22657
+    # 8 of 10: center (.8 + 1.9207/10) / (1 + 3.8415/10) = .71674, half 1.96/1.38415 * sqrt(.016 +
+    # .009604) = .22657
     assert wilson(8, 10) == pytest.approx((0.49016, 0.94331), abs=1e-4)
     assert wilson(0, 20) == pytest.approx((0.0, 0.16113), abs=1e-4)
     assert wilson(0, 0) == (0.0, 1.0)
@@ -33,7 +36,9 @@ def test_clustered():
 
 
 def test_an_interval_over_five_tasks_covers_what_it_says():
-    """All 4^5 outcomes of five tasks whose means are 0, 1/3, 2/3 or 1 alike: how often is the true mean, 1/2, in the interval?"""
+    """All 4^5 outcomes of five tasks whose means are 0, 1/3, 2/3 or 1 alike: how often is the true
+    mean, 1/2, in the interval?
+    """
     with_t, with_z, counted = 0, 0, 0
     for means in itertools.product([0.0, 1 / 3, 2 / 3, 1.0], repeat=5):
         if len(set(means)) == 1:
@@ -62,16 +67,22 @@ def test_rewards_have_no_bounds():
 
 
 def test_the_interval_of_rewards_is_over_tasks():
-    # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd 1.06066,
+    # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd
+    # 1.06066,
     # t of 1 degree of freedom 12.706, half 12.706 * .75 = 9.5295
-    episodes = [episode("a", True, turns=1), episode("a", True, turns=3), *[episode("b", True, turns=5)] * 2]
+    episodes = [
+        episode("a", True, turns=1),
+        episode("a", True, turns=3),
+        *[episode("b", True, turns=5)] * 2,
+    ]
     result = score(episodes, horizon=9)
     assert result.reward == pytest.approx(1.75)
     assert result.reward_interval == pytest.approx((1.75 - 9.5295, 1.75 + 9.5295), abs=1e-4)
 
 
 def test_the_mean_reward_is_over_tasks_like_its_interval():
-    # a fault left task a with one episode of 1 turn (.5); task b has two of 5 turns (2.5): (.5 + 2.5) / 2, not (.5 + 2.5 + 2.5) / 3
+    # a fault left task a with one episode of 1 turn (.5); task b has two of 5 turns (2.5): (.5 +
+    # 2.5) / 2, not (.5 + 2.5 + 2.5) / 3
     episodes = [episode("a", True, turns=1), *[episode("b", True, turns=5)] * 2]
     assert score(episodes, horizon=9, k=2).reward == pytest.approx(1.5)
 
@@ -109,7 +120,11 @@ def test_a_success_beyond_the_horizon_does_not_count():
 
 
 def test_faults_are_counted_apart_and_categories_split():
-    episodes = [episode("a", True, category="x"), episode("b", False, category="y"), episode("c", None, stop=Stop.ENV_FAULT)]
+    episodes = [
+        episode("a", True, category="x"),
+        episode("b", False, category="y"),
+        episode("c", None, stop=Stop.ENV_FAULT),
+    ]
     result = summarize(episodes, k=1, horizons={"env": [3, 5, 5]})
     assert result["faults"] == 1
     assert result["all"].success == 0.5

@@ -13,7 +13,8 @@ def digest(weight):
 
 
 def test_arithmetic():
-    # one word: 1.0 in float64 is 0x3FF0000000000000; its place's multiplier is (1 * GOLDEN) | 1 = GOLDEN, as GOLDEN is odd
+    # one word: 1.0 in float64 is 0x3FF0000000000000; its place's multiplier is (1 * GOLDEN) | 1 =
+    # GOLDEN, as GOLDEN is odd
     expected = 0x3FF0000000000000 * GOLDEN % 2**64
     assert digest(torch.tensor([1.0], dtype=torch.float64)) == expected
 
@@ -63,9 +64,13 @@ def test_an_engines_layout_does_not_matter():
     }
     attention = "model.layers.0.self_attn"
     theirs = {
-        "model.embed_tokens.weight": torch.cat([ours["model.embed_tokens.weight"], torch.zeros(31, 8)]),
+        "model.embed_tokens.weight": torch.cat(
+            [ours["model.embed_tokens.weight"], torch.zeros(31, 8)]
+        ),
         **{
-            f"{attention}.qkv_proj.{kind}": torch.cat([ours[f"{attention}.{part}_proj.{kind}"] for part in "qkv"])
+            f"{attention}.qkv_proj.{kind}": torch.cat(
+                [ours[f"{attention}.{part}_proj.{kind}"] for part in "qkv"]
+            )
             for kind in ("weight", "bias")
         },
         "lm_head.weight": ours["lm_head.weight"],
@@ -75,7 +80,10 @@ def test_an_engines_layout_does_not_matter():
 
     def wrong():
         shards = ((name, [weight]) for name, weight in theirs.items())
-        return differences(expected, fingerprint(as_learners(shards, {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}, shapes)))
+        return differences(
+            expected,
+            fingerprint(as_learners(shards, {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}, shapes)),
+        )
 
     assert wrong() == []
     theirs[f"{attention}.qkv_proj.weight"][9, 0] += 1e-6  # row 9 is the second of k_proj

@@ -4,7 +4,11 @@ from hypothesis import strategies as st
 
 from palestra.core.action_formats import Block, Plain, ReAct, Tags
 
-LINE = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")) | st.just(" "), min_size=1).map(str.strip).filter(bool)
+LINE = (
+    st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")) | st.just(" "), min_size=1)
+    .map(str.strip)
+    .filter(bool)
+)
 
 
 @given(thought=LINE, action=LINE)
@@ -17,7 +21,11 @@ def test_plain_reads_what_it_writes(action):
     assert Plain().parse(Plain().write("", action)).action == action
 
 
-@given(thought=LINE, action=LINE | st.builds("{}[{}]".format, st.sampled_from(["search", "answer", "think", "action"]), LINE))
+@given(
+    thought=LINE,
+    action=LINE
+    | st.builds("{}[{}]".format, st.sampled_from(["search", "answer", "think", "action"]), LINE),
+)
 def test_tags_read_what_they_write(thought, action):
     assume("<" not in thought + action)
     assert Tags().parse(Tags().write(thought, action)).action == action
@@ -30,7 +38,8 @@ def test_blocks_read_what_they_write(thought, action):
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"), [("click [1]", "there was none"), ("```a``` ```b```", "there were 2"), ("``` ```", "nothing")]
+    ("reply", "reason"),
+    [("click [1]", "there was none"), ("```a``` ```b```", "there were 2"), ("``` ```", "nothing")],
 )
 def test_blocks_are_strict_in_what_counts(reply, reason):
     assert Block().parse(reply).action is None

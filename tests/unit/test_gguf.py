@@ -11,7 +11,8 @@ from palestra.models.tokenizers import byte_tokenizer
 gguf = pytest.importorskip("gguf")
 
 NAMES = {
-    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
     "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
 }  # fmt: skip
@@ -19,7 +20,10 @@ NAMES = {
 
 def gguf_name(name):
     if "layers." not in name:
-        return {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}[name]
+        return {
+            "model.embed_tokens.weight": "token_embd.weight",
+            "model.norm.weight": "output_norm.weight",
+        }[name]
     _, _, layer, *rest = name.split(".")
     return f"blk.{layer}.{NAMES['.'.join(rest[:-1])]}.{rest[-1]}"
 
@@ -40,7 +44,9 @@ def written(path, model, tokenizer, pre="qwen2"):
     writer.add_tokenizer_pre(pre)
     vocabulary = [*sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get), "ab"]
     writer.add_token_list(vocabulary)
-    writer.add_token_types([3 if token.startswith("<") and len(token) > 1 else 1 for token in vocabulary])
+    writer.add_token_types(
+        [3 if token.startswith("<") and len(token) > 1 else 1 for token in vocabulary]
+    )
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_chat_template(tokenizer.chat_template)
@@ -58,8 +64,10 @@ def original():
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(tokenizer) + 1, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        vocab_size=len(tokenizer) + 1, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
     )  # fmt: skip
     return Qwen2ForCausalLM(config), tokenizer
 
@@ -70,7 +78,10 @@ def test_it_computes_the_same(tmp_path, capsys, original):
     main(["model", "import", str(tmp_path / "model.gguf"), str(tmp_path / "out")])
     assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in capsys.readouterr().out
     loaded = load_model(tmp_path / "out", device=torch.device("cpu"), dtype=torch.float32)
-    assert (loaded.config.rms_norm_eps, loaded.config.eos_token_id) == (1e-5, tokenizer.eos_token_id)
+    assert (loaded.config.rms_norm_eps, loaded.config.eos_token_id) == (
+        1e-5,
+        tokenizer.eos_token_id,
+    )
     ids = torch.tensor([[5, 9, 33, 70]])
     expected, found = model(ids).logits, loaded(ids).logits
     assert (found - expected).norm() < 0.01 * expected.norm()  # bfloat16

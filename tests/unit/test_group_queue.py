@@ -11,10 +11,21 @@ from tests.helpers import trajectory
 
 
 def finished(*versions):
-    """A group with an episode of each of these versions, one of which stands in for the greedy one."""
+    """A group with an episode of each of these versions,
+    one of which stands in for the greedy one.
+    """
     played = trajectory(("see", [1, 2]), ("say", [3, 4]))
-    members = [replace(played, id=str(v), segments=[Segment([1, 2, 3, 4], [0, 0, 1, 1], [0.0] * 4, [-1, -1, v, v])]) for v in versions]
-    return Finished(Group(played.task, members[:-1], members[-1]), faulted=[replace(played, id="broken")])
+    members = [
+        replace(
+            played,
+            id=str(v),
+            segments=[Segment([1, 2, 3, 4], [0, 0, 1, 1], [0.0] * 4, [-1, -1, v, v])],
+        )
+        for v in versions
+    ]
+    return Finished(
+        Group(played.task, members[:-1], members[-1]), faulted=[replace(played, id="broken")]
+    )
 
 
 def test_what_is_put_is_read_again(tmp_path):
@@ -23,7 +34,10 @@ def test_what_is_put_is_read_again(tmp_path):
     queue.put(3, 0, finished(1, 2))
     queue.put(4, 11, finished(2, 3, 2))
     assert queue.read() == {(3, 0): finished(1, 2), (4, 11): finished(2, 3, 2)}
-    assert [(entry.step, entry.place, entry.version) for entry in queue.entries()] == [(3, 0, 2), (4, 11, 3)]
+    assert [(entry.step, entry.place, entry.version) for entry in queue.entries()] == [
+        (3, 0, 2),
+        (4, 11, 3),
+    ]
     assert finished(2, 3, 2).versions == {2, 3}
 
 
@@ -58,5 +72,8 @@ def test_a_damaged_file_is_passed_over(tmp_path, caplog):
 
 def test_where_nothing_can_be_written_the_error_says_which_file_and_why(tmp_path):
     (tmp_path / "queue").write_text("in the way")
-    with pytest.raises(CannotWrite, match=r"step-000003-group-0000-version-000002.json: cannot be written: File exists"):
+    with pytest.raises(
+        CannotWrite,
+        match=r"step-000003-group-0000-version-000002.json: cannot be written: File exists",
+    ):
         GroupQueue(tmp_path / "queue").put(3, 0, finished(1, 2))

@@ -15,7 +15,9 @@ SCHEDULES = [
     Adaptive(turns=(5, 10, 20), window=5, gate=0.6, fall=0.3),
 ]
 
-SUCCESS = tuple(random.Random(7).betavariate(2, 2) * min(1.0, 0.4 + step / 300) for step in range(401))
+SUCCESS = tuple(
+    random.Random(7).betavariate(2, 2) * min(1.0, 0.4 + step / 300) for step in range(401)
+)
 """A run that rises, with ups and downs."""
 
 
@@ -27,7 +29,9 @@ def at(step):
 def test_resuming_at_any_step_gives_the_horizon_of_never_stopping(schedule):
     uninterrupted = [schedule(at(step)) for step in range(401)]
     for stopped_at in range(1, 401):
-        fresh = type(schedule).model_validate(schedule.model_dump())  # a new process knows only the settings and the checkpoint
+        fresh = type(schedule).model_validate(
+            schedule.model_dump()
+        )  # a new process knows only the settings and the checkpoint
         assert [fresh(at(step)) for step in (stopped_at, min(stopped_at + 1, 400))] == [
             uninterrupted[stopped_at],
             uninterrupted[min(stopped_at + 1, 400)],
@@ -41,7 +45,15 @@ def test_every_schedule_is_tried_above():
 def test_stages_of_the_paper():
     schedule = Stages(turns=(10, 20, 30), every=100)
     # steps done:   0   99   100  101  199  200  5000
-    assert [schedule(Progress(step)) for step in (0, 99, 100, 101, 199, 200, 5000)] == [10, 10, 20, 20, 20, 30, 30]
+    assert [schedule(Progress(step)) for step in (0, 99, 100, 101, 199, 200, 5000)] == [
+        10,
+        10,
+        20,
+        20,
+        20,
+        30,
+        30,
+    ]
     assert [schedule.stage(Progress(step)) for step in (0, 100, 200)] == [0, 1, 2]
     assert schedule.full == 30
 
@@ -51,7 +63,9 @@ def test_linear_grows_in_equal_strides():
     assert [schedule(Progress(step)) for step in range(10)] == [2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
 
 
-@pytest.mark.parametrize("bad", [{"turns": (3, 2), "every": 1}, {"turns": (), "every": 1}, {"turns": (3,), "every": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"turns": (3, 2), "every": 1}, {"turns": (), "every": 1}, {"turns": (3,), "every": 0}]
+)
 def test_stages_refuse(bad):
     with pytest.raises(ValidationError):
         Stages(**bad)
@@ -64,7 +78,8 @@ def stages(schedule, *success):
 
 def test_adaptive_goes_on_at_the_gate_and_back_at_a_breakdown():
     schedule = Adaptive(turns=(5, 10, 20), window=2, gate=0.6, fall=0.2, plateau=None)
-    # means of two: .55 no, .65 on (1); .7 on (2), the last; .6 and .5 stay, .4 is less than .7 - .2: back (1)
+    # means of two: .55 no, .65 on (1); .7 on (2), the last; .6 and .5 stay, .4 is less than .7 -
+    # .2: back (1)
     # the gate of stage 1 is now (.7 + 1) / 2 = .85: .75 is not enough, .9 is
     success = (0.5, 0.6, 0.7, 0.7, 0.7, 0.6, 0.6, 0.4, 0.4, 0.7, 0.8, 1.0, 0.9)
     assert stages(schedule, *success) == [0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 1, 1, 2, 2]
@@ -74,7 +89,8 @@ def test_adaptive_goes_on_at_the_gate_and_back_at_a_breakdown():
 
 def test_adaptive_goes_on_at_a_plateau_but_never_by_time_alone():
     schedule = Adaptive(turns=(5, 10), window=2, gate=0.9, plateau=0.01)
-    # windows of two: .2 then .2 differ by nothing -> on after four steps; rising ones (.1 -> .3) do not count
+    # windows of two: .2 then .2 differ by nothing -> on after four steps; rising ones (.1 -> .3) do
+    # not count
     assert stages(schedule, 0.2, 0.2, 0.2, 0.2) == [0, 0, 0, 0, 1]
     assert set(stages(schedule, *[0.02 * step for step in range(40)])) == {0}
 

@@ -1,4 +1,6 @@
-"""Layers that are computed again or compiled give the same gradients, keep less or run faster, and leave the engine alone."""
+"""Layers that are computed again or compiled give the same gradients, keep less or run faster, and
+leave the engine alone.
+"""
 
 import asyncio
 import copy
@@ -21,16 +23,24 @@ from tests.contract.test_engines import episodes
 from tests.helpers import trajectory
 from tests.unit.test_learner import learner_with, some_groups, updated
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
 
 
 def gradients(model, algo, **optim):
-    learner = learner_with(model, critic=algo.critic_settings, microbatch_tokens=20, clip_norm=1e9, **optim)
+    learner = learner_with(
+        model, critic=algo.critic_settings, microbatch_tokens=20, clip_norm=1e9, **optim
+    )
     updated(learner, algo)
     return {name: p.grad for name, p in learner.trained().items()}
 
 
-@pytest.mark.parametrize("algo", [GRPO(), PPO(), PPO(critic={"kind": "model"})], ids=["grpo", "a head", "a critic of its own"])
+@pytest.mark.parametrize(
+    "algo",
+    [GRPO(), PPO(), PPO(critic={"kind": "model"})],
+    ids=["grpo", "a head", "a critic of its own"],
+)
 def test_activation_checkpointing_does_not_change_the_gradient(model, algo):
     expected = gradients(model, algo)
     found = gradients(model, algo, activation_checkpointing=True)
@@ -53,10 +63,14 @@ def saved_bytes(learner):
 
 
 def test_activation_checkpointing_keeps_less_and_computes_layers_twice(model):
-    assert saved_bytes(learner_with(model, activation_checkpointing=True)) < 0.3 * saved_bytes(learner_with(model))
+    assert saved_bytes(learner_with(model, activation_checkpointing=True)) < 0.3 * saved_bytes(
+        learner_with(model)
+    )
     learner = learner_with(model, activation_checkpointing=True)
     calls = []
-    layers_of(learner.model)[0].self_attn.register_forward_pre_hook(lambda *_: calls.append(torch.is_grad_enabled()))
+    layers_of(learner.model)[0].self_attn.register_forward_pre_hook(
+        lambda *_: calls.append(torch.is_grad_enabled())
+    )
     updated(learner, GRPO())
     assert calls == [True, True]
 
@@ -82,7 +96,9 @@ def test_a_copy_runs_its_own_layers(model):
         for parameter in layers_of(twin)[0].parameters():
             parameter.zero_()
     batch = learner.prepare(some_groups(), GRPO())
-    assert not torch.allclose(predict(twin, batch, 1.0).logp_C, predict(learner.model, batch, 1.0).logp_C)
+    assert not torch.allclose(
+        predict(twin, batch, 1.0).logp_C, predict(learner.model, batch, 1.0).logp_C
+    )
 
 
 def test_a_model_without_layers_is_refused():
@@ -91,12 +107,26 @@ def test_a_model_without_layers_is_refused():
 
 
 def deep_model():
-    """With more layers than a compiler tries before it gives up on compiling a function again for each."""
-    return tiny_model(vocabulary=97, width=16, layers=10, heads=2, context=128, stop_id=1, seed=3, device=torch.device("cpu"))
+    """With more layers than a compiler tries before it gives up on compiling a function again for
+    each.
+    """
+    return tiny_model(
+        vocabulary=97,
+        width=16,
+        layers=10,
+        heads=2,
+        context=128,
+        stop_id=1,
+        seed=3,
+        device=torch.device("cpu"),
+    )
 
 
 def group_of(count, length):
-    members = [trajectory(("see", [3] * (length + n)), ("say", [5 + n] * length), reward=float(n % 2)) for n in range(count)]
+    members = [
+        trajectory(("see", [3] * (length + n)), ("say", [5 + n] * length), reward=float(n % 2))
+        for n in range(count)
+    ]
     return [Group(None, members)]
 
 
@@ -106,7 +136,9 @@ def test_compiled_layers_give_the_same_gradient_and_are_compiled_once(recomputed
     torch._dynamo.reset()
     counters.clear()
     plain = Learner(deep_model(), OptimizerConfig(lr=1e-3, clip_norm=1e9), temperature=1.0, seed=0)
-    optim = OptimizerConfig(lr=1e-3, clip_norm=1e9, compile=True, activation_checkpointing=recomputed)
+    optim = OptimizerConfig(
+        lr=1e-3, clip_norm=1e9, compile=True, activation_checkpointing=recomputed
+    )
     compiled = Learner(deep_model(), optim, temperature=1.0, seed=0)
     graphs = []
     for count, length in [(4, 3), (4, 5), (7, 4), (2, 9)]:  # the layout of a row differs each time
@@ -119,4 +151,6 @@ def test_compiled_layers_give_the_same_gradient_and_are_compiled_once(recomputed
     assert graphs[-1] == graphs[1]
     with torch.no_grad():
         predict(compiled.model, compiled.prepare(some_groups(), GRPO()), 1.0)
-    assert counters["stats"]["unique_graphs"] == graphs[-1]  # what needs no gradient is not compiled
+    assert (
+        counters["stats"]["unique_graphs"] == graphs[-1]
+    )  # what needs no gradient is not compiled

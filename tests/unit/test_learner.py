@@ -1,4 +1,6 @@
-"""Packing changes nothing, accumulation changes nothing, and what is not a number is not learned."""
+"""Packing changes nothing, accumulation changes nothing,
+and what is not a number is not learned.
+"""
 
 import copy
 import random
@@ -30,7 +32,10 @@ EPISODE = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4)
 @given(episodes=st.lists(st.tuples(EPISODE, IDS | st.just([])), min_size=1, max_size=6))
 def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, episodes):
     trajectories = [
-        trajectory(*(piece for seen, said in turns for piece in (("see", seen), ("say", said))), *([("see", tail)] if tail else []))
+        trajectory(
+            *(piece for seen, said in turns for piece in (("see", seen), ("say", said))),
+            *([("see", tail)] if tail else []),
+        )
         for turns, tail in episodes
     ]
     batch = pack([trajectories])
@@ -41,7 +46,9 @@ def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, e
         alone = [predict(model, pack([[one]]), 1.0) for one in trajectories]
     assert (packed.logp_C - torch.cat([p.logp_C for p in alone])).abs().max() < 1e-5
     assert (packed.entropy_C - torch.cat([p.entropy_C for p in alone])).abs().max() < 1e-4
-    for one, prediction in zip(trajectories, alone, strict=True):  # and alone equals transformers' own forward pass
+    for one, prediction in zip(
+        trajectories, alone, strict=True
+    ):  # and alone equals transformers' own forward pass
         ids = torch.tensor(one.segments[0].ids)
         with torch.no_grad():
             logp = model(ids[None], attention_mask=None).logits[0].log_softmax(-1)
@@ -50,9 +57,14 @@ def test_packed_equals_alone_and_the_mask_is_exactly_the_sampled_tokens(model, e
 
 
 def test_openings_in_common_are_computed_once_and_learned_from_by_all(model):
-    """Episodes of a task begin alike, and so may their first replies: log-probs and gradients are those of each segment alone."""
+    """Episodes of a task begin alike, and so may their first replies: log-probs and gradients are
+    those of each segment alone.
+    """
     opening = [3 + i % 7 for i in range(40)]
-    episodes = [trajectory(("see", opening), ("say", [5, 6, 7 + i // 2]), ("see", [8, 9]), ("say", [4, i])) for i in range(4)]
+    episodes = [
+        trajectory(("see", opening), ("say", [5, 6, 7 + i // 2]), ("see", [8, 9]), ("say", [4, i]))
+        for i in range(4)
+    ]
     batch = pack([episodes])
     assert batch.in_common_S == [0, 46, 42, 46]
 
@@ -71,7 +83,9 @@ def test_openings_in_common_are_computed_once_and_learned_from_by_all(model):
 
 
 def test_gradients_are_the_same_bit_for_bit_each_time():
-    """Tokens that many episodes have in common get many gradients, which several threads must not race to add up."""
+    """Tokens that many episodes have in common get many gradients, which several threads must not
+    race to add up.
+    """
     chance = torch.Generator().manual_seed(0)
     places = torch.randint(0, 300, (5000,), generator=chance)
     weights = torch.randn(5000, 64, generator=chance)
@@ -95,7 +109,13 @@ def some_groups():
         Group(
             None,
             [
-                trajectory(("see", [3 + g, 4]), ("say", [5 + n, 6]), ("see", [7]), ("say", [8 + n] * (n + 1)), reward=float(n % 2))
+                trajectory(
+                    ("see", [3 + g, 4]),
+                    ("say", [5 + n, 6]),
+                    ("see", [7]),
+                    ("say", [8 + n] * (n + 1)),
+                    reward=float(n % 2),
+                )
                 for n in range(4)
             ],
         )
@@ -104,16 +124,26 @@ def some_groups():
 
 
 def in_two_segments(group, *, pair):
-    """The same trajectories, each with its second turn in a segment of its own, as of an agent that rewrites its context."""
+    """The same trajectories, each with its second turn in a segment of its own, as of an agent that
+    rewrites its context.
+    """
     members = []
     for one in group.trajectories[: 2 if pair else None]:
         (whole,), (first, second) = one.segments, one.turns
         cut, start = first.span[1], second.span[0]
         parts = [
-            Segment(*(column[a:b] for column in (whole.ids, whole.mask, whole.logprobs, whole.versions)))
+            Segment(
+                *(column[a:b] for column in (whole.ids, whole.mask, whole.logprobs, whole.versions))
+            )
             for a, b in ((0, cut), (cut, None))
         ]
-        members.append(replace(one, segments=parts, turns=[first, replace(second, span=(start - cut, second.span[1] - cut), segment=1)]))
+        members.append(
+            replace(
+                one,
+                segments=parts,
+                turns=[first, replace(second, span=(start - cut, second.span[1] - cut), segment=1)],
+            )
+        )
     return Group(group.task, members)
 
 
@@ -126,7 +156,13 @@ def new_reference(model):
 
 
 def learner_with(model, critic=None, **optim):
-    return Learner(copy.deepcopy(model), OptimizerConfig(**({"lr": 1e-3} | optim)), temperature=1.0, seed=0, critic=critic)
+    return Learner(
+        copy.deepcopy(model),
+        OptimizerConfig(**({"lr": 1e-3} | optim)),
+        temperature=1.0,
+        seed=0,
+        critic=critic,
+    )
 
 
 def updated(learner, algo, groups=None):
@@ -137,25 +173,44 @@ def updated(learner, algo, groups=None):
 @pytest.mark.parametrize(
     "algo",
     [
-        *(GRPO(), GRPO(normalize="sequence"), GRPO(normalize="constant", constant=50), GRPO(entropy=0.3, entropy_target=5.0)),
-        *(GSPO(), GRPO(kl=0.1, recompute_logprobs=True, correction={"level": "sequence"}), PPO(), DPO(data=("x",)), SFT()),
+        *(
+            GRPO(),
+            GRPO(normalize="sequence"),
+            GRPO(normalize="constant", constant=50),
+            GRPO(entropy=0.3, entropy_target=5.0),
+        ),
+        *(
+            GSPO(),
+            GRPO(kl=0.1, recompute_logprobs=True, correction={"level": "sequence"}),
+            PPO(),
+            DPO(data=("x",)),
+            SFT(),
+        ),
     ],
     ids=lambda algo: algo.name,
 )
 def test_the_gradient_does_not_depend_on_how_tokens_are_packed(model, algo):
     gradients = []
     for microbatch_tokens, parts in ((7, 1), (20, 3), (10_000, 1)):
-        learner = learner_with(model, microbatch_tokens=microbatch_tokens, clip_norm=1e9, critic=algo.critic_settings)
+        learner = learner_with(
+            model, microbatch_tokens=microbatch_tokens, clip_norm=1e9, critic=algo.critic_settings
+        )
         learner.parallel = Parallel(parts=parts)
         learner.remember_reference(new_reference(model))
-        updated(learner, algo, [in_two_segments(group, pair=algo.name == "dpo") for group in some_groups()])
+        updated(
+            learner,
+            algo,
+            [in_two_segments(group, pair=algo.name == "dpo") for group in some_groups()],
+        )
         gradients.append(torch.cat([p.grad.flatten() for p in learner.model.parameters()]))
     assert torch.allclose(gradients[0], gradients[2], atol=1e-7, rtol=1e-4)
     assert torch.allclose(gradients[1], gradients[2], atol=1e-7, rtol=1e-4)
 
 
 def test_groups_without_a_signal_are_computed_only_for_an_entropy_below_its_target(model):
-    alike = Group(None, [trajectory(("see", [3]), ("say", [token]), reward=1.0) for token in (5, 6)])
+    alike = Group(
+        None, [trajectory(("see", [3]), ("say", [token]), reward=1.0) for token in (5, 6)]
+    )
     groups = [*some_groups(), alike]
     learner = learner_with(model)
     entropy = -float(learner.prepare(groups, GRPO()).sampled_logp_C.mean())
@@ -167,7 +222,11 @@ def test_groups_without_a_signal_are_computed_only_for_an_entropy_below_its_targ
     ):
         algo, learner, rows = GRPO(**bonus), learner_with(model, clip_norm=1e9), []
         learner.update(
-            algo.add_advantages(learner.prepare(groups, algo)), algo, lr=1e-3, step=1, watch=lambda row, _, rows=rows: rows.append(row)
+            algo.add_advantages(learner.prepare(groups, algo)),
+            algo,
+            lr=1e-3,
+            step=1,
+            watch=lambda row, _, rows=rows: rows.append(row),
         )
         gradients[name] = torch.cat([p.grad.flatten() for p in learner.model.parameters()])
         seen[name] = sum(len(row.trajectory_C) for row in rows)
@@ -189,8 +248,14 @@ def test_rewarded_tokens_become_likelier(model):
 
 def test_faults_have_no_part_in_the_batch_nor_in_the_statistics(model):
     learner = learner_with(model)
-    healthy = [trajectory(("see", [3]), ("say", [5]), reward=1.0), trajectory(("see", [3]), ("say", [6]), reward=0.0)]
-    faults = [trajectory(("see", [3]), ("say", [7]), reward=0.0, stop=stop) for stop in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)]
+    healthy = [
+        trajectory(("see", [3]), ("say", [5]), reward=1.0),
+        trajectory(("see", [3]), ("say", [6]), reward=0.0),
+    ]
+    faults = [
+        trajectory(("see", [3]), ("say", [7]), reward=0.0, stop=stop)
+        for stop in (Stop.ENV_FAULT, Stop.TIMEOUT, Stop.CANCELLED)
+    ]
     batch = learner.prepare([Group(None, [healthy[0], *faults, healthy[1]])], GRPO())
     assert batch.ids_T[batch.action_mask_T].tolist() == [5, 6]
     # 1 and 0 against their own mean of .5; with the faults as failures it would be 1 against .2
@@ -206,12 +271,22 @@ def test_invalid_actions_can_cost_something(model):
     algo = GRPO(invalid_penalty=0.1, scale=False)
     assert algo.has_signal(group)
     # 0.9 and 1.0 against their mean of 0.95; the two chosen tokens of the first come first
-    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx(
+        [-0.05, -0.05, 0.05]
+    )
     assert clumsy.reward == 1.0
 
 
 def test_of_two_successes_the_quicker_one_can_be_better(model):
-    slow = trajectory(("see", [3]), ("say", [5]), ("see", [4]), ("say", [5]), ("see", [4]), ("say", [5]), reward=1.0)
+    slow = trajectory(
+        ("see", [3]),
+        ("say", [5]),
+        ("see", [4]),
+        ("say", [5]),
+        ("see", [4]),
+        ("say", [5]),
+        reward=1.0,
+    )
     quick = trajectory(("see", [3]), ("say", [6]), reward=1.0)
     failed = trajectory(("see", [3]), ("say", [7]), reward=0.0)
     group = Group(None, [slow, quick])
@@ -220,21 +295,29 @@ def test_of_two_successes_the_quicker_one_can_be_better(model):
     assert algo.has_signal(group)
     assert not algo.has_signal(Group(None, [failed, failed]))  # to fail quickly is no better
     # 0.64 and 1.0 against their mean of 0.82; the three chosen tokens of the first come first
-    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.18, -0.18, -0.18, 0.18])
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx(
+        [-0.18, -0.18, -0.18, 0.18]
+    )
     assert slow.reward == 1.0
     assert "reward_u = r_u * 0.8 ** turn_u" in algo.explain()
 
 
 def test_what_is_taken_back_can_count_for_less(model):
     bold = trajectory(("see", [3]), ("say", [5]), ("see", [4]), ("say", [5]), reward=0.0)
-    bold = replace(bold, turns=[replace(bold.turns[0], reward=0.5), replace(bold.turns[1], reward=-0.5)])
+    bold = replace(
+        bold, turns=[replace(bold.turns[0], reward=0.5), replace(bold.turns[1], reward=-0.5)]
+    )
     shy = trajectory(("see", [3]), ("say", [6]), reward=0.5)
     group = Group(None, [bold, shy])
     # all that was won is lost: 0 against 0.5
-    assert GRPO(scale=False).advantages(learner_with(model).prepare([group], GRPO())).tolist() == pytest.approx([-0.25, -0.25, 0.25])
+    assert GRPO(scale=False).advantages(
+        learner_with(model).prepare([group], GRPO())
+    ).tolist() == pytest.approx([-0.25, -0.25, 0.25])
     algo = GRPO(negative_reward_scale=0.2, scale=False)
     # 0.5 - 0.1 against 0.5
-    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx([-0.05, -0.05, 0.05])
+    assert algo.advantages(learner_with(model).prepare([group], algo)).tolist() == pytest.approx(
+        [-0.05, -0.05, 0.05]
+    )
     assert not GRPO(negative_reward_scale=0.0).has_signal(group)
     assert "reward_u = where(r_u < 0, 0.2 * r_u, r_u)" in algo.explain()
 
@@ -263,10 +346,20 @@ def test_kl_is_measured_against_the_reference(model):
 def test_an_update_that_is_not_a_number_is_left_out_and_three_end_the_run(model):
     learner = learner_with(model)
     before = copy.deepcopy(learner.model.state_dict())
-    broken = [Group(None, [trajectory(("see", [3]), ("say", [5]), reward=float("nan")), trajectory(("see", [3]), ("say", [6]))])]
+    broken = [
+        Group(
+            None,
+            [
+                trajectory(("see", [3]), ("say", [5]), reward=float("nan")),
+                trajectory(("see", [3]), ("say", [6])),
+            ],
+        )
+    ]
     for _ in range(2):
         assert updated(learner, GRPO(), broken)["updates_skipped"] == 1.0
-    assert all(torch.equal(before[name], value) for name, value in learner.model.state_dict().items())
+    assert all(
+        torch.equal(before[name], value) for name, value in learner.model.state_dict().items()
+    )
     with pytest.raises(NonFiniteLoss, match="three updates in a row"):
         updated(learner, GRPO(), broken)
     assert updated(learner_with(model), GRPO())["updates_skipped"] == 0.0
@@ -283,30 +376,43 @@ def test_long_batches_are_scored_in_chunks(model, monkeypatch):
     chunked = predict(model, batch, 1.0)
     chunked.logp_C.sum().backward()
     assert torch.allclose(chunked.logp_C, whole.logp_C, atol=1e-6)
-    assert all(torch.allclose(p.grad, expected[name], atol=1e-5) for name, p in model.named_parameters())
+    assert all(
+        torch.allclose(p.grad, expected[name], atol=1e-5) for name, p in model.named_parameters()
+    )
     model.zero_grad()
 
 
 def test_a_mismatch_is_measured_before_the_first_update(model):
-    """Four mini-batches, and a learning rate that moves the weights: only in the first are they those that sampled."""
+    """Four mini-batches, and a learning rate that moves the weights: only in the first are they
+    those that sampled.
+    """
     learner, algo = learner_with(model, minibatches=4), GRPO()
     batch = learner.prepare(some_groups(), algo)
     with torch.no_grad():
         own_C = predict(model, batch, 1.0).logp_C
-    stats = learner.update(algo.add_advantages(batch.with_(sampled_logp_C=own_C, old_logp_C=own_C)), algo, lr=0.01, step=1)
+    stats = learner.update(
+        algo.add_advantages(batch.with_(sampled_logp_C=own_C, old_logp_C=own_C)),
+        algo,
+        lr=0.01,
+        step=1,
+    )
     assert stats["policy/mismatch"] < 1e-4 < stats["policy/kl"]
     assert stats["policy/mismatch_kl"] < 1e-6
 
 
 def test_weights_that_have_moved_in_the_step_are_no_mismatch(model):
-    """Whichever mini-batch has the only trajectory of the newest weights: if not the first one, nothing is measured."""
+    """Whichever mini-batch has the only trajectory of the newest weights: if not the first one,
+    nothing is measured.
+    """
     learner, algo = learner_with(model, minibatches=4), GRPO()
     batch = learner.prepare(some_groups(), algo)
     measured = []
     for newest in range(len(batch)):
         with torch.no_grad():
             own_C = predict(learner.model, batch, 1.0).logp_C
-        mixed = batch.with_(sampled_logp_C=own_C, old_logp_C=own_C, version_C=(batch.trajectory_C == newest).long())
+        mixed = batch.with_(
+            sampled_logp_C=own_C, old_logp_C=own_C, version_C=(batch.trajectory_C == newest).long()
+        )
         stats = learner.update(algo.add_advantages(mixed), algo, lr=0.01, step=2)
         measured.append("policy/mismatch" in stats)
         assert stats.get("policy/mismatch", 0.0) < 1e-4
@@ -317,14 +423,23 @@ def test_weights_that_have_moved_in_the_step_are_no_mismatch(model):
 
 def test_a_mismatch_is_that_of_the_newest_weights_and_the_age_of_others_is_told_apart():
     # gaps .1 .2 .4 .6; the first two tokens are of version 3, the newest: half of them
-    # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all four tokens
+    # mismatch: (.1 + .2) / 2 = .15; drift: (.4 + .6) / 2 = .5; both are reported as means over all
+    # four tokens
     (row,) = pack([[trajectory(("say", [1, 2, 3, 4]))]]).microbatches(100)
     row = row.with_(sampled_logp_C=torch.zeros(4), version_C=torch.tensor([3, 3, 2, 1]))
     logp_C = -torch.tensor([0.1, 0.2, 0.4, 0.6])
-    means = {name: value_C.mean().item() for name, value_C in _gaps(logp_C, row, newest=3, share=0.5).items()}
+    means = {
+        name: value_C.mean().item()
+        for name, value_C in _gaps(logp_C, row, newest=3, share=0.5).items()
+    }
     # KL: exp(-.1) - 1 + .1 = .00484 and exp(-.2) - 1 + .2 = .01873; the mean is .01178
-    assert means == pytest.approx({"policy/mismatch": 0.15, "policy/mismatch_kl": 0.01178, "policy/drift": 0.5}, abs=1e-5)
-    assert list(_gaps(logp_C, row, newest=1, share=1.0)) == ["policy/mismatch", "policy/mismatch_kl"]
+    assert means == pytest.approx(
+        {"policy/mismatch": 0.15, "policy/mismatch_kl": 0.01178, "policy/drift": 0.5}, abs=1e-5
+    )
+    assert list(_gaps(logp_C, row, newest=1, share=1.0)) == [
+        "policy/mismatch",
+        "policy/mismatch_kl",
+    ]
     assert list(_gaps(logp_C, row, newest=4, share=0.0)) == ["policy/drift"]
 
 
@@ -345,13 +460,25 @@ def figures_of_all_tokens(learner, batch):
         found = predict(learner.model, batch, 1.0)
     gap_C = found.logp_C - batch.sampled_logp_C
     kl_C = gap_C.exp() - 1 - gap_C  # of the sampler from the learner, estimated by k3
-    return {"policy/entropy": found.entropy_C, "policy/kl": kl_C, "policy/mismatch": gap_C.abs(), "policy/mismatch_kl": kl_C}
+    return {
+        "policy/entropy": found.entropy_C,
+        "policy/kl": kl_C,
+        "policy/mismatch": gap_C.abs(),
+        "policy/mismatch_kl": kl_C,
+    }
 
 
 @pytest.mark.parametrize("minibatches", [1, 3])
-@pytest.mark.parametrize("algo", [GRPO(), GRPO(entropy=0.01), GRPO(kl=0.1), GRPO(kl=0.1, kl_in="reward")], ids=["", "entropy", "kl", "k1"])
+@pytest.mark.parametrize(
+    "algo",
+    [GRPO(), GRPO(entropy=0.01), GRPO(kl=0.1), GRPO(kl=0.1, kl_in="reward")],
+    ids=["", "entropy", "kl", "k1"],
+)
 def test_diagnostics_are_means_over_all_action_tokens(model, algo, minibatches):
-    """Whatever else is set; where some are spared the forward pass, those are estimated. A learning rate of 0 keeps the weights."""
+    """Whatever else is set; where some are spared the forward pass, those are estimated.
+
+    A learning rate of 0 keeps the weights.
+    """
     learner = learner_with(model, minibatches=minibatches)
     learner.remember_reference(new_reference(model))
     batch = learner.prepare(many_groups(160, dead=140), algo)
@@ -373,7 +500,9 @@ def test_what_is_spared_is_estimated_by_one_trajectory_in_eight(model):
     assert sample.trajectory_S.tolist() == [0, 8, 16, 24, 32]
     found = learner.update(batch, algo, lr=0.1, step=1)
     expected = figures_of_all_tokens(learner, sample)
-    assert found["policy/entropy"] == pytest.approx(expected["policy/entropy"].mean().item(), rel=1e-5)
+    assert found["policy/entropy"] == pytest.approx(
+        expected["policy/entropy"].mean().item(), rel=1e-5
+    )
     assert found["grad_norm"] == 0.0
 
 
@@ -381,12 +510,17 @@ def test_mini_batches_weigh_by_their_tokens(model):
     """One long trajectory and three short ones, an optimizer step each."""
     algo = GRPO(kl=0.1)
     lengths = [40, 2, 2, 2]
-    members = [trajectory(("see", [3]), ("say", [5 + n] * size), reward=float(n % 2)) for n, size in enumerate(lengths)]
+    members = [
+        trajectory(("see", [3]), ("say", [5 + n] * size), reward=float(n % 2))
+        for n, size in enumerate(lengths)
+    ]
     learner = learner_with(model, minibatches=4)
     learner.remember_reference()
     batch = learner.prepare([Group(None, members)], algo)
     expected = figures_of_all_tokens(learner, batch)["policy/entropy"].mean().item()
-    assert learner.update(algo.add_advantages(batch), algo, lr=0.0, step=1)["policy/entropy"] == pytest.approx(expected, rel=1e-5)
+    assert learner.update(algo.add_advantages(batch), algo, lr=0.0, step=1)[
+        "policy/entropy"
+    ] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_divergence_from_the_reference_is_logged_in_the_reward_as_in_the_loss(model):
@@ -394,13 +528,19 @@ def test_the_divergence_from_the_reference_is_logged_in_the_reward_as_in_the_los
     for place in ("loss", "reward"):
         learner = learner_with(model)
         learner.remember_reference(new_reference(model))
-        figures.append(updated(learner, GRPO(kl=0.1, kl_in=place, recompute_logprobs=True))["policy/kl_reference"])
+        figures.append(
+            updated(learner, GRPO(kl=0.1, kl_in=place, recompute_logprobs=True))[
+                "policy/kl_reference"
+            ]
+        )
     assert figures[0] == pytest.approx(figures[1], rel=1e-5)
     assert figures[0] > 1e-6
 
 
 def test_the_accuracy_of_pairs_is_a_mean_over_pairs(model):
-    """One pair of 40 tokens that is judged wrongly, and three of two tokens that are judged rightly: 3 of 4."""
+    """One pair of 40 tokens that is judged wrongly, and three of two tokens that are judged
+    rightly: 3 of 4.
+    """
     learner = learner_with(model)
     learner.remember_reference(new_reference(model))
     algo = DPO(data=("x",))

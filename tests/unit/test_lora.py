@@ -1,4 +1,6 @@
-"""An adapter changes nothing until it learns, is all that learns, and is what peft and vLLM take it for."""
+"""An adapter changes nothing until it learns, is all that learns, and is what peft and vLLM take it
+for.
+"""
 
 import copy
 import json
@@ -31,7 +33,9 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def base(tmp_path):
     """The folder of a small model with weights large enough for attention to matter."""
-    model = tiny_model(vocabulary=300, width=32, layers=2, heads=2, context=128, stop_id=1, seed=3, device=CPU)
+    model = tiny_model(
+        vocabulary=300, width=32, layers=2, heads=2, context=128, stop_id=1, seed=3, device=CPU
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -56,13 +60,20 @@ def test_it_begins_by_changing_nothing_and_only_the_adapter_learns(base):
     before = load_model(base, device=CPU, dtype=torch.float32)
     assert type(learner.model) is type(before)
     assert torch.equal(logits(learner.model), logits(before))
-    frozen = {name: p.detach().clone() for name, p in learner.model.named_parameters() if name not in adapter_of(learner.model)}
-    # rank 4 x (inputs + outputs) of q, k, v, o (32 + 32 each) and gate, up, down (32 + 80 each), in two layers
+    frozen = {
+        name: p.detach().clone()
+        for name, p in learner.model.named_parameters()
+        if name not in adapter_of(learner.model)
+    }
+    # rank 4 x (inputs + outputs) of q, k, v, o (32 + 32 each) and gate, up, down (32 + 80 each), in
+    # two layers
     assert sum(p.numel() for p in learner.trained().values()) == 2 * 4 * (4 * 64 + 3 * 112)
     updated(learner, GRPO())
     updated(learner, GRPO())
     assert not torch.equal(logits(learner.model), logits(before))
-    assert all(torch.equal(p, dict(learner.model.named_parameters())[name]) for name, p in frozen.items())
+    assert all(
+        torch.equal(p, dict(learner.model.named_parameters())[name]) for name, p in frozen.items()
+    )
     assert set(learner.trained()) == set(adapter_of(learner.model))
     assert len(learner.optimizer.state) == len(learner.trained())
 
@@ -81,7 +92,9 @@ def test_plain_weights_are_a_model_that_computes_the_same(base, dtype):
             parameter.copy_(handed[name])
     expected = logits(load_model(base, device=CPU, dtype=torch.float32))
     moved = (logits(plain) - expected).abs().max()
-    assert (logits(plain) - logits(learner.model)).abs().max() < (1e-4 if dtype == torch.float32 else 0.5) * moved
+    assert (logits(plain) - logits(learner.model)).abs().max() < (
+        1e-4 if dtype == torch.float32 else 0.5
+    ) * moved
     assert digest(plain_weights(plain)) == digest(plain.named_parameters())
 
 
@@ -91,16 +104,27 @@ def test_what_is_saved_is_pefts_and_loads_merged(base, tmp_path, dtype):
     updated(learner, GRPO())
     checkpoint.export(tmp_path / "adapter", learner.model, byte_tokenizer())
     written = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert (written["r"], written["lora_alpha"], sorted(written["target_modules"])) == (4, 32, ["down_proj", "q_proj"])
+    assert (written["r"], written["lora_alpha"], sorted(written["target_modules"])) == (
+        4,
+        32,
+        ["down_proj", "q_proj"],
+    )
     assert written["base_model_name_or_path"] == str(base)
-    theirs = peft.PeftModel.from_pretrained(load_model(base, device=CPU, dtype=dtype), tmp_path / "adapter", autocast_adapter_dtype=False)
+    theirs = peft.PeftModel.from_pretrained(
+        load_model(base, device=CPU, dtype=dtype),
+        tmp_path / "adapter",
+        autocast_adapter_dtype=False,
+    )
     assert torch.equal(logits(theirs), logits(learner.model))
     merged, tokenizer = load_pretrained(str(tmp_path / "adapter"), device=CPU, dtype=dtype)
     handed = {name: weight.to(dtype) for name, weight in plain_weights(learner.model)}
     found = dict(merged.named_parameters())
     assert set(found) == set(handed)
     assert all(p.requires_grad for p in found.values())
-    assert all(torch.allclose(found[name].float(), handed[name].float(), atol=1e-6, rtol=1e-6) for name in handed)
+    assert all(
+        torch.allclose(found[name].float(), handed[name].float(), atol=1e-6, rtol=1e-6)
+        for name in handed
+    )
     assert tokenizer.encode("abc") == load_tokenizer(base).encode("abc")
 
 
@@ -136,7 +160,11 @@ def test_a_critic_learns_beside_the_adapter(base, kind):
 
 @pytest.mark.parametrize(
     ("targets", "reason"),
-    [("q_porj", "'q_porj'; there are down_proj, gate_proj"), ("lm_head", "below the head"), ("embed_tokens", "no linear module")],
+    [
+        ("q_porj", "'q_porj'; there are down_proj, gate_proj"),
+        ("lm_head", "below the head"),
+        ("embed_tokens", "no linear module"),
+    ],
 )
 def test_targets_that_are_not_there_are_refused(base, targets, reason):
     with pytest.raises(ValueError, match=reason):
@@ -159,7 +187,9 @@ def test_bad_settings_are_refused(table, reason):
 
 
 def test_an_adapter_of_another_shape_is_refused(base, tmp_path):
-    checkpoint.save(tmp_path / "step-000001", adapted(base, targets="q_proj"), byte_tokenizer(), {"step": 1})
+    checkpoint.save(
+        tmp_path / "step-000001", adapted(base, targets="q_proj"), byte_tokenizer(), {"step": 1}
+    )
     with pytest.raises(checkpoint.BadCheckpoint, match="other modules than the model's"):
         checkpoint.restore(tmp_path / "step-000001", adapted(base))
 
@@ -179,11 +209,15 @@ def test_a_rounded_model_resumes_from_its_exact_adapter(base, tmp_path):
 
 
 def test_the_heads_gradient_is_not_computed_where_the_head_is_frozen(base, monkeypatch):
-    """Long batches are scored in pieces by a function of ours; it must not make a gradient as large as the head for nobody."""
+    """Long batches are scored in pieces by a function of ours; it must not make a gradient as large
+    as the head for nobody.
+    """
     plain, pieces = adapted(base), adapted(base)
     updated(plain, GRPO())
     monkeypatch.setattr("palestra.learner.logprobs.FEW_LOGITS", 0)
     updated(pieces, GRPO())
     found = pieces.trained()
-    assert all(torch.allclose(p.grad, found[name].grad, atol=1e-6) for name, p in plain.trained().items())
+    assert all(
+        torch.allclose(p.grad, found[name].grad, atol=1e-6) for name, p in plain.trained().items()
+    )
     assert copy.deepcopy(pieces.model).get_output_embeddings().weight.grad is None

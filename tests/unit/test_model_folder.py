@@ -1,4 +1,6 @@
-"""A model may be a directory, a file, or a name on the hub; what is none of them is refused in one line."""
+"""A model may be a directory, a file, or a name on the hub; what is none of them is refused in one
+line.
+"""
 
 import json
 
@@ -10,7 +12,14 @@ from safetensors.torch import save_file
 
 from palestra.core.errors import ConfigError
 from palestra.learner.checkpoint import export
-from palestra.models.folder import FILES, NOT_THESE, check_model, find_model, load_pretrained, tokenizer_folder
+from palestra.models.folder import (
+    FILES,
+    NOT_THESE,
+    check_model,
+    find_model,
+    load_pretrained,
+    tokenizer_folder,
+)
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from tests.unit.test_gguf import original, written  # noqa: F401  a fixture
@@ -19,7 +28,9 @@ CPU = torch.device("cpu")
 
 
 def small_model():
-    return tiny_model(vocabulary=300, width=16, layers=1, heads=2, context=64, stop_id=1, seed=0, device=CPU)
+    return tiny_model(
+        vocabulary=300, width=16, layers=1, heads=2, context=64, stop_id=1, seed=0, device=CPU
+    )
 
 
 @pytest.fixture
@@ -37,7 +48,9 @@ def cache(tmp_path, monkeypatch):
 def test_a_name_on_the_hub_is_taken_from_its_cache(cache):
     assert find_model("some/model") == cache
     model, tokenizer = load_pretrained("some/model", device=CPU, dtype=torch.float32)
-    assert torch.equal(model.get_input_embeddings().weight, small_model().get_input_embeddings().weight)
+    assert torch.equal(
+        model.get_input_embeddings().weight, small_model().get_input_embeddings().weight
+    )
     assert len(tokenizer) == len(byte_tokenizer())
 
 
@@ -63,10 +76,37 @@ def test_a_name_that_is_nowhere_says_how_to_get_it(cache):
 
 
 def test_of_a_repository_only_what_is_needed_is_fetched():
-    needed = ["config.json", "generation_config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "merges.txt"]
-    needed += ["tokenizer.json", "tokenizer_config.json", "tokenizer.model", "chat_template.jinja", "vocab.json", "added_tokens.json"]
-    others = ["consolidated.safetensors", "original/consolidated.00.pth", "onnx/model.onnx", "pytorch_model.bin", "README.md", "x/y.json"]
-    assert list(filter_repo_objects([*others, *needed], allow_patterns=list(FILES), ignore_patterns=list(NOT_THESE))) == needed
+    needed = [
+        "config.json",
+        "generation_config.json",
+        "model-00001-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "merges.txt",
+    ]
+    needed += [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "chat_template.jinja",
+        "vocab.json",
+        "added_tokens.json",
+    ]
+    others = [
+        "consolidated.safetensors",
+        "original/consolidated.00.pth",
+        "onnx/model.onnx",
+        "pytorch_model.bin",
+        "README.md",
+        "x/y.json",
+    ]
+    assert (
+        list(
+            filter_repo_objects(
+                [*others, *needed], allow_patterns=list(FILES), ignore_patterns=list(NOT_THESE)
+            )
+        )
+        == needed
+    )
 
 
 def test_a_gguf_file_is_imported_once(tmp_path, monkeypatch, original):  # noqa: F811
@@ -87,9 +127,15 @@ def test_a_gguf_file_is_imported_once(tmp_path, monkeypatch, original):  # noqa:
     assert find_model(str(file)) != folder
 
 
-@pytest.mark.parametrize("path", ["no/such/folder", "./no-such", "../no", "/no/such", "nothing", "a b/c", ""])
+@pytest.mark.parametrize(
+    "path", ["no/such/folder", "./no-such", "../no", "/no/such", "nothing", "a b/c", ""]
+)
 def test_what_is_no_model_is_refused(path):
-    with pytest.raises(ConfigError, match="expected a Hugging Face directory with a config.json, a GGUF file, or a name on the hub"):
+    with pytest.raises(
+        ConfigError,
+        match="expected a Hugging Face directory with a config.json, a GGUF file, or a name on "
+        "the hub",
+    ):
         check_model(path)
 
 
@@ -111,7 +157,10 @@ def test_an_adapter_needs_to_say_what_it_belongs_to(tmp_path):
         check_model(str(tmp_path / "adapter"))
     up, down = torch.ones(16, 4), torch.ones(4, 16)
     module = "base_model.model.model.layers.0.self_attn.q_proj"
-    save_file({f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up}, tmp_path / "adapter" / "adapter_model.safetensors")
+    save_file(
+        {f"{module}.lora_A.weight": down, f"{module}.lora_B.weight": up},
+        tmp_path / "adapter" / "adapter_model.safetensors",
+    )
     assert tokenizer_folder(str(tmp_path / "adapter")) == tmp_path / "base"
     config.write_text(json.dumps({"base_model_name_or_path": None}))
     with pytest.raises(ConfigError, match="does not say what model"):

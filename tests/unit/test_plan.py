@@ -1,4 +1,6 @@
-"""Plans: against what was measured on one H200, against sums done by hand, and as the command prints them."""
+"""Plans: against what was measured on one H200, against sums done by hand, and as the command
+prints them.
+"""
 
 import json
 from dataclasses import replace
@@ -30,17 +32,28 @@ def played(steps):
     """The work of measured steps: means over those that were not for warming up."""
     kept = [step for step in steps if not step["is_warm_up"]]
     mean = {
-        name: sum(step[name] for step in kept) / len(kept) for name in ("turns", "sampled_tokens", "collected_tokens", "trained_tokens")
+        name: sum(step[name] for step in kept) / len(kept)
+        for name in ("turns", "sampled_tokens", "collected_tokens", "trained_tokens")
     }
-    seconds = {name: sum(step["seconds"][name] for step in kept) / len(kept) for name in kept[0]["seconds"]}
+    seconds = {
+        name: sum(step["seconds"][name] for step in kept) / len(kept) for name in kept[0]["seconds"]
+    }
     opening = sum(step["longest_prompt"] for step in kept) / len(kept)
-    work = Work(256, 8, mean["turns"] / 256, mean["sampled_tokens"] / mean["turns"], mean["collected_tokens"] / 256, opening)
+    work = Work(
+        256,
+        8,
+        mean["turns"] / 256,
+        mean["sampled_tokens"] / mean["turns"],
+        mean["collected_tokens"] / 256,
+        opening,
+    )
     return work, mean["trained_tokens"], seconds
 
 
 def learned(tokens, length):
     return costs.learn_seconds(
-        SMALL, H200, tokens, length, gpus=1, checkpointing=False, sharded=False, microbatch_tokens=16384, link=1.0
+        SMALL, H200, tokens, length, gpus=1, checkpointing=False, sharded=False,
+        microbatch_tokens=16384, link=1.0
     )  # fmt: skip
 
 
@@ -49,38 +62,76 @@ def decoded(episodes, *, vllm=False):
 
 
 def collected(work, slots):
-    return costs.collect_seconds(SMALL, H200, work, engines=1, tensor_parallel=1, slots=slots, vllm=False)
+    return costs.collect_seconds(
+        SMALL, H200, work, engines=1, tensor_parallel=1, slots=slots, vllm=False
+    )
 
 
 def points():
     """What was measured, what the model says, and the factor within which it must be."""
     learner, search = measured("learner"), measured("search-step")
     yield "learner, seconds", learner["seconds"], learned(learner["tokens"], 1500), 1.1
-    memory = costs.state_bytes(SMALL, shards=1) + costs.row_bytes(SMALL, learner["row_tokens"], checkpointing=False)
+    memory = costs.state_bytes(SMALL, shards=1) + costs.row_bytes(
+        SMALL, learner["row_tokens"], checkpointing=False
+    )
     yield "learner, memory", learner["peak_memory_gib"] * GIB, memory, 1.15
-    for episodes, seconds in {256: 4.35e-3, 128: 3.00e-3, 32: 2.10e-3}.items():  # docs/performance.md
+    for episodes, seconds in {
+        256: 4.35e-3,
+        128: 3.00e-3,
+        32: 2.10e-3,
+    }.items():  # docs/performance.md
         yield f"decoding step of {episodes}", seconds, decoded(episodes), 1.1
     bench = Work(256, 256, 6, 40, 800, 500)
     yield "rollout benchmark, tokens/s", 33_300, bench.sampled_tokens / collected(bench, 256), 1.4
-    raw = next(row for row in measured("vllm")["graphs of up to 1024 tokens, whole episodes hashed at every turn"] if row["what"] == "raw")
+    raw = next(
+        row
+        for row in measured("vllm")[
+            "graphs of up to 1024 tokens, whole episodes hashed at every turn"
+        ]
+        if row["what"] == "raw"
+    )
     yield "vLLM, decoding step of 256", raw["seconds"] / raw["steps"], decoded(256, vllm=True), 1.4
-    for name, steps, slots in (("TextCraft", measured("peer")["Palestra"]["steps"], 256), ("search", search["steps"], 160)):
+    for name, steps, slots in (
+        ("TextCraft", measured("peer")["Palestra"]["steps"], 256),
+        ("search", search["steps"], 160),
+    ):
         work, tokens, seconds = played(steps)
         yield f"{name}, collecting", seconds["collect"], collected(work, slots), 1.4
-        yield f"{name}, learning", seconds["prepare"] + seconds["update"], learned(tokens, work.episode_tokens), 1.6
+        yield (
+            f"{name}, learning",
+            seconds["prepare"] + seconds["update"],
+            learned(tokens, work.episode_tokens),
+            1.6,
+        )
     cache = costs.cache_bytes(SMALL, 256, 4096, tensor_parallel=1)
     peak = max(step["peak_memory_gib"] for step in measured("peer")["Palestra"]["steps"])
     yield "TextCraft, memory", peak * GIB, memory + cache, 1.4
-    yield "vLLM, hand-over", 0.053, costs.hand_over_seconds(SMALL, link=1.0, moved=False, vllm=True, tensor_parallel=1), 1.1
+    yield (
+        "vLLM, hand-over",
+        0.053,
+        costs.hand_over_seconds(SMALL, link=1.0, moved=False, vllm=True, tensor_parallel=1),
+        1.1,
+    )
 
 
-@pytest.mark.parametrize(("name", "was", "is_said", "factor"), list(points()), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "was", "is_said", "factor"),
+    list(points()),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_within_a_factor_of_what_was_measured(name, was, is_said, factor):
-    assert was / factor <= is_said <= was * factor, f"{name}: measured {was:.4g}, planned {is_said:.4g}"
+    assert was / factor <= is_said <= was * factor, (
+        f"{name}: measured {was:.4g}, planned {is_said:.4g}"
+    )
 
 
 def test_parameters_are_those_of_the_models():
-    known = {"qwen2.5-1.5b": 1.54e9, "qwen2.5-7b": 7.62e9, "qwen2.5-32b": 32.8e9, "qwen2.5-72b": 72.7e9}
+    known = {
+        "qwen2.5-1.5b": 1.54e9,
+        "qwen2.5-7b": 7.62e9,
+        "qwen2.5-32b": 32.8e9,
+        "qwen2.5-72b": 72.7e9,
+    }
     known |= {"llama-3-8b": 8.03e9, "llama-3-70b": 70.6e9}
     assert {name: KNOWN[name].parameters for name in known} == pytest.approx(known, rel=5e-3)
 
@@ -90,12 +141,17 @@ def test_bytes_by_hand():
     assert KNOWN["llama-3-70b"].cache_bytes == 327_680
     # 7.615e9 x 16 / 8 = 15.23e9, and 4 bytes x (a layer of 0.233e9 + the head's 0.545e9)
     seven = KNOWN["qwen2.5-7b"]
-    assert costs.state_bytes(seven, shards=8) == pytest.approx(15.23e9 + 4 * (0.233e9 + 0.545e9), rel=1e-3)
+    assert costs.state_bytes(seven, shards=8) == pytest.approx(
+        15.23e9 + 4 * (0.233e9 + 0.545e9), rel=1e-3
+    )
     assert costs.state_bytes(seven, shards=1) == 20 * seven.parameters
     # with an adapter of rank 16 the frozen weights are 2 bytes, and what learns is little
     assert costs.state_bytes(seven, shards=1, adapter_rank=16) < 2.2 * seven.parameters
     # 28 layers x 2 bytes x 3,584 of what enters each, instead of all that is in them
-    kept = costs.row_bytes(seven, 1000, checkpointing=True), costs.row_bytes(seven, 1000, checkpointing=False)
+    kept = (
+        costs.row_bytes(seven, 1000, checkpointing=True),
+        costs.row_bytes(seven, 1000, checkpointing=False),
+    )
     assert kept[0] < 0.6 * kept[1]
 
 
@@ -105,7 +161,16 @@ def test_openings_are_computed_once_for_a_group():
 
 
 def job(name, gpus, **changes):
-    made = Job(KNOWN[name], TABLE_WORK, H200, gpus, "infiniband", context_tokens=16384, microbatch_tokens=16384, slots=256)
+    made = Job(
+        KNOWN[name],
+        TABLE_WORK,
+        H200,
+        gpus,
+        "infiniband",
+        context_tokens=16384,
+        microbatch_tokens=16384,
+        slots=256,
+    )
     return replace(made, **changes)
 
 
@@ -130,12 +195,18 @@ def test_a_recommended_layout_uses_all_gpus_and_fits():
         found = best(job("qwen2.5-1.5b", gpus))
         assert found.fits
         assert found.layout.learners + found.layout.generators == gpus
-        assert found.layout.engines * found.layout.tensor_parallel == (found.layout.generators or gpus)
+        assert found.layout.engines * found.layout.tensor_parallel == (
+            found.layout.generators or gpus
+        )
 
 
 def test_slow_links_count():
-    layout = Layout(learners=64, generators=0, sharding="fsdp", tensor_parallel=1, checkpointing=True, slots=64)
-    fast, slow = (plan(job("qwen2.5-7b", 64, link=link), layout) for link in ("infiniband", "ethernet"))
+    layout = Layout(
+        learners=64, generators=0, sharding="fsdp", tensor_parallel=1, checkpointing=True, slots=64
+    )
+    fast, slow = (
+        plan(job("qwen2.5-7b", 64, link=link), layout) for link in ("infiniband", "ethernet")
+    )
     assert slow.seconds["learn"] > fast.seconds["learn"]
     assert slow.seconds["hand over"] == pytest.approx(4 * fast.seconds["hand over"])
 
@@ -155,7 +226,13 @@ def test_shapes_come_from_names_and_directories(tmp_path):
     assert known_shape("Qwen/Qwen2.5-Coder-7B-Instruct") is KNOWN["qwen2.5-7b"]
     assert known_shape("meta-llama/Meta-Llama-3.1-70B-Instruct") is KNOWN["llama-3-70b"]
     assert known_shape("gpt2") is None
-    written = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "vocab_size": 100}
+    written = {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+    }
     (tmp_path / "config.json").write_text(json.dumps(written))
     found = shape_of(build({"model": str(tmp_path)}))
     # 2 x (4 x 64 x 64 + 3 x 64 x 128) + 2 x 100 x 64
@@ -168,7 +245,15 @@ def test_shapes_come_from_names_and_directories(tmp_path):
 
 
 def test_work_of_a_recipe():
-    config = build({}, {"agent.reply_tokens": 100, "agent.context_tokens": 3000, "horizon.turns": 10, "rollout.tasks": 4})
+    config = build(
+        {},
+        {
+            "agent.reply_tokens": 100,
+            "agent.context_tokens": 3000,
+            "horizon.turns": 10,
+            "rollout.tasks": 4,
+        },
+    )
     work = work_of(config)
     # a quarter of 100; a third of 3,000 (0.33); half of what is not sampled
     assert (work.episodes, work.turns, work.reply_tokens, work.episode_tokens) == (32, 10, 25, 990)
@@ -180,7 +265,15 @@ def test_work_of_a_recipe():
 def test_the_command(capsys):
     main(["plan", RECIPE, "--model", "Qwen/Qwen2.5-7B-Instruct", "--gpus", "64"])
     out = capsys.readouterr().out
-    for word in ("fits", "GiB", "a step", "limited by", "layout", "settings     --launch.workers", "note         speeds were measured"):
+    for word in (
+        "fits",
+        "GiB",
+        "a step",
+        "limited by",
+        "layout",
+        "settings     --launch.workers",
+        "note         speeds were measured",
+    ):
         assert word in out
     main(["plan", RECIPE, "--model", "Qwen/Qwen2.5-7B-Instruct", "--gpus", "8", "--json"])
     tree = json.loads(capsys.readouterr().out)
@@ -191,17 +284,24 @@ def test_the_command(capsys):
 
 def test_the_command_says_what_does_not_fit(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["plan", RECIPE, "--model", "meta-llama/Llama-3.1-70B", "--gpus", "8", "--gpu", "h100"])
+        main(
+            ["plan", RECIPE, "--model", "meta-llama/Llama-3.1-70B", "--gpus", "8", "--gpu", "h100"]
+        )
     assert stopped.value.code == 1
     assert "does not fit" in (out := capsys.readouterr().out)
     assert "it would on" in out
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.0523, "0.052"), (0.93, "0.93"), (2.71, "2.7"), (84.3, "84"), (123, "120"), (0, "0")])
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0523, "0.052"), (0.93, "0.93"), (2.71, "2.7"), (84.3, "84"), (123, "120"), (0, "0")],
+)
 def test_two_figures(seconds, said):
     assert figures(seconds) == said
 
 
 def test_the_table_in_the_documentation_is_this_one():
     page = (ROOT / "docs" / "scaling.md").read_text()
-    assert table().markdown() in page, "print(palestra.tools.plan.show.table().markdown()) goes into docs/scaling.md"
+    assert table().markdown() in page, (
+        "print(palestra.tools.plan.show.table().markdown()) goes into docs/scaling.md"
+    )

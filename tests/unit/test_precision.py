@@ -25,8 +25,14 @@ from tests.helpers import trajectory
 def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
     monkeypatch.setattr(scores, "MOST_LOGITS", held)  # 300: six rows of fifty words at a time
     rng = torch.Generator().manual_seed(0)
-    hidden, weight = torch.randn(20, 8, generator=rng, dtype=torch.double), torch.randn(50, 8, generator=rng, dtype=torch.double)
-    ids, mix = torch.randint(0, 50, (20,), generator=rng), torch.randn(2, 20, generator=rng, dtype=torch.double)
+    hidden, weight = (
+        torch.randn(20, 8, generator=rng, dtype=torch.double),
+        torch.randn(50, 8, generator=rng, dtype=torch.double),
+    )
+    ids, mix = (
+        torch.randint(0, 50, (20,), generator=rng),
+        torch.randn(2, 20, generator=rng, dtype=torch.double),
+    )
 
     def plain(hidden, weight):
         logp = (hidden @ weight.t() / 0.7).log_softmax(-1)
@@ -78,19 +84,37 @@ def test_exact_weights_are_their_own_masters():
 
 
 def some_groups():
-    members = [trajectory(("see", [3, 4]), ("say", [5 + n, 6]), reward=float(n % 2)) for n in range(4)]
+    members = [
+        trajectory(("see", [3, 4]), ("say", [5 + n, 6]), reward=float(n % 2)) for n in range(4)
+    ]
     return [Group(Task("env", "train", "t"), members)]
 
 
 def rounded_learner():
-    model = tiny_model(vocabulary=300, width=16, layers=2, heads=2, context=64, stop_id=1, seed=0, device=torch.device("cpu"))
-    return Learner(copy.deepcopy(model).to(torch.bfloat16), OptimizerConfig(lr=1e-3, microbatch_tokens=5), temperature=1.0, seed=0)
+    model = tiny_model(
+        vocabulary=300,
+        width=16,
+        layers=2,
+        heads=2,
+        context=64,
+        stop_id=1,
+        seed=0,
+        device=torch.device("cpu"),
+    )
+    return Learner(
+        copy.deepcopy(model).to(torch.bfloat16),
+        OptimizerConfig(lr=1e-3, microbatch_tokens=5),
+        temperature=1.0,
+        seed=0,
+    )
 
 
 def learn(learner, steps):
     for step in steps:
         algo = GRPO()
-        learner.update(algo.add_advantages(learner.prepare(some_groups(), algo)), algo, lr=1e-3, step=step)
+        learner.update(
+            algo.add_advantages(learner.prepare(some_groups(), algo)), algo, lr=1e-3, step=step
+        )
 
 
 def test_a_rounded_model_resumes_from_its_exact_weights(tmp_path):
@@ -102,6 +126,9 @@ def test_a_rounded_model_resumes_from_its_exact_weights(tmp_path):
     checkpoint.restore(tmp_path / "step-000003", second)
     learn(second, range(4, 7))
     assert all(torch.equal(p, second.trained()[name]) for name, p in whole.trained().items())
-    assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), second.model.parameters(), strict=True))
+    assert all(
+        torch.equal(p, q)
+        for p, q in zip(whole.model.parameters(), second.model.parameters(), strict=True)
+    )
     assert whole.model.dtype == torch.bfloat16
     assert all(p.dtype == torch.float32 for p in whole.trained().values())

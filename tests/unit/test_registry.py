@@ -20,7 +20,9 @@ def test_two_things_of_one_name_are_an_error():
 
 
 def test_unknown_names_get_a_hint():
-    registry = Registry("things", {"ordered": "collections:OrderedDict", "counter": "collections:Counter"})
+    registry = Registry(
+        "things", {"ordered": "collections:OrderedDict", "counter": "collections:Counter"}
+    )
     with pytest.raises(UnknownName, match="no thing is called 'orderd'; did you mean 'ordered'"):
         registry["orderd"]
     with pytest.raises(UnknownName, match="there are: counter, ordered"):

@@ -1,4 +1,6 @@
-"""A served environment from the client's side: it looks like any other, and what is wrong is said in one line."""
+"""A served environment from the client's side: it looks like any other, and what is wrong is said
+in one line.
+"""
 
 import asyncio
 import socket
@@ -32,14 +34,20 @@ def guess():
 
 
 def test_it_keeps_every_promise_of_an_environment(guess):
-    assert [check for check in check_environment(guess.url("guess"), {}, tasks=6) if not check.ok] == []
+    assert [
+        check for check in check_environment(guess.url("guess"), {}, tasks=6) if not check.ok
+    ] == []
 
 
 def test_it_is_what_the_server_has(guess):
     kind = envs[guess.url("guess")]
     assert (kind.name, kind.splits) == ("guess", ("train", "test"))
     remote, here = kind(), Guess()
-    assert (remote.instructions, remote.max_turns, remote.vocabulary()) == (here.instructions, here.max_turns, here.vocabulary())
+    assert (remote.instructions, remote.max_turns, remote.vocabulary()) == (
+        here.instructions,
+        here.max_turns,
+        here.vocabulary(),
+    )
     assert all(list(remote.tasks(split)) == list(here.tasks(split)) for split in here.splits)
 
 
@@ -74,9 +82,9 @@ def free_port():
 
 
 def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
-    port = free_port()
+    nobody = f"http://127.0.0.1:{free_port()}"
     cases = {
-        f"http://127.0.0.1:{port}/guess": f"env.name = .*no environment server answers at http://127.0.0.1:{port}: .*refused",
+        f"{nobody}/guess": f"env.name = .*no environment server answers at {nobody}: .*refused",
         guess.url("geuss"): "env.name = .* has no environment 'geuss'; did you mean 'guess'",
         guess.address: "expected the URL of a served environment",
         "http://:x/guess": "expected the URL of a served environment",
@@ -98,18 +106,37 @@ def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
 )
 def test_settings_that_do_not_fit(guess, changes, message):
     with pytest.raises(ConfigError, match=message):
-        check_run(build({"env": {"name": guess.url("guess")} | changes, "engine": {"deterministic": False}}))
+        check_run(
+            build(
+                {"env": {"name": guess.url("guess")} | changes, "engine": {"deterministic": False}}
+            )
+        )
 
 
 def test_several_servers_must_have_the_same_environment(guess):
     with pytest.raises(ConfigError, match="expected URLs of guess"):
-        build({"env": {"name": guess.url("guess"), "urls": [guess.url("echo")]}, "engine": {"deterministic": False}})
+        build(
+            {
+                "env": {"name": guess.url("guess"), "urls": [guess.url("echo")]},
+                "engine": {"deterministic": False},
+            }
+        )
 
 
 def test_which_group_is_complete_first_is_a_race(guess):
-    with pytest.raises(ConfigError, match=r"rollout.partial = 1: env.name = .* is apart from training.* set engine.deterministic = false"):
+    with pytest.raises(
+        ConfigError,
+        match=r"rollout.partial = 1: env.name = .* is apart from training.* set "
+        r"engine.deterministic = false",
+    ):
         build({"env": {"name": guess.url("guess")}, "rollout": {"partial": 1}})
-    build({"env": {"name": guess.url("guess")}, "rollout": {"partial": 1}, "engine": {"deterministic": False}})
+    build(
+        {
+            "env": {"name": guess.url("guess")},
+            "rollout": {"partial": 1},
+            "engine": {"deterministic": False},
+        }
+    )
     build({"env": {"name": guess.url("guess")}})
 
 
@@ -128,7 +155,10 @@ def played(url, task, actions, deadline_s=5.0):
     async def scenario():
         handle = RemoteHandle(Servers([url]), deadline_s)
         try:
-            return [await handle.reset(task), *[(await handle.step(action)).observation for action in actions]]
+            return [
+                await handle.reset(task),
+                *[(await handle.step(action)).observation for action in actions],
+            ]
         finally:
             await handle.close()
 
@@ -158,7 +188,10 @@ def test_a_handle_can_ask(guess):
 
 @pytest.mark.parametrize(
     ("kind", "deadline_s", "error", "reason"),
-    [("Raises", 30.0, EnvFault, "the simulator broke"), ("Hangs", 3.0, EnvTimeout, "no answer within")],
+    [
+        ("Raises", 30.0, EnvFault, "the simulator broke"),
+        ("Hangs", 3.0, EnvTimeout, "no answer within"),
+    ],
 )
 def test_faults_keep_their_type(kind, deadline_s, error, reason):
     with running(f"tests.helpers:{kind}", isolation="process", deadline_s=deadline_s) as server:

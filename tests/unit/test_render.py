@@ -11,25 +11,30 @@ from palestra.core.types import Message
 from palestra.models.tokenizers import byte_tokenizer
 
 LLAMA_LIKE = (
-    "{% for message in messages %}<|start|>{{ message['role'] }}<|header|>\n\n{{ message['content'] | trim }}<|eot|>{% endfor %}"
+    "{% for message in messages %}<|start|>{{ message['role'] }}<|header|>\n\n{{ "
+    "message['content'] | trim }}<|eot|>{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant<|header|>\n\n{% endif %}"
 )
 NO_SYSTEM = (
-    "{% for message in messages %}{% if message['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'system' %}{{ "
+    "raise_exception('no system role') }}{% endif %}"
     "<|start|>{{ message['role'] }}\n{{ message['content'] }}<|eot|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
 FORGETS_THOUGHTS = (  # as reasoning models do: only the last reply is rendered whole
     "{% for message in messages %}<|start|>{{ message['role'] }}\n"
-    "{% if message['role'] == 'assistant' and not loop.last %}{{ message['content'][:2] }}{% else %}{{ message['content'] }}{% endif %}"
+    "{% if message['role'] == 'assistant' and not loop.last %}{{ message['content'][:2] "
+    "}}{% else %}{{ message['content'] }}{% endif %}"
     "<|eot|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
 COUNTS_TURNS = (
-    "{% for message in messages %}<|start|>{{ loop.index }} {{ message['role'] }}\n{{ message['content'] }}<|eot|>\n{% endfor %}"
+    "{% for message in messages %}<|start|>{{ loop.index }} {{ message['role'] }}\n{{ "
+    "message['content'] }}<|eot|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
 QWEN3_LIKE = """\
-{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}
+{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + \
+'<|im_end|>\\n' }}{%- endif %}
 {%- set ns = namespace(last_query_index=messages|length - 1, searching=true) %}
 {%- for message in messages[::-1] %}
     {%- set index = (messages|length - 1) - loop.index0 %}
@@ -45,11 +50,13 @@ QWEN3_LIKE = """\
     {%- elif message.role == "assistant" %}
         {%- set thoughts = '' %}
         {%- if '</think>' in content %}
-            {%- set thoughts = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set thoughts = \
+content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
             {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
         {%- endif %}
         {%- if loop.index0 > ns.last_query_index and (loop.last or thoughts) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + thoughts.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + thoughts.strip('\\n') + \
+'\\n</think>\\n\\n' + content.lstrip('\\n') }}
         {%- else %}
             {{- '<|im_start|>' + message.role + '\\n' + content }}
         {%- endif %}
@@ -63,7 +70,10 @@ QWEN3_LIKE = """\
     {%- endif %}
 {%- endif %}"""
 """In the style of Qwen3's: of earlier replies only what follows </think> is rendered."""
-NO_END_TOKEN = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant: "
+NO_END_TOKEN = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor "
+    "%}assistant: "
+)
 
 
 def tokenizer_with(template, *, specials=("<|start|>", "<|header|>", "<|eot|>")):
@@ -76,16 +86,28 @@ def tokenizer_with(template, *, specials=("<|start|>", "<|header|>", "<|eot|>"))
 def whole(tokenizer, template, conversation):
     """What the template renders in one go: the reference that pieces must add up to."""
     messages = [{"role": role, "content": content} for role, content in conversation]
-    text = tokenizer.apply_chat_template(messages, chat_template=template, add_generation_prompt=True, tokenize=False)
+    text = tokenizer.apply_chat_template(
+        messages, chat_template=template, add_generation_prompt=True, tokenize=False
+    )
     return tokenizer.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize("template", [LLAMA_LIKE, CHATML, NO_SYSTEM])
 @settings(deadline=None, max_examples=25)
-@given(turns=st.lists(st.tuples(st.text("abc xyz.,:\n", min_size=1), st.text("abc xyz.,:\n", min_size=1)), min_size=1, max_size=4))
+@given(
+    turns=st.lists(
+        st.tuples(st.text("abc xyz.,:\n", min_size=1), st.text("abc xyz.,:\n", min_size=1)),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_pieces_add_up_to_the_whole(template, turns):
     turns = [(reply.strip() or "x", observation.strip() or "y") for reply, observation in turns]
-    specials = ("<|im_start|>", "<|im_end|>") if template is CHATML else ("<|start|>", "<|header|>", "<|eot|>")
+    specials = (
+        ("<|im_start|>", "<|im_end|>")
+        if template is CHATML
+        else ("<|start|>", "<|header|>", "<|eot|>")
+    )
     tokenizer = tokenizer_with(template, specials=specials)
     renderer = Renderer(tokenizer, template="model")
     ids = renderer.prompt([Message("user", "begin")])
@@ -98,7 +120,9 @@ def test_pieces_add_up_to_the_whole(template, turns):
 
 def test_system_text_moves_into_the_first_message_where_there_is_no_system_role():
     renderer = Renderer(tokenizer_with(NO_SYSTEM), template="model")
-    text = renderer.tokenizer.decode(renderer.prompt([Message("system", "rules"), Message("user", "go")]))
+    text = renderer.tokenizer.decode(
+        renderer.prompt([Message("system", "rules"), Message("user", "go")])
+    )
     assert text == "<|start|>user\nrules\n\ngo<|eot|>\n<|start|>assistant\n"
 
 
@@ -117,10 +141,15 @@ def test_templates_that_cannot_be_appended_to_are_refused(template, reason):
 
 
 def test_auto_falls_back_to_chatml_and_says_so(caplog):
-    tokenizer = tokenizer_with(FORGETS_THOUGHTS, specials=("<|im_start|>", "<|im_end|>", "<|start|>", "<|eot|>"))
+    tokenizer = tokenizer_with(
+        FORGETS_THOUGHTS, specials=("<|im_start|>", "<|im_end|>", "<|start|>", "<|eot|>")
+    )
     renderer = Renderer(tokenizer)
     assert "not prefix-preserving" in caplog.text
-    assert renderer.tokenizer.decode(renderer.prompt([Message("user", "x")])) == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        renderer.tokenizer.decode(renderer.prompt([Message("user", "x")]))
+        == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def qwen3_like():
@@ -145,10 +174,17 @@ def test_with_such_a_template_auto_is_chatml_and_thoughts_stay(caplog):
     ids = renderer.prompt([Message("system", "s"), Message("user", "go")])
     think, end_think = renderer.tokenizer.convert_tokens_to_ids(["<think>", "</think>"])
     encode = renderer.tokenizer.encode
-    reply = [think, *encode("hm", add_special_tokens=False), end_think, *encode("left", add_special_tokens=False), renderer.stop_ids[0]]
+    reply = [
+        think,
+        *encode("hm", add_special_tokens=False),
+        end_think,
+        *encode("left", add_special_tokens=False),
+        renderer.stop_ids[0],
+    ]
     ids += reply + renderer.bridge("a wall", reply_ended=True)
     assert renderer.tokenizer.decode(ids) == (
-        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n<think>hm</think>left<|im_end|>\n"
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\ngo<|im_end|>\n"
+        "<|im_start|>assistant\n<think>hm</think>left<|im_end|>\n"
         "<|im_start|>user\na wall<|im_end|>\n<|im_start|>assistant\n"
     )
 
@@ -171,9 +207,15 @@ def test_an_observation_cannot_forge_a_turn():
 def test_a_reply_that_was_cut_gets_its_end_unsampled():
     renderer = Renderer(tokenizer_with(LLAMA_LIKE), template="model")
     (end,) = set(renderer.stop_ids) - {renderer.tokenizer.eos_token_id}
-    assert renderer.bridge("go", reply_ended=False) == [end, *renderer.bridge("go", reply_ended=True)]
+    assert renderer.bridge("go", reply_ended=False) == [
+        end,
+        *renderer.bridge("go", reply_ended=True),
+    ]
 
 
 def test_reply_text_is_what_was_sampled_without_its_end():
     renderer = Renderer(copy.deepcopy(byte_tokenizer()))
-    assert renderer.reply_text(renderer.reply_ids("Thought: ü\nAction: go")) == "Thought: ü\nAction: go"
+    assert (
+        renderer.reply_text(renderer.reply_ids("Thought: ü\nAction: go"))
+        == "Thought: ü\nAction: go"
+    )

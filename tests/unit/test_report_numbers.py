@@ -6,16 +6,27 @@ import pytest
 
 from palestra.core.tables import Table, markdown_text
 from palestra.rollout.evaluation import wilson
-from palestra.tools.report.compare import Estimate, difference, differing, groups_of, over_runs, student
+from palestra.tools.report.compare import (
+    Estimate,
+    difference,
+    differing,
+    groups_of,
+    over_runs,
+    student,
+)
 from palestra.tools.report.content import clock
 from palestra.tools.report.read import Record
 
 
 def test_over_runs():
-    # mean 0.6; deviations -.1 0 .1; variance .02/2 = .01, of the mean .01/3; half 4.303 * sqrt(.0033333) = .24843
+    # mean 0.6; deviations -.1 0 .1; variance .02/2 = .01, of the mean .01/3; half 4.303 *
+    # sqrt(.0033333) = .24843
     estimate = over_runs([0.5, 0.6, 0.7])
     assert (estimate.mean, estimate.runs) == (pytest.approx(0.6), 3)
-    assert (estimate.low, estimate.high) == (pytest.approx(0.35157, abs=1e-4), pytest.approx(0.84843, abs=1e-4))
+    assert (estimate.low, estimate.high) == (
+        pytest.approx(0.35157, abs=1e-4),
+        pytest.approx(0.84843, abs=1e-4),
+    )
     assert math.isinf(over_runs([0.5]).high)
 
 
@@ -26,7 +37,8 @@ def test_student():
 
 
 def test_welch():
-    # variances of the means: .01/3 each, together .0066667; freedom 4; half 2.776 * .0816497 = .22666
+    # variances of the means: .01/3 each, together .0066667; freedom 4; half 2.776 * .0816497 =
+    # .22666
     gap = difference(over_runs([0.7, 0.8, 0.9]), over_runs([0.5, 0.6, 0.7]))
     assert (gap.mean, gap.low, gap.high) == pytest.approx((0.2, -0.02666, 0.42666), abs=1e-4)
 
@@ -58,7 +70,10 @@ def test_groups(tmp_path):
 
 
 def test_markdown_cannot_be_broken_out_of():
-    assert markdown_text("a|b\n<script> [x](javascript:1) `") == "a&#124;b &lt;script&gt; [x]&#40;javascript:1) &#96;"
+    assert (
+        markdown_text("a|b\n<script> [x](javascript:1) `")
+        == "a&#124;b &lt;script&gt; [x]&#40;javascript:1) &#96;"
+    )
     assert Table(["a"], [["1|2"]]).markdown() == "| a |\n| --- |\n| 1&#124;2 |"
 
 

@@ -35,7 +35,10 @@ def test_a_real_run(tmp_path):
         ("raw", "eval/step-000000-raw.json"),
         ("final", "eval/step-000003-final.json"),
     ]
-    assert (about["damaged"], about["has_token_stats"]) == ([], (run.folder / "token_stats").is_dir())
+    assert (about["damaged"], about["has_token_stats"]) == (
+        [],
+        (run.folder / "token_stats").is_dir(),
+    )
 
 
 def test_it_is_read_anew_when_it_goes_on_and_when_it_is_rewound(tmp_path):
@@ -50,7 +53,15 @@ def test_it_is_read_anew_when_it_goes_on_and_when_it_is_rewound(tmp_path):
 
 
 def test_damaged_metrics_are_named_and_the_rest_is_shown(tmp_path):
-    lines = [b'{"step":1,"loss":0.5}', b"nonsense", b'{"step":2,"loss":null}', b"[]", b'{"loss":1}', b'{"step":"3"}', b"\xff\xfe"]
+    lines = [
+        b'{"step":1,"loss":0.5}',
+        b"nonsense",
+        b'{"step":2,"loss":null}',
+        b"[]",
+        b'{"loss":1}',
+        b'{"step":"3"}',
+        b"\xff\xfe",
+    ]
     lines += [b"", b"[" * 100_000, b'{"step":4,"big":123456789012345678901234567890}', b'{"step":5']
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join(lines))
     about = RunFolder(tmp_path).about()
@@ -65,30 +76,61 @@ def test_damaged_metrics_are_named_and_the_rest_is_shown(tmp_path):
 
 def test_damaged_evaluations_are_named(tmp_path):
     (tmp_path / "eval").mkdir()
-    for name, text in {"a": b'{"step": 3}', "b": b"{", "c": b"[]", "d": b'{"step": "x"}', "e": b"\xff", "f": b""}.items():
+    for name, text in {
+        "a": b'{"step": 3}',
+        "b": b"{",
+        "c": b"[]",
+        "d": b'{"step": "x"}',
+        "e": b"\xff",
+        "f": b"",
+    }.items():
         (tmp_path / "eval" / f"{name}.json").write_bytes(text)
     (tmp_path / "eval" / "g.json").mkdir()
     about = RunFolder(tmp_path).about()
-    assert about["evals"] == [{"step": "x", "file": "eval/d.json"}, {"step": 3, "file": "eval/a.json"}]
-    assert {damage["file"] for damage in about["damaged"]} == {"config.toml", *(f"eval/{name}.json" for name in "bcefg")}
+    assert about["evals"] == [
+        {"step": "x", "file": "eval/d.json"},
+        {"step": 3, "file": "eval/a.json"},
+    ]
+    assert {damage["file"] for damage in about["damaged"]} == {
+        "config.toml",
+        *(f"eval/{name}.json" for name in "bcefg"),
+    }
 
 
-@pytest.mark.parametrize("text", [b"= nonsense", b"\xff\xfe", b"seed = 'x'\nsteps = []\nalgo = 3\nenv = [1]\nmixture = 'x'", b""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"= nonsense",
+        b"\xff\xfe",
+        b"seed = 'x'\nsteps = []\nalgo = 3\nenv = [1]\nmixture = 'x'",
+        b"",
+    ],
+)
 def test_a_damaged_configuration_is_shown_as_it_is(tmp_path, text):
     (tmp_path / "config.toml").write_bytes(text)
     folder = RunFolder(tmp_path)
     assert folder.about()["config"] == text.decode(errors="replace")
     summary = folder.summary()
-    assert (summary["algo"], summary["envs"], summary["seed"], summary["steps"], summary["done"]) == ("", [], None, None, 0)
+    assert (
+        summary["algo"],
+        summary["envs"],
+        summary["seed"],
+        summary["steps"],
+        summary["done"],
+    ) == ("", [], None, None, 0)
 
 
 def test_a_mixture_has_the_names_of_its_environments(tmp_path):
-    (tmp_path / "config.toml").write_text('[[mixture]]\nname = "babyai"\n[[mixture]]\nname = "textcraft"\nlabel = "crafting"\n')
+    (tmp_path / "config.toml").write_text(
+        '[[mixture]]\nname = "babyai"\n[[mixture]]\nname = "textcraft"\nlabel = "crafting"\n'
+    )
     assert RunFolder(tmp_path).summary()["envs"] == ["babyai", "crafting"]
 
 
 def test_the_end_of_the_log(tmp_path):
-    (tmp_path / "log.txt").write_bytes(b"".join(b"line %d\n" % n for n in range(100_000)) + HOSTILE.encode() + b"\xff")
+    (tmp_path / "log.txt").write_bytes(
+        b"".join(b"line %d\n" % n for n in range(100_000)) + HOSTILE.encode() + b"\xff"
+    )
     lines = RunFolder(tmp_path).about()["log"].split("\n")
     assert len(lines) <= LOG_LINES
     assert "<script>" in "\n".join(lines)
@@ -99,16 +141,31 @@ def test_the_end_of_the_log(tmp_path):
 
 
 def test_stages_follow_the_rows(tmp_path):
-    rows = [{"step": 0, "phase": "raw"}, {"step": 1, "horizon": 5, "stage": 0}, {"step": 2, "horizon": 5, "stage": 0}]
-    rows += [{"step": 2, "phase": "interim"}, {"step": 3, "horizon": 7, "stage": 1}, {"step": 4, "horizon": 5, "stage": 0}]
-    assert [(s["first_step"], s["last_step"], s["stage"], s["horizon"]) for s in stages(rows)] == [(1, 2, 0, 5), (3, 3, 1, 7), (4, 4, 0, 5)]
+    rows = [
+        {"step": 0, "phase": "raw"},
+        {"step": 1, "horizon": 5, "stage": 0},
+        {"step": 2, "horizon": 5, "stage": 0},
+    ]
+    rows += [
+        {"step": 2, "phase": "interim"},
+        {"step": 3, "horizon": 7, "stage": 1},
+        {"step": 4, "horizon": 5, "stage": 0},
+    ]
+    assert [(s["first_step"], s["last_step"], s["stage"], s["horizon"]) for s in stages(rows)] == [
+        (1, 2, 0, 5),
+        (3, 3, 1, 7),
+        (4, 4, 0, 5),
+    ]
 
 
 @pytest.mark.parametrize(
     ("runs", "groups"),
     [
         ([("grpo-0", 0, 9), ("grpo-1", 1, 9), ("ppo-0", 0, 8)], ["grpo", "grpo", "ppo-0"]),
-        ([("a-20261115-211000", 0, 9), ("a-20261115-220000", 1, 9), ("a-20261116-100000", 1, 8)], ["a", "a", "a (2)"]),
+        (
+            [("a-20261115-211000", 0, 9), ("a-20261115-220000", 1, 9), ("a-20261116-100000", 1, 8)],
+            ["a", "a", "a (2)"],
+        ),
         ([("x-seed-10", 10, 9), ("x-seed-11", 11, 9)], ["x", "x"]),
         ([("left", 0, 9), ("right", 1, 9)], ["left", "left"]),
         ([("one", None, 9), ("two", 0, 9)], ["one", "one"]),
@@ -120,7 +177,9 @@ def test_runs_that_differ_only_in_their_seed_are_a_group(tmp_path, runs, groups)
     for name, seed, steps in runs:
         (tmp_path / name).mkdir()
         text = "= no TOML" if steps is None else f'steps = {steps}\n[env]\nname = "guess"\n'
-        (tmp_path / name / "config.toml").write_text(text if seed is None else f"seed = {seed}\n{text}")
+        (tmp_path / name / "config.toml").write_text(
+            text if seed is None else f"seed = {seed}\n{text}"
+        )
         folders.append(RunFolder(tmp_path / name))
     assert group_names([(folder.path.name, folder.config()[1]) for folder in folders]) == groups
 
@@ -130,7 +189,10 @@ def test_tokens_are_those_of_the_newest_checkpoint(tmp_path):
     texts = TokenTexts(run.folder)
     (ids,) = texts.of([[3, 4, 5]])
     assert len(set(ids)) == 3
-    assert texts.of([[], [3, 10**6, -1, 2**70]]) == [[], [ids[0], "<1000000>", "<-1>", f"<{2**70}>"]]
+    assert texts.of([[], [3, 10**6, -1, 2**70]]) == [
+        [],
+        [ids[0], "<1000000>", "<-1>", f"<{2**70}>"],
+    ]
     newest = max(run.checkpoints.iterdir()) / "tokenizer.json"
     newest.write_text("nonsense")
     assert texts.of([[3]]) is None
@@ -140,5 +202,7 @@ def test_tokens_are_those_of_the_newest_checkpoint(tmp_path):
 
 
 def test_numbers_that_are_none_become_null(tmp_path):
-    (tmp_path / "metrics.jsonl").write_bytes(msgspec.json.encode({"step": 1, "loss": math.nan}) + b"\n")
+    (tmp_path / "metrics.jsonl").write_bytes(
+        msgspec.json.encode({"step": 1, "loss": math.nan}) + b"\n"
+    )
     assert RunFolder(tmp_path).about()["rows"] == [{"step": 1, "loss": None}]

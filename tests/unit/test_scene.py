@@ -20,7 +20,9 @@ def test_babyai_shows_its_grid():
     assert (x, y) not in cells
     assert [x, y] in scene["view"]
     assert direction in range(4)
-    assert all(0 <= x < scene["width"] and 0 <= y < scene["height"] for x, y in [*cells, *scene["view"]])
+    assert all(
+        0 <= x < scene["width"] and 0 <= y < scene["height"] for x, y in [*cells, *scene["view"]]
+    )
     carried = []
     while not env.step(env.expert()).terminated:
         carried.append(env.scene()["carrying"])
@@ -30,7 +32,9 @@ def test_babyai_shows_its_grid():
 
 def test_textcraft_shows_what_is_held_and_needed():
     env = make_env("textcraft", {})
-    (task,) = [task for split in env.splits for task in env.tasks(split) if task.id.startswith("beehive-")]
+    (task,) = [
+        task for split in env.splits for task in env.tasks(split) if task.id.startswith("beehive-")
+    ]
     env.reset(task)
     tree = env.scene()["tree"]
     assert (tree["item"], tree["count"], tree["have"]) == ("beehive", 1, 0)
@@ -69,7 +73,9 @@ def test_sciworld_shows_the_goals_that_are_reached():
     env.close()
 
 
-@pytest.mark.parametrize("name", ["babyai", "textcraft", pytest.param("sciworld", marks=needs_sciworld)])
+@pytest.mark.parametrize(
+    "name", ["babyai", "textcraft", pytest.param("sciworld", marks=needs_sciworld)]
+)
 def test_there_is_no_scene_before_an_episode(name):
     env = make_env(name, {})
     with pytest.raises(RuntimeError, match="reset"):

@@ -1,4 +1,6 @@
-"""SciWorld on the real simulator: its splits, its scores, its expert, and games that do not disturb each other."""
+"""SciWorld on the real simulator: its splits, its scores, its expert, and games that do not disturb
+each other.
+"""
 
 import json
 import os
@@ -26,7 +28,13 @@ if not needs_sciworld.args[0]:
     from palestra.envs.sciworld.refusal import NOT_UNDERSTOOD
     from palestra.envs.sciworld.text import DOORS
 
-QUICK = ["find-plant/7", "lifespan-shortest-lived/3", "power-component/2", "chemistry-mix-paint-secondary-color/5", "use-thermometer/9"]
+QUICK = [
+    "find-plant/7",
+    "lifespan-shortest-lived/3",
+    "power-component/2",
+    "chemistry-mix-paint-secondary-color/5",
+    "use-thermometer/9",
+]
 """Tasks whose solutions are short."""
 
 
@@ -79,7 +87,11 @@ def wander(env, id, turns):
 
 def test_splits(env):
     ids = {split: [task.id for task in env.tasks(split)] for split in env.splits}
-    assert {split: len(listed) for split, listed in ids.items()} == {"train": 3592, "dev": 1796, "test": 1819}
+    assert {split: len(listed) for split, listed in ids.items()} == {
+        "train": 3592,
+        "dev": 1796,
+        "test": 1819,
+    }
     assert len({id for listed in ids.values() for id in listed}) == 3592 + 1796 + 1819
     assert ids["train"][:2] == ["boil/0", "boil/1"]
     assert ids["test"][-1] == "use-thermometer/539"
@@ -87,7 +99,10 @@ def test_splits(env):
 
 
 def test_listing_tasks_starts_no_java():
-    code = "from palestra.envs import sciworld, sciworld_java; sciworld.SciWorld().tasks('train'); exit(sciworld_java._java is not None)"
+    code = (
+        "from palestra.envs import sciworld, sciworld_java; "
+        "sciworld.SciWorld().tasks('train'); exit(sciworld_java._java is not None)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -96,22 +111,41 @@ def test_splits_are_the_simulators_own(env):
     assert sorted(VARIATIONS) == sorted(simulator._java.joined(simulator._server.getTaskNames()))
     for kind in VARIATIONS:
         assert simulator._server.getTaskMaxVariations(kind) == VARIATIONS[kind]
-    for kind in ("boil", "identify-life-stages-1", "inclined-plane-friction-named-surfaces"):  # 30, 14 and 1386 variations
+    for kind in (
+        "boil",
+        "identify-life-stages-1",
+        "inclined-plane-friction-named-surfaces",
+    ):  # 30, 14 and 1386 variations
         simulator.load(kind, 0, "")
-        theirs = (simulator._server.getVariationsTrain(), simulator._server.getVariationsDev(), simulator._server.getVariationsTest())
-        ours = ([int(task.id.split("/")[1]) for task in SciWorld(kinds=[kind]).tasks(split)] for split in env.splits)
-        assert [str(list(variations)) for variations in ours] == [variations.toString() for variations in theirs]
+        theirs = (
+            simulator._server.getVariationsTrain(),
+            simulator._server.getVariationsDev(),
+            simulator._server.getVariationsTest(),
+        )
+        ours = (
+            [int(task.id.split("/")[1]) for task in SciWorld(kinds=[kind]).tasks(split)]
+            for split in env.splits
+        )
+        assert [str(list(variations)) for variations in ours] == [
+            variations.toString() for variations in theirs
+        ]
     simulator.give_back()
 
 
 def test_agentevals_numbers_are_the_variations_of_the_package_without_three_topics(env):
-    """As AgentGym's server lists them, with the package's own table of tasks and its simulator's counts."""
+    """As AgentGym's server lists them, with the package's own table of tasks and its simulator's
+    counts.
+    """
     from scienceworld import ScienceWorldEnv
 
     package = ScienceWorldEnv("")
     left_out = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
     kinds = [kind for topic, kind in package.tasks.items() if topic not in left_out]
-    theirs = [f"{kind}/{variation}" for kind in kinds for variation in range(package.get_max_variations(kind))]
+    theirs = [
+        f"{kind}/{variation}"
+        for kind in kinds
+        for variation in range(package.get_max_variations(kind))
+    ]
     package.close()
     assert len(theirs) == 4639
     assert [env.task(f"sciworld_{number}").id for number in range(4639)] == theirs
@@ -121,15 +155,28 @@ def test_agentevals_numbers_are_the_variations_of_the_package_without_three_topi
 
 def test_a_task_is_found_whatever_its_split():
     env = SciWorld(kinds=["boil", "melt"])
-    # 30 variations of boil: 14 train, 7 dev, 9 test. melt/3 is AgentEval's 33; find-plant is not among the kinds.
-    splits = {"boil/13": "train", "boil/14": "dev", "sciworld_21": "test", "sciworld_33": "train", "find-plant/7": "unlisted"}
+    # 30 variations of boil: 14 train, 7 dev, 9 test. melt/3 is AgentEval's 33; find-plant is not
+    # among the kinds.
+    splits = {
+        "boil/13": "train",
+        "boil/14": "dev",
+        "sciworld_21": "test",
+        "sciworld_33": "train",
+        "find-plant/7": "unlisted",
+    }
     assert {id: env.task(id).split for id in splits} == splits
     assert env.task("sciworld_33").id == "melt/3"
     for id in ("sciworld_-1", "textcraft_1", "boyl/1", ""):
-        with pytest.raises(ValueError, match="expected <kind>/<variation> or sciworld_<number>, such as boil/3 or sciworld_12"):
+        with pytest.raises(
+            ValueError,
+            match="expected <kind>/<variation> or sciworld_<number>, such as boil/3 or sciworld_12",
+        ):
             env.task(id)
     bare = SciWorld(kinds=["boil"], simplifications="noElectricalAction")
-    with pytest.raises(ValueError, match=r"noElectricalAction leaves power-component/2 \(power-component\) without a solution"):
+    with pytest.raises(
+        ValueError,
+        match=r"noElectricalAction leaves power-component/2 \(power-component\) without a solution",
+    ):
         bare.task("power-component/2")
 
 
@@ -175,12 +222,16 @@ def test_the_examples_are_games_as_they_are_played(env):
         assert step.success
         assert step.info["score"] == 100
     assert next(shown, None) is None
-    assert "which is on" in EXAMPLES["test-conductivity/6"][-1].observation  # as the thought says that goes with it
+    assert (
+        "which is on" in EXAMPLES["test-conductivity/6"][-1].observation
+    )  # as the thought says that goes with it
 
 
 def test_where_nothing_is_electrical_no_example_is():
     env = SciWorld(kinds=["boil"], simplifications="noElectricalAction")
-    assert len(env.example) == sum(len(game) for id, game in EXAMPLES.items() if "conductivity" not in id)
+    assert len(env.example) == sum(
+        len(game) for id, game in EXAMPLES.items() if "conductivity" not in id
+    )
     assert "connect" not in "".join(turn.action for turn in env.example)
 
 
@@ -202,7 +253,10 @@ def test_the_house_is_as_the_agent_is_told(env, id):
     env.reset(Task("sciworld", "train", id))
     explore()
     assert found == {frozenset((room, other)) for room, others in DOORS.items() for other in others}
-    assert all(f"Doors of the {room}: {', '.join(others)}." in env.instructions for room, others in DOORS.items())
+    assert all(
+        f"Doors of the {room}: {', '.join(others)}." in env.instructions
+        for room, others in DOORS.items()
+    )
 
 
 @pytest.mark.parametrize("id", QUICK)
@@ -282,9 +336,21 @@ def test_what_is_not_understood_can_be_explained(env):
     refused = explaining.step("open door to bathroom")
     rooms = ("art studio", "bedroom", "greenhouse", "kitchen", "living room", "workshop")
     doors = ", ".join(f"{room} (closed)" for room in rooms)
-    assert refused.observation == f"There is no door to bathroom here. You are in the hallway. Doors: {doors}."
-    assert (refused.invalid, refused.reward, env.step("open door to bathroom").observation) == (True, 0.0, NOT_UNDERSTOOD)
-    for action in ("open door to kitchen", "go to kitchen", "look around", "pick up thermometer"):  # to be told changed nothing
+    assert (
+        refused.observation
+        == f"There is no door to bathroom here. You are in the hallway. Doors: {doors}."
+    )
+    assert (refused.invalid, refused.reward, env.step("open door to bathroom").observation) == (
+        True,
+        0.0,
+        NOT_UNDERSTOOD,
+    )
+    for action in (
+        "open door to kitchen",
+        "go to kitchen",
+        "look around",
+        "pick up thermometer",
+    ):  # to be told changed nothing
         assert explaining.step(action) == env.step(action)
     explaining.close()
 
@@ -298,20 +364,31 @@ def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(
     monkeypatch.setattr(env, "reset", lambda task: loaded.append(task) or reset(task))
     texts = list(env.texts())
     # 150 and 62 training variations: every 75th and every 31st
-    expected = ["find-non-living-thing/0", "find-non-living-thing/75", "lifespan-longest-lived/0", "lifespan-longest-lived/31"]
+    expected = [
+        "find-non-living-thing/0",
+        "find-non-living-thing/75",
+        "lifespan-longest-lived/0",
+        "lifespan-longest-lived/31",
+    ]
     assert [task.id for task in loaded] == expected
     assert set(loaded) <= set(env.tasks("train"))
     assert {"open door to kitchen", "You move to the kitchen."} <= set(texts)
     assert sum(text.startswith("Your task is to find") for text in texts) == 4
     assert sum("The task is done." in text for text in texts) == 4
-    tokenizer = make_tokenizer(build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "sciworld"}}), {"sciworld": env})
+    tokenizer = make_tokenizer(
+        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "sciworld"}}),
+        {"sciworld": env},
+    )
     assert len(tokenizer) == 600
     env.close()
 
 
 def test_long_texts_are_cut(env):
     env.reset(task("boil/2"))
-    assert all(len(env.step(action).observation) <= LONGEST_OBSERVATION + 4 for action in ("objects", "help"))
+    assert all(
+        len(env.step(action).observation) <= LONGEST_OBSERVATION + 4
+        for action in ("objects", "help")
+    )
 
 
 def test_the_game_answers_as_the_server_around_it_does(env):
@@ -323,7 +400,8 @@ def test_the_game_answers_as_the_server_around_it_does(env):
         simulator.load(kind, int(variation), "")
     server = theirs._server
     for action in (
-        "look around",  # first: until the game was played, the server tells the points of the game before
+        # first: until the game was played, the server tells the points of the game before
+        "look around",
         "help",
         "objects",
         "nonsense",
@@ -338,8 +416,18 @@ def test_the_game_answers_as_the_server_around_it_does(env):
     ):
         outcome = ours.step(action)
         with theirs._java.turn_of(theirs):
-            expected = (server.step(action), round(100 * server.getScore()), server.getCompleted(), server.getNumMoves())
-        assert (outcome.observation, outcome.score, outcome.is_completed, outcome.moves) == expected, action
+            expected = (
+                server.step(action),
+                round(100 * server.getScore()),
+                server.getCompleted(),
+                server.getNumMoves(),
+            )
+        assert (
+            outcome.observation,
+            outcome.score,
+            outcome.is_completed,
+            outcome.moves,
+        ) == expected, action
     for simulator in (ours, theirs):
         simulator.give_back()
 
@@ -381,7 +469,9 @@ def test_the_next_action_of_a_path():
     assert after(("a", True, False), ("b", False, False)) is None
     assert after(("a", False, True)) == "b"  # the path itself led to the question
     assert after(("x", False, True)) is None
-    assert after(("x", False, True), ("a", False, False)) == "a"  # taken for an answer, and not done
+    assert (
+        after(("x", False, True), ("a", False, False)) == "a"
+    )  # taken for an answer, and not done
 
 
 def test_the_expert_claims_nothing_that_takes_too_long():
@@ -406,8 +496,17 @@ def test_solutions_are_kept_and_a_broken_file_is_found_anew(env):
 
 
 def test_games_in_many_threads_are_played_as_if_alone():
-    """Kinds with and without wiring: "easy" means another thing for each, and the simulator keeps it for the whole process."""
-    ids = ["grow-fruit/5", "test-conductivity/8", "find-animal/11", "mendelian-genetics-known-plant/4", "boil/6", "power-component/1"]
+    """Kinds with and without wiring: "easy" means another thing for each, and the simulator keeps
+    it for the whole process.
+    """
+    ids = [
+        "grow-fruit/5",
+        "test-conductivity/8",
+        "find-animal/11",
+        "mendelian-genetics-known-plant/4",
+        "boil/6",
+        "power-component/1",
+    ]
     alone = {}
     for id in ids:
         env = SciWorld(simplifications="easy")
@@ -444,7 +543,9 @@ def test_the_simulator_of_a_closed_environment_is_used_again():
 def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
     from scienceworld import ScienceWorldEnv
 
-    monkeypatch.setenv("PATH", str(Path(find_java()).parent), prepend=os.pathsep)  # the package looks nowhere else
+    monkeypatch.setenv(
+        "PATH", str(Path(find_java()).parent), prepend=os.pathsep
+    )  # the package looks nowhere else
     theirs, ours = ScienceWorldEnv(envStepLimit=12), SciWorld(max_moves=12)
 
     def by_theirs(id, script):
@@ -461,17 +562,31 @@ def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
         ours.reset(task(id))
         for action in script:
             step = ours.step(action)
-            yield step.info["score"], step.info["moves"], step.terminated or step.truncated, step.success
+            yield (
+                step.info["score"],
+                step.info["moves"],
+                step.terminated or step.truncated,
+                step.success,
+            )
             if step.terminated or step.truncated:
                 return
 
-    for id in ("lifespan-longest-lived/3", "power-component/2", "boil/4"):  # begins with points; with wires; longer than the limit
+    for id in (
+        "lifespan-longest-lived/3",
+        "power-component/2",
+        "boil/4",
+    ):  # begins with points; with wires; longer than the limit
         kind, variation = id.split("/")
         solution = sciworld_gold.gold_path(kind, int(variation), "", ours.heap_mb).actions
-        for script in (solution, ["nonsense", *solution[:2], "wait", "inventory", "wait1"], [solution[0], "focus on agent"]):
+        for script in (
+            solution,
+            ["nonsense", *solution[:2], "wait", "inventory", "wait1"],
+            [solution[0], "focus on agent"],
+        ):
             played = list(by_ours(id, script))
             assert played[-1][2]
-            # the package goes on with the random numbers of the episode before: a circuit is closed in 2 of 5 episodes, in ours always
+            # the package goes on with the random numbers of the episode before: a circuit is closed
+            # in 2 of 5 episodes, in ours always
             assert any(list(by_theirs(id, script)) == played for _ in range(20)), (id, script)
     ours.close()
     theirs.close()
@@ -491,5 +606,9 @@ def test_the_benchmark_runs(tmp_path):
         "--json",
         str(tmp_path / "result.json"),
     ]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *filter(None, sys.path)))})
+    subprocess.run(
+        command,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), *filter(None, sys.path)))},
+    )
     assert json.loads((tmp_path / "result.json").read_text())["ratio"] > 1

@@ -1,4 +1,6 @@
-"""The Java process that SciWorld's games are played in: it is found, dies with ours, and an interrupt costs no later episode."""
+"""The Java process that SciWorld's games are played in: it is found, dies with ours, and an
+interrupt costs no later episode.
+"""
 
 import signal
 import subprocess
@@ -46,7 +48,9 @@ def gone_within(pid, seconds):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_java_dies_with_the_process():
-    player = subprocess.Popen([sys.executable, "-c", PLAY, "wait"], stdout=subprocess.PIPE, text=True)
+    player = subprocess.Popen(
+        [sys.executable, "-c", PLAY, "wait"], stdout=subprocess.PIPE, text=True
+    )
     java = int(player.stdout.readline())
     assert is_running(java)
     player.send_signal(signal.SIGKILL)
@@ -66,7 +70,9 @@ class Overdue(BaseException):
     """As deadlines are."""
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt that came while py4j was cleaning up
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # an interrupt that came while py4j was cleaning up
 @pytest.mark.parametrize("interrupt", [Overdue, KeyboardInterrupt])
 def test_a_call_that_is_interrupted_costs_its_java_and_not_the_next_episode(monkeypatch, interrupt):
     env = SciWorld()

@@ -26,7 +26,10 @@ HELD = "In your inventory, you see:\n\tan orange"
         ("use thermometer on glass jar", "There is no thermometer here."),
         ("eat the orange", NOT_UNDERSTOOD),
         ("connect glass jar terminal 1 to orange", NOT_UNDERSTOOD),
-        ("look at glass jar (containing sodium chloride)", f"{NOT_UNDERSTOOD} Name things without what stands in brackets."),
+        (
+            "look at glass jar (containing sodium chloride)",
+            f"{NOT_UNDERSTOOD} Name things without what stands in brackets.",
+        ),
         ("focus on " + "x" * 100, f"There is no {'x' * 60} ... here."),
     ],
 )

@@ -63,13 +63,21 @@ def test_three_ways_to_write_a_command(action, command):
     assert read_command(action) == command
 
 
-@pytest.mark.parametrize("action", ["", "-1", "search for salt", "<search>salt</answer>", "<search>salt", "[salt]", "🧂"])
+@pytest.mark.parametrize(
+    "action", ["", "-1", "search for salt", "<search>salt</answer>", "<search>salt", "[salt]", "🧂"]
+)
 def test_what_is_no_command(action):
     assert read_command(action) is None
 
 
 @pytest.mark.parametrize(
-    "action", ["a" + " " * 50_000 + "!", " " * 50_000 + "!", "a[x" + "] " * 50_000 + "!", "<a>" + "</a>" * 20_000 + "!"]
+    "action",
+    [
+        "a" + " " * 50_000 + "!",
+        " " * 50_000 + "!",
+        "a[x" + "] " * 50_000 + "!",
+        "<a>" + "</a>" * 20_000 + "!",
+    ],
 )
 def test_no_action_takes_long_to_read(action):
     begun_at = time.process_time()
@@ -78,13 +86,22 @@ def test_no_action_takes_long_to_read(action):
 
 
 WORDS = (
-    st.text(st.characters(exclude_characters="<>[]&", exclude_categories=("C", "Z")) | st.just(" "), min_size=1).map(str.strip).filter(bool)
+    st.text(
+        st.characters(exclude_characters="<>[]&", exclude_categories=("C", "Z")) | st.just(" "),
+        min_size=1,
+    )
+    .map(str.strip)
+    .filter(bool)
 )
 
 
 @given(words=WORDS, thought=st.text())
 def test_the_same_query_in_every_grammar(words, thought):
-    assert read_command(f"search[{words}]") == read_command(f"<search>{words}</search>") == ("search", words)
+    assert (
+        read_command(f"search[{words}]")
+        == read_command(f"<search>{words}</search>")
+        == ("search", words)
+    )
     parsed = Tags().parse(Tags().write(thought.replace("<", ""), f"search[{words}]"))
     assert parsed.action is not None
     assert read_command(parsed.action) == ("search", words)
@@ -123,14 +140,23 @@ def test_a_snippet_of_a_long_text_does_not_take_long():
     assert time.process_time() - begun_at < 3
 
 
-@given(text=st.text("ab .\n", max_size=80), query=st.text("ab ", max_size=10), chars=st.integers(1, 30))
+@given(
+    text=st.text("ab .\n", max_size=80), query=st.text("ab ", max_size=10), chars=st.integers(1, 30)
+)
 def test_no_other_stretch_has_more_of_the_querys_words(text, query, chars):
     """By counting anew at the start of every sentence."""
     text, words = text.strip(), set(query.split())
     shown = snippet(text, query, chars).removeprefix("... ").removesuffix(" ...")
 
     def number(start):
-        return len(words & {match[0] for match in re.finditer(r"\w+", text) if start <= match.start() and match.end() <= start + chars})
+        return len(
+            words
+            & {
+                match[0]
+                for match in re.finditer(r"\w+", text)
+                if start <= match.start() and match.end() <= start + chars
+            }
+        )
 
     starts = [0, *(match.end() for match in re.finditer(r"(?<=[.!?])\s+(?=\S)|\n+", text))]
     best = max(starts, key=lambda start: (number(start), -start))
@@ -148,8 +174,12 @@ def begun(env, number=1, split="test"):
 
 
 def test_the_contract_is_kept(tiny, monkeypatch, tmp_path):
-    checks = {check.name: check for check in check_environment("tests.search_world:TinySearch", tasks=15)}
-    assert all(check.ok for check in checks.values()), [check for check in checks.values() if not check.ok]
+    checks = {
+        check.name: check for check in check_environment("tests.search_world:TinySearch", tasks=15)
+    }
+    assert all(check.ok for check in checks.values()), [
+        check for check in checks.values() if not check.ok
+    ]
     assert checks["the expert solves what it claims to solve"].detail.startswith("15 of 15")
 
 
@@ -163,7 +193,10 @@ def test_an_answer_ends_the_episode_and_nothing_is_told(env):
         assert (step.reward, step.terminated, step.success) == (0.0, True, is_right)
         told.add(step.observation)
         assert env.step("search[opera]").terminated
-        assert told == {"Your answer was taken. The episode is over.", "The episode is over: an answer was given."}
+        assert told == {
+            "Your answer was taken. The episode is over.",
+            "The episode is over: an answer was given.",
+        }
 
 
 def test_f1_as_reward(tiny):
@@ -182,7 +215,10 @@ def test_f1_as_reward(tiny):
         (f"search[{'x' * 10_000}]", "it has 10000 characters"),
         ("answer[]", "The answer is empty"),
         (f"answer[Dremmel{' ' * 2000}or not]", "The answer is too long"),
-        ("who composed it?", "Expected one of search[words], answer[text], open[number], next[], find[words]."),
+        (
+            "who composed it?",
+            "Expected one of search[words], answer[text], open[number], next[], find[words].",
+        ),
         ("fly[home]", "Expected one of"),
         ("next[]", "No article is open"),
         ("find[x]", "No article is open"),
@@ -226,7 +262,10 @@ def test_reading(env):
     assert "(page 2 of 3)" in env.step("next").observation
     assert "Gerda Moll" in env.step("find[gerda moll]").observation
     assert env.step("next[]").observation == "This is the last page."
-    assert env.step("find[nobody]").observation == "<information>\nThe open article does not have these words.\n</information>"
+    assert (
+        env.step("find[nobody]").observation
+        == "<information>\nThe open article does not have these words.\n</information>"
+    )
     assert env.step("open[4]").invalid
 
 
@@ -253,10 +292,21 @@ def test_the_expert_answers_only_what_it_was_shown(tiny):
 
 
 def test_categories_and_choices(tiny):
-    assert [task.category for task in Search().tasks("train")] == ["bridge 1", "bridge 2", "bridge 3", "fact 1", "fact 1"]
-    assert [task.category for task in Search(kinds=["bridge"], hops=[2, 3]).tasks("train")] == ["bridge 2", "bridge 3"]
+    assert [task.category for task in Search().tasks("train")] == [
+        "bridge 1",
+        "bridge 2",
+        "bridge 3",
+        "fact 1",
+        "fact 1",
+    ]
+    assert [task.category for task in Search(kinds=["bridge"], hops=[2, 3]).tasks("train")] == [
+        "bridge 2",
+        "bridge 3",
+    ]
     assert [task.category for task in Search(kinds="bridge", hops=2).tasks("train")] == ["bridge 2"]
-    with pytest.raises(ValueError, match="there is no such question; there are: bridge 1, bridge 2"):
+    with pytest.raises(
+        ValueError, match="there is no such question; there are: bridge 1, bridge 2"
+    ):
         Search(hops=[9]).tasks("train")
     with pytest.raises(ValueError, match="no split 'valid'"):
         Search().tasks("valid")
@@ -285,8 +335,16 @@ def test_options_that_cannot_be(options, message):
 
 ANYTHING = st.one_of(
     st.text(max_size=200),
-    st.builds("{}[{}]".format, st.sampled_from(["search", "open", "find", "next", "Search"]), st.text(max_size=200)),
-    st.builds("<{0}>{1}</{0}>".format, st.sampled_from(["search", "find", "information"]), st.text(max_size=200)),
+    st.builds(
+        "{}[{}]".format,
+        st.sampled_from(["search", "open", "find", "next", "Search"]),
+        st.text(max_size=200),
+    ),
+    st.builds(
+        "<{0}>{1}</{0}>".format,
+        st.sampled_from(["search", "find", "information"]),
+        st.text(max_size=200),
+    ),
     st.builds("search: {}".format, st.text(max_size=3000)),
 )
 

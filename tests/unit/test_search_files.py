@@ -1,4 +1,6 @@
-"""The field's own files: wiki-18's corpus and question files of NQ, TriviaQA, PopQA, HotpotQA, 2Wiki, MuSiQue and Bamboogle."""
+"""The field's own files: wiki-18's corpus and question files of NQ, TriviaQA, PopQA, HotpotQA,
+2Wiki, MuSiQue and Bamboogle.
+"""
 
 import gzip
 import json
@@ -21,17 +23,29 @@ from tests.search_world import ARTICLES
 
 WIKI_18 = [
     {"id": "0", "contents": '"Horatio Vane"\nHoratio Vane (born 1931) is a lobbyist from Dremmel.'},
-    {"id": "1", "contents": '"Horatio Vane"\nand was later made ambassador to the Grey Hills. He wrote ""Salt"" in 1960.'},
-    {"id": "2", "contents": '"Yass, New South Wales"\nYass is a town with a mill. <div> A branch line was opened in 1898.'},
+    {
+        "id": "1",
+        "contents": '"Horatio Vane"\nand was later made ambassador to the Grey Hills. He wrote '
+        '""Salt"" in 1960.',
+    },
+    {
+        "id": "2",
+        "contents": '"Yass, New South Wales"\nYass is a town with a mill. <div> A branch line was '
+        "opened in 1898.",
+    },
 ]
 """Passages of 100 words in the original; an article has several, all with its title in quotes."""
 
 ROWS = {
-    "nq": {"id": "test_0", "question": "who got the first prize in physics", "golden_answers": ["Osk Tarrow"]},
-    "triviaqa": {"id": "test_3", "question": "Which Salt was sung?", "golden_answers": ["The Salt Harvest", "Salt Harvest"]},
+    "nq": {"id": "test_0", "question": "who got the first prize in physics",
+    "golden_answers": ["Osk Tarrow"]},
+    "triviaqa": {"id": "test_3", "question": "Which Salt was sung?",
+    "golden_answers": ["The Salt Harvest", "Salt Harvest"]},
     "popqa": {
-        "id": "test_9", "question": "What is Petra Quill's occupation?", "golden_answers": ["politician", "political leader"],
-        "metadata": {"popularity": 233, "subj": "Petra Quill", "prop": "occupation", "possible_answers": '["politician"]'},
+        "id": "test_9", "question": "What is Petra Quill's occupation?",
+        "golden_answers": ["politician", "political leader"],
+        "metadata": {"popularity": 233, "subj": "Petra Quill", "prop": "occupation",
+        "possible_answers": '["politician"]'},
     },
     "hotpotqa": {
         "id": "dev_0", "question": "Were they of the same town?", "golden_answers": ["yes"],
@@ -48,8 +62,10 @@ ROWS = {
             "supporting_facts": {"title": ["A", "B", "C", "D"], "sent_id": [0, 0, 0, 0]},
         },
     },
-    "musique": {"id": "3hop1__305282_282081_73772", "question": "When was it founded?", "golden_answers": ["1866"], "metadata": {}},
-    "bamboogle": {"id": "test_1", "question": "Who was mayor when?", "golden_answers": ["Petra Quill"]},
+    "musique": {"id": "3hop1__305282_282081_73772", "question": "When was it founded?",
+    "golden_answers": ["1866"], "metadata": {}},
+    "bamboogle": {"id": "test_1", "question": "Who was mayor when?",
+    "golden_answers": ["Petra Quill"]},
 }  # fmt: skip
 CATEGORIES = {
     "nq": ("nq", 0),
@@ -65,7 +81,9 @@ CATEGORIES = {
 def write_lines(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    file.write_bytes(gzip.compress(text.encode(), mtime=0) if file.suffix == ".gz" else text.encode())
+    file.write_bytes(
+        gzip.compress(text.encode(), mtime=0) if file.suffix == ".gz" else text.encode()
+    )
     return file
 
 
@@ -73,8 +91,15 @@ def write_lines(file, rows):
 def test_wiki_18(tmp_path, name):
     articles = list(read_corpus(write_lines(tmp_path / name, WIKI_18)))
     assert [article.id for article in articles] == ["0", "1", "2"]
-    assert [article.title for article in articles] == ["Horatio Vane", "Horatio Vane", "Yass, New South Wales"]
-    assert articles[1].text == 'and was later made ambassador to the Grey Hills. He wrote ""Salt"" in 1960.'
+    assert [article.title for article in articles] == [
+        "Horatio Vane",
+        "Horatio Vane",
+        "Yass, New South Wales",
+    ]
+    assert (
+        articles[1].text
+        == 'and was later made ambassador to the Grey Hills. He wrote ""Salt"" in 1960.'
+    )
 
 
 def test_titles_and_texts_apart(tmp_path):
@@ -109,14 +134,19 @@ def test_search_r1_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
-    rows = [search_r1_row(name, ROWS[name], "train", number) for number, name in enumerate(("nq", "hotpotqa"))]
+    rows = [
+        search_r1_row(name, ROWS[name], "train", number)
+        for number, name in enumerate(("nq", "hotpotqa"))
+    ]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train.parquet")
     questions = read_questions(tmp_path / "train.parquet")
     assert [(q.id, q.answers, q.kind) for q in questions] == [
         ("nq/test_0", ("Osk Tarrow",), "nq"),
         ("hotpotqa/dev_0", ("yes",), "hotpotqa"),
     ]
-    bare = [{name: value for name, value in row.items() if name != "golden_answers"} for row in rows]
+    bare = [
+        {name: value for name, value in row.items() if name != "golden_answers"} for row in rows
+    ]
     parquet.write_table(pyarrow.Table.from_pylist(bare), tmp_path / "train.parquet")
     assert read_questions(tmp_path / "train.parquet") == questions
 
@@ -128,41 +158,68 @@ def test_search_r1_rows_of_ones_own(tmp_path):
 
     own = ("data_source", "prompt", "ability", "reward_model", "extra_info")
     row = search_r1_row("mine", ROWS["triviaqa"], "train", 7)
-    parquet.write_table(pyarrow.Table.from_pylist([{name: row[name] for name in own}]), tmp_path / "train.parquet")
+    parquet.write_table(
+        pyarrow.Table.from_pylist([{name: row[name] for name in own}]), tmp_path / "train.parquet"
+    )
     (question,) = read_questions(tmp_path / "train.parquet")
     assert (question.id, question.text) == ("mine/train_7", "Which Salt was sung?")
     assert question.answers == ("The Salt Harvest", "Salt Harvest")
-    bare = {"data_source": "mine", "extra_info": {"split": "test", "index": 0}, "reward_model": {"style": "rule", "ground_truth": "Aune"}}
-    (question,) = read_questions(write_lines(tmp_path / "x.jsonl", [{**bare, "prompt": [{"role": "user", "content": "Which river?"}]}]))
-    assert (question.id, question.text, question.answers) == ("mine/test_0", "Which river?", ("Aune",))
+    bare = {
+        "data_source": "mine",
+        "extra_info": {"split": "test", "index": 0},
+        "reward_model": {"style": "rule", "ground_truth": "Aune"},
+    }
+    (question,) = read_questions(
+        write_lines(
+            tmp_path / "x.jsonl",
+            [{**bare, "prompt": [{"role": "user", "content": "Which river?"}]}],
+        )
+    )
+    assert (question.id, question.text, question.answers) == (
+        "mine/test_0",
+        "Which river?",
+        ("Aune",),
+    )
 
 
 HOTPOT = {
-    "_id": "5a7a06935542990198eaf050", "question": "Which was started first?", "answer": "Salt Review", "type": "comparison",
+    "_id": "5a7a06935542990198eaf050", "question": "Which was started first?",
+    "answer": "Salt Review", "type": "comparison",
     "level": "medium",
     "supporting_facts": [["Salt Review", 0], ["First for Salt", 0], ["First for Salt", 1]],
-    "context": [["Salt Review", ["It was begun in 1844.", " It ended in 1846."]], ["Aune", ["A river."]]],
+    "context": [["Salt Review", ["It was begun in 1844.", " It ended in 1846."]], ["Aune",
+    ["A river."]]],
 }  # fmt: skip
 TWO_WIKI = {
-    "_id": "13f5ad2c088c11ebbd6fac1f6bf848b6", "type": "bridge_comparison", "question": "Are both of one country?", "answer": "Dremland",
+    "_id": "13f5ad2c088c11ebbd6fac1f6bf848b6", "type": "bridge_comparison",
+    "question": "Are both of one country?", "answer": "Dremland",
     "context": [["Aune", ["A river."]]], "entity_ids": "Q1_Q2_Q3_Q4", "answer_id": "Q38",
     "supporting_facts": [["A", 0], ["B", 1], ["C", 0], ["D", 2]],
     "evidences": [["A", "director", "C"]], "evidences_id": [["Q1", "director", "Q3"]],
 }  # fmt: skip
 MUSIQUE = {
-    "id": "2hop__482757_12019", "question": "When was the seat of it founded?", "answer": "1866", "answer_aliases": ["in 1866"],
+    "id": "2hop__482757_12019", "question": "When was the seat of it founded?", "answer": "1866",
+    "answer_aliases": ["in 1866"],
     "answerable": True,
-    "paragraphs": [{"idx": 0, "title": "Aune", "paragraph_text": "A river.", "is_supporting": True}],
-    "question_decomposition": [{"id": 482757, "question": "It >> seat", "answer": "Dremmel", "paragraph_support_idx": 0}],
+    "paragraphs": [{"idx": 0, "title": "Aune", "paragraph_text": "A river.",
+    "is_supporting": True}],
+    "question_decomposition": [{"id": 482757, "question": "It >> seat", "answer": "Dremmel",
+    "paragraph_support_idx": 0}],
 }  # fmt: skip
 
 
 def test_hotpotqas_own_file(tmp_path):
     (tmp_path / "hotpot_dev_distractor_v1.json").write_text(json.dumps([HOTPOT]))
     (question,) = read_questions(tmp_path / "hotpot_dev_distractor_v1.json")
-    assert (question.id, question.text, question.answers) == ("hotpotqa/5a7a06935542990198eaf050", HOTPOT["question"], ("Salt Review",))
+    assert (question.id, question.text, question.answers) == (
+        "hotpotqa/5a7a06935542990198eaf050",
+        HOTPOT["question"],
+        ("Salt Review",),
+    )
     assert (question.kind, question.hops) == ("hotpotqa comparison", 2)
-    hidden = {name: HOTPOT[name] for name in ("_id", "question", "context")}  # hotpot_test_fullwiki_v1.json
+    hidden = {
+        name: HOTPOT[name] for name in ("_id", "question", "context")
+    }  # hotpot_test_fullwiki_v1.json
     (tmp_path / "hotpot_test.json").write_text(json.dumps([hidden]))
     with pytest.raises(FileFault, match="at least one golden answer"):
         read_questions(tmp_path / "hotpot_test.json")
@@ -170,14 +227,29 @@ def test_hotpotqas_own_file(tmp_path):
 
 def test_2wikis_own_file_with_the_aliases_beside_it(tmp_path):
     (tmp_path / "dev.json").write_text(
-        json.dumps([TWO_WIKI, TWO_WIKI | {"_id": "2", "answer": "yes", "answer_id": None, "evidences_id": []}])
+        json.dumps(
+            [
+                TWO_WIKI,
+                TWO_WIKI | {"_id": "2", "answer": "yes", "answer_id": None, "evidences_id": []},
+            ]
+        )
     )
-    assert [question.answers for question in read_questions(tmp_path / "dev.json")] == [("Dremland",), ("yes",)]
-    write_lines(tmp_path / "id_aliases.json", [{"Q_id": "Q38", "aliases": ["Land of Drem"], "demonyms": ["Dremlandic"]}])
+    assert [question.answers for question in read_questions(tmp_path / "dev.json")] == [
+        ("Dremland",),
+        ("yes",),
+    ]
+    write_lines(
+        tmp_path / "id_aliases.json",
+        [{"Q_id": "Q38", "aliases": ["Land of Drem"], "demonyms": ["Dremlandic"]}],
+    )
     first, second = read_questions(tmp_path / "dev.json")
     assert first.id == "2wikimultihopqa/13f5ad2c088c11ebbd6fac1f6bf848b6"
     assert (first.kind, first.hops) == ("2wikimultihopqa bridge-comparison", 4)
-    assert first.answers == ("Dremland", "Land of Drem", "Dremlandic")  # as its own evaluation counts them
+    assert first.answers == (
+        "Dremland",
+        "Land of Drem",
+        "Dremlandic",
+    )  # as its own evaluation counts them
     assert second.answers == ("yes",)
 
 
@@ -190,7 +262,13 @@ def test_musiques_own_file(tmp_path):
 
 
 def test_fields_of_other_shapes_are_not_read(tmp_path):
-    row = {"id": 3, "question": "Who?", "golden_answers": ["x"], "metadata": "{'type': 'bridge'}", "supporting_facts": '[["A", 0]]'}
+    row = {
+        "id": 3,
+        "question": "Who?",
+        "golden_answers": ["x"],
+        "metadata": "{'type': 'bridge'}",
+        "supporting_facts": '[["A", 0]]',
+    }
     (question,) = read_questions(write_lines(tmp_path / "q.jsonl", [row]))
     assert (question.id, question.hops) == ("hotpotqa/3", 2)
 
@@ -217,13 +295,19 @@ def test_files_that_are_broken_off(tmp_path, name, content):
         ("{", "line 1: expected a JSON object"),
         ("[]", "there is no question"),
         ('[{"question": "Who?"}]', "expected a list of questions"),
-        ('{"id": "1", "question": "Who?", "golden_answers": ["x"]}\n[]', "line 2: expected a JSON object"),
+        (
+            '{"id": "1", "question": "Who?", "golden_answers": ["x"]}\n[]',
+            "line 2: expected a JSON object",
+        ),
         ('{"id": "1"}', 'expected {"id": ..., "question"'),
         ('{"id": "1", "question": "Who?"}', "at least one golden answer"),
         ('{"id": "1", "question": "Who?", "golden_answers": [" "]}', "at least one golden answer"),
         ('{"question": "Who?", "golden_answers": ["x"]}', "expected an id"),
         ("", "there is no question"),
-        ('{"id": "1", "question": "Who?", "golden_answers": ["x"]}\n' * 2, "two questions have the id nq/1"),
+        (
+            '{"id": "1", "question": "Who?", "golden_answers": ["x"]}\n' * 2,
+            "two questions have the id nq/1",
+        ),
     ],
 )
 def test_question_files_that_are_none(tmp_path, line, message):
@@ -234,7 +318,9 @@ def test_question_files_that_are_none(tmp_path, line, message):
 
 def test_a_corpus_that_is_none(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"id": "1", "contents": "A\\nb"}\n\n{"body": "x"}\n')
-    with pytest.raises(FileFault, match='line 3: expected {"id": ..., "contents": ...}, got the fields body'):
+    with pytest.raises(
+        FileFault, match='line 3: expected {"id": ..., "contents": ...}, got the fields body'
+    ):
         list(read_corpus(tmp_path / "c.jsonl"))
 
 
@@ -242,10 +328,16 @@ def test_an_environment_over_ones_own_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = write_lines(tmp_path / "wiki-18.jsonl", WIKI_18)
     train = write_lines(tmp_path / "nq" / "train.jsonl", [ROWS["nq"]])
-    tests = [str(write_lines(tmp_path / name / "test.jsonl", [ROWS[name]])) for name in ("popqa", "musique")]
+    tests = [
+        str(write_lines(tmp_path / name / "test.jsonl", [ROWS[name]]))
+        for name in ("popqa", "musique")
+    ]
     main(["search", "index", str(corpus), "--out", str(tmp_path / "index"), "--json"])
     assert json.loads(capsys.readouterr().out)["articles"] == 3
-    for place in (tmp_path / "index", corpus):  # an index, or a file that is indexed when it is needed
+    for place in (
+        tmp_path / "index",
+        corpus,
+    ):  # an index, or a file that is indexed when it is needed
         env = Search(corpus=str(place), train=str(train), test=tests)
         assert [task.id for task in env.tasks("train")] == ["nq/test_0"]
         assert env.tasks("dev") == []
@@ -265,7 +357,10 @@ def test_bad_files_are_one_line_on_the_command_line(tmp_path, capsys):
     (tmp_path / "c.jsonl").write_text("nonsense\n")
     for arguments, message in (
         ([str(tmp_path / "none.jsonl"), "--out", str(tmp_path / "i")], "there is no such file"),
-        ([str(tmp_path / "c.jsonl"), "--out", str(tmp_path / "i")], "line 1: expected a JSON object"),
+        (
+            [str(tmp_path / "c.jsonl"), "--out", str(tmp_path / "i")],
+            "line 1: expected a JSON object",
+        ),
     ):
         with pytest.raises(SystemExit) as stopped:
             main(["search", "index", *arguments])
@@ -277,16 +372,35 @@ def test_bad_files_are_one_line_on_the_command_line(tmp_path, capsys):
 
 def test_an_index_that_was_killed_is_gone_on_with(tmp_path):
     """The real command, killed outright while it works."""
-    rows = ({"id": str(n), "contents": f"{ARTICLES[n % 20].title} {n}\n{ARTICLES[n % 20].text}"} for n in range(60_000))
+    rows = (
+        {"id": str(n), "contents": f"{ARTICLES[n % 20].title} {n}\n{ARTICLES[n % 20].text}"}
+        for n in range(60_000)
+    )
     corpus = write_lines(tmp_path / "corpus.jsonl", rows)
     program = (
-        "import sys\nfrom palestra.envs.search import index\nindex.COMMIT_EVERY = 5000\nfrom palestra.cli import main\nmain(sys.argv[1:])"
+        "import sys\nfrom palestra.envs.search import index\nindex.COMMIT_EVERY = 5000\nfrom "
+        "palestra.cli import main\nmain(sys.argv[1:])"
     )
-    command = [sys.executable, "-c", program, "search", "index", str(corpus), "--out", str(tmp_path / "index")]
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "search",
+        "index",
+        str(corpus),
+        "--out",
+        str(tmp_path / "index"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    running = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     meta = tmp_path / "index" / "bm25" / "meta.json"
-    while not (meta.exists() and '"opstamp":' in meta.read_text() and '"segments": []' not in meta.read_text()):
+    while not (
+        meta.exists()
+        and '"opstamp":' in meta.read_text()
+        and '"segments": []' not in meta.read_text()
+    ):
         assert running.poll() is None, "ended before it could be killed"
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
@@ -297,4 +411,9 @@ def test_an_index_that_was_killed_is_gone_on_with(tmp_path):
     assert "60,000 articles" in done.stdout
     engine = Bm25(tmp_path / "index")
     assert engine.count == 60_000
-    assert [engine.numbered(n).id for n in (0, 4_999, 5_000, 59_999)] == ["0", "4999", "5000", "59999"]
+    assert [engine.numbered(n).id for n in (0, 4_999, 5_000, 59_999)] == [
+        "0",
+        "4999",
+        "5000",
+        "59999",
+    ]

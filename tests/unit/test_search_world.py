@@ -1,4 +1,6 @@
-"""The generated encyclopaedia: what its questions ask is answered again here, from the bare facts and by other code."""
+"""The generated encyclopaedia: what its questions ask is answered again here, from the bare facts
+and by other code.
+"""
 
 import hashlib
 import os
@@ -49,12 +51,22 @@ class Base:
                 if "winner " in key[1]
             ]
         elif name == "awards":
-            found = [(int(relation.split()[1]), award) for award, relation in self.pointing["winner", holder]]
+            found = [
+                (int(relation.split()[1]), award)
+                for award, relation in self.pointing["winner", holder]
+            ]
         else:
             kind, relation = LISTS[name]
             dates = ("published", "released", "painted", "premiered", "proved", "began")
-            entities = [entity for entity, _ in self.pointing[relation, holder] if self.kinds[entity] == kind]
-            found = [(next((self.about[e, d][0] for d in dates if self.about.get((e, d))), 0), e) for e in entities]
+            entities = [
+                entity
+                for entity, _ in self.pointing[relation, holder]
+                if self.kinds[entity] == kind
+            ]
+            found = [
+                (next((self.about[e, d][0] for d in dates if self.about.get((e, d))), 0), e)
+                for e in entities
+            ]
         return sorted(found)
 
     def one(self, form):
@@ -86,7 +98,10 @@ class Base:
         return self.extreme(relation, subjects, min)
 
     def ask_in_both(self, first, second):
-        one, two = ({entity for _, entity in self.members(name, self.one(holder))} for name, holder in (first, second))
+        one, two = (
+            {entity for _, entity in self.members(name, self.one(holder))}
+            for name, holder in (first, second)
+        )
         return sorted(one & two)
 
     def ask_first(self, name, holder):
@@ -124,13 +139,24 @@ class Base:
         return [sum(when <= year for when, _ in self.members(name, self.one(holder)))]
 
     def ask_count_both(self, name, first, second):
-        return [len({entity for holder in (first, second) for _, entity in self.members(name, self.one(holder))})]
+        return [
+            len(
+                {
+                    entity
+                    for holder in (first, second)
+                    for _, entity in self.members(name, self.one(holder))
+                }
+            )
+        ]
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_answer_is_the_only_one(split):
     found = built(split)
-    base, names = Base(found.facts.entities), {entity.id: entity.name for entity in found.facts.entities}
+    base, names = (
+        Base(found.facts.entities),
+        {entity.id: entity.name for entity in found.facts.entities},
+    )
     assert len(found.questions) == len(found.forms) == QUESTIONS[split]
     for question, form in zip(found.questions, found.forms, strict=True):
         values = base.values(form)
@@ -146,7 +172,10 @@ def test_every_answer_is_the_only_one(split):
 
 def test_the_checker_sees_what_is_not_unique():
     town, other = Entity("town", "Aa", {}), Entity("town", "Bb", {})
-    people = [Entity("person", name, {"birthplace": place, "employer": other}) for name, place in (("P", town), ("Q", town), ("R", other))]
+    people = [
+        Entity("person", name, {"birthplace": place, "employer": other})
+        for name, place in (("P", town), ("Q", town), ("R", other))
+    ]
     base = Base([town, other, *people])
     both = ("in both", ("natives", ("named", "Aa")), ("staff", ("named", "Bb")))
     assert base.values(both) == ["person-p", "person-q"]
@@ -173,16 +202,24 @@ def spaced(text):
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_questions_are_fair(split):
-    """The answer is not in the question, and a chain leads to it through different articles that say what it says they say."""
+    """The answer is not in the question, and a chain leads to it through different articles that
+    say what it says they say.
+    """
     found = world(split)
     texts = {article.id: article.text for article in found.articles}
     assert len(texts) == len(found.articles) == len({article.title for article in found.articles})
     assert (
-        len({question.id for question in found.questions}) == len({question.text for question in found.questions}) == len(found.questions)
+        len({question.id for question in found.questions})
+        == len({question.text for question in found.questions})
+        == len(found.questions)
     )
     for question in found.questions:
-        assert not any(spaced(answer) in spaced(question.text) for answer in question.answers), question
-        assert len({look.article for look in question.chain}) == len(question.chain) == question.hops
+        assert not any(spaced(answer) in spaced(question.text) for answer in question.answers), (
+            question
+        )
+        assert (
+            len({look.article for look in question.chain}) == len(question.chain) == question.hops
+        )
         for look in question.chain:
             for part in look.finding.split("; "):
                 assert part in texts[look.article], look
@@ -192,7 +229,9 @@ def test_questions_are_fair(split):
 
 
 def test_chains_end_in_the_answer():
-    """Where the last thing read is the answer itself: bridges, and whatever is asked of one entity."""
+    """Where the last thing read is the answer itself: bridges,
+    and whatever is asked of one entity.
+    """
     for question in world("test").questions:
         if question.kind == "bridge":
             assert question.chain[-1].finding.lower() == question.answers[0].lower(), question
@@ -200,20 +239,34 @@ def test_chains_end_in_the_answer():
 
 def ngrams(text, longest):
     words = re.findall(r"[\w'&]+", text)
-    return {" ".join(words[start : start + size]) for start in range(len(words)) for size in range(1, longest + 1)}
+    return {
+        " ".join(words[start : start + size])
+        for start in range(len(words))
+        for size in range(1, longest + 1)
+    }
 
 
 def invented(split, seed=0):
-    return [entity for entity in built(split, seed=seed, questions=18).facts.entities if entity.kind not in REAL]
+    return [
+        entity
+        for entity in built(split, seed=seed, questions=18).facts.entities
+        if entity.kind not in REAL
+    ]
 
 
 def test_no_name_is_in_two_splits():
-    names = {(split, seed): {entity.name for entity in invented(split, seed)} for split in SPLITS for seed in (0, 1)}
+    names = {
+        (split, seed): {entity.name for entity in invented(split, seed)}
+        for split in SPLITS
+        for seed in (0, 1)
+    }
     for (split, seed), some in names.items():
         for (other, other_seed), others in names.items():
             assert split == other or not some & others, (split, seed, other, other_seed)
     for split in ("dev", "test"):
-        said = set().union(*(ngrams(article.title + ". " + article.text, 7) for article in world(split).articles))
+        said = set().union(
+            *(ngrams(article.title + ". " + article.text, 7) for article in world(split).articles)
+        )
         assert not said & names["train", 0]
         assert len(said & names[split, 0]) > 0.99 * len(names[split, 0])
 
@@ -230,12 +283,17 @@ def test_answers_depend_on_invented_entities():
 def named_in(form):
     if not isinstance(form, tuple):
         return set()
-    return {form[1]} if form and form[0] == "named" else set().union(*(named_in(part) for part in form))
+    return (
+        {form[1]}
+        if form and form[0] == "named"
+        else set().union(*(named_in(part) for part in form))
+    )
 
 
 def test_the_same_on_every_machine():
     code = (
-        "from palestra.envs.search.world import world; import hashlib; found = world('dev', seed=3, questions=180);"
+        "from palestra.envs.search.world import world; import hashlib; found = "
+        "world('dev', seed=3, questions=180);"
         "print(hashlib.sha256(repr((found.articles, found.questions)).encode()).hexdigest())"
     )
     here = world("dev", seed=3, questions=180)
@@ -243,11 +301,19 @@ def test_the_same_on_every_machine():
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
         digests.add(
-            subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run(
+                [sys.executable, "-c", code],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.strip()
         )
     assert len(digests) == 1
     other = world("dev", seed=4, questions=180)
-    assert not {question.text for question in other.questions} & {question.text for question in here.questions}
+    assert not {question.text for question in other.questions} & {
+        question.text for question in here.questions
+    }
 
 
 FLAWS = {
@@ -284,13 +350,26 @@ def test_every_fact_has_sentences_of_its_own():
     for seed in (0, 1):
         facts = built("train", seed=seed, questions=18).facts
         kinds = {entity.id: entity.kind for entity in facts.entities}
-        words = {(entity.kind, word) for entity in facts.entities for word in entity.facts if not word.startswith("winner ")}
-        words |= {(kinds[holder], name if len(members) > 1 else f"{name}_one") for (holder, name), members in facts.lists.items()}
+        words = {
+            (entity.kind, word)
+            for entity in facts.entities
+            for word in entity.facts
+            if not word.startswith("winner ")
+        }
+        words |= {
+            (kinds[holder], name if len(members) > 1 else f"{name}_one")
+            for (holder, name), members in facts.lists.items()
+        }
         for kind, word in words - {("treaty", "party"), ("treaty", "counterparty")}:
-            assert sum(template.words == (word,) for template in templates(kind)[1]) > 1, (kind, word)
+            assert sum(template.words == (word,) for template in templates(kind)[1]) > 1, (
+                kind,
+                word,
+            )
 
 
-@pytest.mark.parametrize("table", ["REFS", "ASKS", "DATES", "NUMBERS", "COUNTS", "COUNTS_UNTIL", "IN_YEAR", "FIRSTS"])
+@pytest.mark.parametrize(
+    "table", ["REFS", "ASKS", "DATES", "NUMBERS", "COUNTS", "COUNTS_UNTIL", "IN_YEAR", "FIRSTS"]
+)
 def test_long_phrases_can_stand_at_the_end(table):
     for options in vars(world_phrases)[table].values():
         assert any(option.rstrip("?").endswith("{x}") for option in options.split("|")), options
@@ -300,10 +379,17 @@ def test_long_phrases_can_stand_at_the_end(table):
 def test_there_are_many_ways_to_ask(kind):
     def shape(form):
         return tuple(
-            part.split()[0] if isinstance(part, str) else shape(part) for part in form if not isinstance(part, int) and form[0] != "named"
+            part.split()[0] if isinstance(part, str) else shape(part)
+            for part in form
+            if not isinstance(part, int) and form[0] != "named"
         )
 
-    shapes = {shape(form) for split in SPLITS for q, form in zip(built(split).questions, built(split).forms, strict=True) if q.kind == kind}
+    shapes = {
+        shape(form)
+        for split in SPLITS
+        for q, form in zip(built(split).questions, built(split).forms, strict=True)
+        if q.kind == kind
+    }
     assert len(shapes) >= 10
 
 
@@ -320,18 +406,33 @@ def test_facts_fit_together():
                 assert about["spouse"].facts["spouse"] is person
             if "alma_mater" in about:
                 assert about["alma_mater"].facts["founded"] < about["born"].year + 17
-        makers = {"novel": ("author", "published"), "painting": ("painter", "painted"), "film": ("director", "released")}
-        makers |= {"university": ("founder", "founded"), "expedition": ("leader", "began"), "theorem": ("author", "proved")}
+        makers = {
+            "novel": ("author", "published"),
+            "painting": ("painter", "painted"),
+            "film": ("director", "released"),
+        }
+        makers |= {
+            "university": ("founder", "founded"),
+            "expedition": ("leader", "began"),
+            "theorem": ("author", "proved"),
+        }
         for kind, (maker, year) in makers.items():
             for entity in facts.of(kind):
                 about = entity.facts[maker].facts
                 assert about["born"].year + 20 <= entity.facts[year] <= about["died"].year, entity
         for film in facts.of("film"):
-            assert "source" not in film.facts or film.facts["source"].facts["published"] < film.facts["released"]
+            assert (
+                "source" not in film.facts
+                or film.facts["source"].facts["published"] < film.facts["released"]
+            )
         for award in facts.of("award"):
             for relation, winner in award.facts.items():
                 if relation.startswith("winner "):
-                    assert award.facts["established"] <= int(relation.split()[1]) < winner.facts["died"].year
+                    assert (
+                        award.facts["established"]
+                        <= int(relation.split()[1])
+                        < winner.facts["died"].year
+                    )
 
 
 def test_guessing_without_searching_is_hopeless():
@@ -344,14 +445,22 @@ def test_guessing_without_searching_is_hopeless():
     for question, form in zip(built("train").questions, built("train").forms, strict=True):
         common[pattern(question, form)][question.answers[0]] += 1
     right = sum(
-        bool(counts := common[pattern(question, form)]) and counts.most_common(1)[0][0] in question.answers
+        bool(counts := common[pattern(question, form)])
+        and counts.most_common(1)[0][0] in question.answers
         for question, form in zip(built("test").questions, built("test").forms, strict=True)
     )
     assert right < 0.02 * QUESTIONS["test"]
 
 
 def test_numbers_in_words():
-    assert [in_words(number) for number in (0, 7, 13, 20, 21, 99)] == ["zero", "seven", "thirteen", "twenty", "twenty-one", "ninety-nine"]
+    assert [in_words(number) for number in (0, 7, 13, 20, 21, 99)] == [
+        "zero",
+        "seven",
+        "thirteen",
+        "twenty",
+        "twenty-one",
+        "ninety-nine",
+    ]
 
 
 def test_bad_arguments():
@@ -364,7 +473,9 @@ def test_bad_arguments():
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_chains_can_be_followed_by_bm25(split):
-    """Each lookup's article is among the first five for its query, for 99% of the questions of every category."""
+    """Each lookup's article is among the first five for its query, for 99% of the questions of
+    every category.
+    """
     tantivy = pytest.importorskip("tantivy")
     schema = tantivy.SchemaBuilder()
     schema.add_text_field("id", stored=True, tokenizer_name="raw")
@@ -380,6 +491,8 @@ def test_chains_can_be_followed_by_bm25(split):
     for question in found.questions:
         for look in question.chain:
             query = index.parse_query(" ".join(re.findall(r"\w+", look.query)), ["title", "text"])
-            if look.article not in [searcher.doc(address)["id"][0] for _, address in searcher.search(query, 5).hits]:
+            if look.article not in [
+                searcher.doc(address)["id"][0] for _, address in searcher.search(query, 5).hits
+            ]:
                 misses.append((question.kind, question.hops, look))
     assert len(misses) < 0.005 * len(found.questions), misses[:5]

@@ -18,7 +18,9 @@ def test_derived_seeds_are_fixed_numbers():
 def test_learning_rate():
     # 2 steps of warm-up: 0.5, 1; then from 1 down to 0.1 over the 4 that are left
     optim = OptimizerConfig(lr=1.0, warmup=2, schedule="linear", final=0.1)
-    assert [optim.lr_at(step, 6) for step in range(6)] == pytest.approx([0.5, 1.0, 1.0, 0.775, 0.55, 0.325])
+    assert [optim.lr_at(step, 6) for step in range(6)] == pytest.approx(
+        [0.5, 1.0, 1.0, 0.775, 0.55, 0.325]
+    )
     # cosine half way: (1 + cos(pi / 2)) / 2 = 0.5
     assert OptimizerConfig(lr=2.0, schedule="cosine").lr_at(5, 10) == pytest.approx(1.0)
     assert OptimizerConfig(lr=2.0).lr_at(500, 10) == 2.0

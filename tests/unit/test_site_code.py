@@ -1,4 +1,6 @@
-"""The code host's bridge to fossil and the records that its repository is made of, as far as they go without fossil."""
+"""The code host's bridge to fossil and the records that its repository is made of, as far as they
+go without fossil.
+"""
 
 import hashlib
 import io
@@ -37,12 +39,19 @@ def test_a_request_goes_to_fossil_as_it_was_sent():
     head, _, body = request(environ).partition(b"\r\n\r\n")
     first, *headers = head.split(b"\r\n")
     assert first == b"POST /wiki/Caf%C3%A9%20au%20lait?a=1&b=%20 HTTP/1.0"
-    assert sorted(headers) == [b"Content-Length: 3", b"Content-Type: text/plain", b"Host: code.test"]
+    assert sorted(headers) == [
+        b"Content-Length: 3",
+        b"Content-Type: text/plain",
+        b"Host: code.test",
+    ]
     assert body == b"x=1"
 
 
 def test_a_reply_is_taken_apart():
-    output = b"HTTP/1.0 302 Moved\r\nLocation: /wiki\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi\r\n\r\n"
+    output = (
+        b"HTTP/1.0 302 Moved\r\nLocation: /wiki\r\nConnection: close\r\nContent-Length: 2\r\n"
+        b"\r\nhi\r\n\r\n"
+    )
     assert reply(output) == ("302 Moved", [("Location", "/wiki")], b"hi\r\n\r\n")
     assert reply(b"")[0] == ""
 
@@ -50,7 +59,9 @@ def test_a_reply_is_taken_apart():
 def test_a_wiki_page_is_cards_with_a_checksum():
     records = Records()
     name = records.wiki(NOON, "mira", "Style guide", "Be\nbrief.")
-    cards = b"D 2025-01-07T12:00:00.000\nL Style\\sguide\nN text/x-markdown\nU mira\nW 9\nBe\nbrief.\n"
+    cards = (
+        b"D 2025-01-07T12:00:00.000\nL Style\\sguide\nN text/x-markdown\nU mira\nW 9\nBe\nbrief.\n"
+    )
     assert records.contents[name] == cards + f"Z {hashlib.md5(cards).hexdigest()}\n".encode()
     assert name == hashlib.sha3_256(records.contents[name]).hexdigest()
     assert escaped("a b\\c\n") == "a\\sb\\\\c\\n"
@@ -72,9 +83,13 @@ def test_records_are_written_in_their_order(tmp_path):
     base.execute("CREATE TABLE blob (rid, rcvid, size, uuid, content)")
     base.close()
     records.write(file)
-    rows = sqlite3.connect(file).execute("SELECT rid, uuid, content FROM blob ORDER BY rid").fetchall()
+    rows = (
+        sqlite3.connect(file).execute("SELECT rid, uuid, content FROM blob ORDER BY rid").fetchall()
+    )
     # four bytes for the length, then zlib
-    assert [(rid, name, zlib.decompress(content[4:]), content[:4]) for rid, name, content in rows] == [
+    assert [
+        (rid, name, zlib.decompress(content[4:]), content[:4]) for rid, name, content in rows
+    ] == [
         (1, names[0], b"one", b"\0\0\0\3"),
         (2, names[1], b"two", b"\0\0\0\3"),
     ]
@@ -87,7 +102,13 @@ def test_every_commit_is_by_a_user_and_changes_a_file():
             assert commit.user in users
             assert commit.added
             assert all(text.strip() for text in commit.added.values())
-    assert [commit.tag for commit in commits("trunk") if commit.tag] == ["v0.1.0", "v0.2.0", "v0.3.0", "v0.4.0", "v0.5.0"]
+    assert [commit.tag for commit in commits("trunk") if commit.tag] == [
+        "v0.1.0",
+        "v0.2.0",
+        "v0.3.0",
+        "v0.4.0",
+        "v0.5.0",
+    ]
 
 
 @pytest.fixture
@@ -95,8 +116,10 @@ def users(tmp_path):
     file = tmp_path / "repository"
     base = sqlite3.connect(file)
     base.executescript(
-        "CREATE TABLE config (name, value); INSERT INTO config VALUES ('project-code', '0123456789abcdef0123');"
-        "CREATE TABLE user (login, pw, cookie, cexpire); INSERT INTO user VALUES ('nobody', '', NULL, NULL), ('mira', 'hash', NULL, NULL);"
+        "CREATE TABLE config (name, value); INSERT INTO config VALUES ('project-code', "
+        "'0123456789abcdef0123');"
+        "CREATE TABLE user (login, pw, cookie, cexpire); INSERT INTO user VALUES "
+        "('nobody', '', NULL, NULL), ('mira', 'hash', NULL, NULL);"
         "CREATE TABLE rcvfrom (rcvid); INSERT INTO rcvfrom VALUES (1)"
     )
     base.close()
@@ -116,7 +139,12 @@ def test_a_session_is_the_same_in_every_episode_of_a_seed(users):
     found = []
     for task in ("code-new-ticket/0", "code-new-ticket/0", "code-new-ticket/1"):
         (users.parent / "seed").write_text(task)
-        found.append((login(users, "mira"), sqlite3.connect(users).execute("SELECT cookie, cexpire FROM user").fetchall()))
+        found.append(
+            (
+                login(users, "mira"),
+                sqlite3.connect(users).execute("SELECT cookie, cexpire FROM user").fetchall(),
+            )
+        )
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
 
@@ -150,7 +178,11 @@ def test_the_programs_random_numbers_are_a_file_in_its_folder(tmp_path, monkeypa
     ours = fossil.install(tmp_path / "base")
     assert ours.read_bytes() == b'ELF...\0Device "/dev/urandom" is missing\0.dev/urandom\0...'
     # Other words of the program may be the end of that name, and are left as they are.
-    changed = [one for one, other in zip(machines.read_bytes(), ours.read_bytes(), strict=True) if one != other]
+    changed = [
+        one
+        for one, other in zip(machines.read_bytes(), ours.read_bytes(), strict=True)
+        if one != other
+    ]
     assert changed == [*b"/"]
     assert [file.name for file in ours.parent.iterdir()] == ["fossil"]
     machines.write_bytes(b"ELF...")
@@ -174,7 +206,9 @@ def test_the_clock_is_a_library_beside_its_program(tmp_path, monkeypatch):
 
 # With the programs themselves.
 
-REAL = pytest.mark.skipif(not all(map(shutil.which, ("fossil", "faketime"))), reason="needs fossil and faketime")
+REAL = pytest.mark.skipif(
+    not all(map(shutil.which, ("fossil", "faketime"))), reason="needs fossil and faketime"
+)
 
 
 @pytest.fixture(scope="module")
@@ -200,28 +234,59 @@ class Episode:
         place, _, query = path.partition("?")
         body = urlencode(form).encode()
         environ = {
-            **{"REQUEST_METHOD": "POST" if form else "GET", "PATH_INFO": place, "QUERY_STRING": query, "HTTP_HOST": "code.test"},
-            **{"CONTENT_LENGTH": str(len(body)), "CONTENT_TYPE": "application/x-www-form-urlencoded" if form else ""},
-            **{"HTTP_COOKIE": "; ".join(f"{name}={value}" for name, value in self.cookies.items()), "wsgi.input": io.BytesIO(body)},
+            **{
+                "REQUEST_METHOD": "POST" if form else "GET",
+                "PATH_INFO": place,
+                "QUERY_STRING": query,
+                "HTTP_HOST": "code.test",
+            },
+            **{
+                "CONTENT_LENGTH": str(len(body)),
+                "CONTENT_TYPE": "application/x-www-form-urlencoded" if form else "",
+            },
+            **{
+                "HTTP_COOKIE": "; ".join(f"{name}={value}" for name, value in self.cookies.items()),
+                "wsgi.input": io.BytesIO(body),
+            },
             **({"HTTP_REFERER": f"http://code.test{place}"} if form else {}),
         }
         begun = []
-        (body,) = self.application(self.file, environ, lambda status, headers: begun.extend((status, headers)))
+        (body,) = self.application(
+            self.file, environ, lambda status, headers: begun.extend((status, headers))
+        )
         self.seen.append((*begun, body))
         return body.decode()
 
     def ticket(self, title):
         """File one, and give its id."""
         token = re.search(r'name="csrf" value="([^"]+)"', self.ask("/tktnew"))[1]
-        self.ask("/tktnew", title=title, type="Incident", icomment="It rained.", csrf=token, submit="Submit ticket")
+        self.ask(
+            "/tktnew",
+            title=title,
+            type="Incident",
+            icomment="It rained.",
+            csrf=token,
+            submit="Submit ticket",
+        )
         (id,) = re.findall(r"/tktview/(\w+)", str(self.seen[-1]))[:1]
         self.ask(f"/tktview/{id}")
         return id
 
     def play(self):
-        """All that shows chance or time: ids, hashes, dates, ages, suggested passwords and captchas."""
+        """All that shows chance or time: ids, hashes, dates, ages, suggested passwords and
+        captchas.
+        """
         ids = [self.ticket("First"), self.ticket("Second")]
-        for path in ("/timeline", "/brlist", "/forum", "/login", "/rptview/1", "/wcontent", "/wikiedit?name=Cache", "/forumnew"):
+        for path in (
+            "/timeline",
+            "/brlist",
+            "/forum",
+            "/login",
+            "/rptview/1",
+            "/wcontent",
+            "/wikiedit?name=Cache",
+            "/forumnew",
+        ):
             self.ask(path)
         self.cookies = {}
         self.ask("/login")
@@ -230,11 +295,15 @@ class Episode:
 
 @REAL
 def test_episodes_of_one_seed_show_the_same_pages(host, tmp_path):
-    one, other, third = (Episode(host, tmp_path / str(n), seed) for n, seed in enumerate(("a/0", "a/0", "a/1")))
+    one, other, third = (
+        Episode(host, tmp_path / str(n), seed) for n, seed in enumerate(("a/0", "a/0", "a/1"))
+    )
     ids = [one.play(), other.play(), third.play()]
     assert one.seen == other.seen
     assert ids[0] == ids[1]
-    assert len({*ids[0], *ids[2]}) == 4  # two tickets of an episode are two, and another seed has others
+    assert (
+        len({*ids[0], *ids[2]}) == 4
+    )  # two tickets of an episode are two, and another seed has others
     assert one.file.read_bytes() == other.file.read_bytes()
     captchas = [episode.seen[-1][-1] for episode in (one, third)]
     assert all(b"hexadecimal password" in captcha for captcha in captchas)
@@ -243,7 +312,9 @@ def test_episodes_of_one_seed_show_the_same_pages(host, tmp_path):
     pages = str(one.seen)
     assert all(words in pages for words in ("2026-06-15 10:0", "It rained.", "Suggestion"))
     assert f"{datetime.now():%Y-%m-%d}" not in pages
-    assert "<div id='hbdrop' data-anim-ms='0'>" in captchas[0].decode()  # a menu that does not slide
+    assert (
+        "<div id='hbdrop' data-anim-ms='0'>" in captchas[0].decode()
+    )  # a menu that does not slide
 
 
 @REAL

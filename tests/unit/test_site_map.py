@@ -25,13 +25,22 @@ def file(tmp_path):
     base = sqlite3.connect(path)
     base.executescript(SCHEMA)
     countries = [("XA", "Xandria", "XB"), ("XB", "Xbeland", "XA"), ("US", "United States", "")]
-    base.executemany("INSERT INTO country VALUES (?, ?, 'Nowhere', 'Alto', 5, 7, 'Crown', '9', ?)", countries)
     base.executemany(
-        "INSERT INTO place (id, name, folded, country, region, latitude, longitude, population, timezone) VALUES (?,?,?,?,?,?,?,?,?)",
+        "INSERT INTO country VALUES (?, ?, 'Nowhere', 'Alto', 5, 7, 'Crown', '9', ?)", countries
+    )
+    base.executemany(
+        "INSERT INTO place (id, name, folded, country, region, latitude, longitude, "
+        "population, timezone) VALUES (?,?,?,?,?,?,?,?,?)",
         [(place[0], place[1], fold(place[1]), *place[2:]) for place in PLACES],
     )
-    base.execute("INSERT INTO user (login, name, password, home) VALUES ('ada', 'Ada', ?, 1)", (hashed("secret", "ada"),))
-    base.execute("INSERT INTO user (login, name, password, home) VALUES ('ben', 'Ben', ?, 1)", (hashed("other", "ben"),))
+    base.execute(
+        "INSERT INTO user (login, name, password, home) VALUES ('ada', 'Ada', ?, 1)",
+        (hashed("secret", "ada"),),
+    )
+    base.execute(
+        "INSERT INTO user (login, name, password, home) VALUES ('ben', 'Ben', ?, 1)",
+        (hashed("other", "ben"),),
+    )
     base.execute("INSERT INTO list (user, name) VALUES (1, 'Trips')")
     base.commit()
     base.close()
@@ -50,7 +59,9 @@ def ask(file, path, query=None, cookies=None, post=None):
         "wsgi.input": io.BytesIO(body),
     }
     told = []
-    (content,) = application(file, environ, lambda status, headers: told.extend((status, dict(headers))))
+    (content,) = application(
+        file, environ, lambda status, headers: told.extend((status, dict(headers)))
+    )
     return told[0], told[1], content.decode()
 
 
@@ -62,7 +73,11 @@ def rows(file, query):
 def test_straight_lines():
     # a degree of a great circle is 2 * pi * 6371.0088 / 360 = 111.195 km
     assert distance_km((0.0, 0.0), (0.0, 1.0)) == pytest.approx(111.195, abs=0.001)
-    assert [wind(bearing((0.0, 0.0), end)) for end in ((1.0, 0.0), (0.0, 1.0), (-1.0, -1.0))] == ["north", "east", "south-west"]
+    assert [wind(bearing((0.0, 0.0), end)) for end in ((1.0, 0.0), (0.0, 1.0), (-1.0, -1.0))] == [
+        "north",
+        "east",
+        "south-west",
+    ]
 
 
 def test_search_does_not_mind_accents(file):
@@ -79,7 +94,9 @@ def test_a_route_goes_by_way_of_a_place_and_says_what_else_was_meant(file):
     assert "20 min" in page
     assert "Brea, Texas, United States" in page
     assert "Alto to Brea" in ask(file, "/route", {"from": "Alto", "to": "Brea, United States"})[2]
-    assert "No place is called Atlantis" in ask(file, "/route", {"from": "Atlantis", "to": "Brea"})[2]
+    assert (
+        "No place is called Atlantis" in ask(file, "/route", {"from": "Atlantis", "to": "Brea"})[2]
+    )
 
 
 def test_logging_in_by_the_form(file):
@@ -112,7 +129,9 @@ def test_miles_are_a_setting(file):
     mine = login(file, "ada")
     ask(file, "/settings", cookies=mine, post={"name": "Ada", "home": "Cim", "units": "miles"})
     assert rows(file, "SELECT units, home FROM user WHERE login = 'ada'") == [("miles", 4)]
-    assert "69 miles" in ask(file, "/route", {"from": "Alto", "to": "Bréa, Xandria"}, cookies=mine)[2]
+    assert (
+        "69 miles" in ask(file, "/route", {"from": "Alto", "to": "Bréa, Xandria"}, cookies=mine)[2]
+    )
 
 
 @pytest.mark.parametrize("path", ["/place/999", "/country/ZZ", "/nowhere", "/place/" + "9" * 40])

@@ -44,7 +44,9 @@ def test_a_supervisor_that_was_killed_is_as_good_as_none(cache, capsys):
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
     cache.mkdir()
-    (cache / "up.json").write_text(json.dumps({"control": f"http://127.0.0.1:{port}", "pid": 1, "token": "x", "sites": {}}))
+    (cache / "up.json").write_text(
+        json.dumps({"control": f"http://127.0.0.1:{port}", "pid": 1, "token": "x", "sites": {}})
+    )
     with pytest.raises(SitesDown, match="do not answer"):
         Sites.find().open()
     main(["web", "status", "--json"])
@@ -69,25 +71,40 @@ def test_a_missing_program_is_installed_where_that_may_be_done(tmp_path, monkeyp
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("os.geteuid", lambda: 0)
     (tmp_path / "apt-get").write_text(
-        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n[ "$1" = update ] || cp /bin/true {tmp_path}/no-such-program\n'
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n[ "$1" = update ] || cp /bin/true '
+        f"{tmp_path}/no-such-program\n"
     )
     (tmp_path / "apt-get").chmod(0o755)
     for _ in range(2):
         building.need_program("no-such-program", "code", told.append)
-    assert (tmp_path / "asked").read_text() == "update --quiet\ninstall --yes --quiet --no-install-recommends no-such-program\n"
+    assert (
+        (tmp_path / "asked").read_text()
+        == "update --quiet\ninstall --yes --quiet --no-install-recommends no-such-program\n"
+    )
     assert told == ["code: installing no-such-program (apt-get)"]
 
 
 def test_changes_are_rows_added_and_removed_but_not_who_has_looked(tmp_path):
-    tables = "CREATE TABLE item (id, name); CREATE TABLE django_session (id); CREATE TABLE user (id, last_login);"
-    seed = database(tmp_path / "seed.sqlite3", tables + "INSERT INTO item VALUES (1, 'a'), (2, 'b'); INSERT INTO user VALUES (1, NULL)")
+    tables = (
+        "CREATE TABLE item (id, name); CREATE TABLE django_session (id); CREATE TABLE user "
+        "(id, last_login);"
+    )
+    seed = database(
+        tmp_path / "seed.sqlite3",
+        tables + "INSERT INTO item VALUES (1, 'a'), (2, 'b'); INSERT INTO user VALUES (1, NULL)",
+    )
     now = database(
         tmp_path / "now.sqlite3",
-        tables + "INSERT INTO item VALUES (1, 'a'), (2, 'c'), (3, NULL); INSERT INTO user VALUES (1, 'today');"
+        tables + "INSERT INTO item VALUES (1, 'a'), (2, 'c'), (3, NULL); INSERT INTO user VALUES "
+        "(1, 'today');"
         "INSERT INTO django_session VALUES (9)",
     )
     own = Instance(Sites("", "", {}), "0" * 16, {"shop": now}, {"shop": seed})
-    change = Change("item", removed=[{"id": 2, "name": "b"}], added=[{"id": 2, "name": "c"}, {"id": 3, "name": None}])
+    change = Change(
+        "item",
+        removed=[{"id": 2, "name": "b"}],
+        added=[{"id": 2, "name": "c"}, {"id": 3, "name": None}],
+    )
     assert own.changes("shop") == [change]
     assert own.query("shop", "SELECT name FROM item WHERE id = ?", [2]) == [{"name": "c"}]
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
@@ -101,18 +118,32 @@ def test_instances_are_known_by_their_ids_alone(tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     file = Path(database(tmp_path / name / "shop.sqlite3", "CREATE TABLE t (x)"))
     assert instance.file_of(name) == file
-    for other in ("", ".", f"../{tmp_path.name}/{name}", f"{name}/.", f"{name}\n", name.upper(), "f" * 16):
+    for other in (
+        "",
+        ".",
+        f"../{tmp_path.name}/{name}",
+        f"{name}/.",
+        f"{name}\n",
+        name.upper(),
+        "f" * 16,
+    ):
         assert instance.file_of(other) is None
 
 
 @pytest.mark.parametrize("site", SITES.values(), ids=SITES)
 def test_a_site_is_complete(site):
     folder = SOURCE / site.module
-    pins = [line for line in (folder / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
+    pins = [
+        line
+        for line in (folder / "requirements.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     assert all("==" in pin for pin in pins)
     assert (folder / "seed.py").is_file()
     assert all(user["password"] for user in seed_users(site.name).values())
-    assert site.module not in sys.stdlib_module_names  # it would stand in its place on the sites' PYTHONPATH
+    assert (
+        site.module not in sys.stdlib_module_names
+    )  # it would stand in its place on the sites' PYTHONPATH
     assert building.base(site).name.startswith(f"{site.name}-")
 
 

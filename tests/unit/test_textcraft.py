@@ -70,24 +70,39 @@ def solve(env: TextCraft) -> int:
 
 def test_goals_and_their_depths():
     tree = load_tree(VERSION)
-    assert Counter(tree.depth[goal] for goal in tree.recipes) == {1: 144, 2: 280, 3: 116, 4: 11}  # 551 goals
+    assert Counter(tree.depth[goal] for goal in tree.recipes) == {
+        1: 144,
+        2: 280,
+        3: 116,
+        4: 11,
+    }  # 551 goals
     assert sum(map(len, tree.recipes.values())) == 611
 
 
 def data_recipes() -> set[tuple[str, int, frozenset[tuple[str, int]]]]:
     """(item, how many, ingredients), read from the data without the code under test."""
-    data = files("minecraft_data") / "data" / "data" / "pc" / "1.16.2"  # where 1.16.5 keeps its recipes
+    data = (
+        files("minecraft_data") / "data" / "data" / "pc" / "1.16.2"
+    )  # where 1.16.5 keeps its recipes
     names = {item["id"]: item["name"] for item in json.loads((data / "items.json").read_text())}
     found = set()
-    for way in (way for ways in json.loads((data / "recipes.json").read_text()).values() for way in ways):
-        cells = way.get("ingredients", []) + [cell for row in way.get("inShape", []) for cell in row if cell]
+    for way in (
+        way for ways in json.loads((data / "recipes.json").read_text()).values() for way in ways
+    ):
+        cells = way.get("ingredients", []) + [
+            cell for row in way.get("inShape", []) for cell in row if cell
+        ]
         ingredients = Counter(names[cell] for cell in cells)
-        found.add((names[way["result"]["id"]], way["result"]["count"], frozenset(ingredients.items())))
+        found.add(
+            (names[way["result"]["id"]], way["result"]["count"], frozenset(ingredients.items()))
+        )
     return found
 
 
 def test_only_what_cannot_be_made_otherwise_is_fetched():
-    """Of 562 items with recipes in the data, 11 are fetched: one for each cycle that has no way in."""
+    """Of 562 items with recipes in the data, 11 are fetched:
+    one for each cycle that has no way in.
+    """
     craftable = {item for item, _, _ in data_recipes()}
     assert len(craftable) == 562
     assert craftable - load_tree(VERSION).recipes.keys() == {
@@ -101,7 +116,11 @@ def test_no_item_is_made_of_itself():
     done: set[str] = {item for item, depth in tree.depth.items() if depth == 0}
     left = set(tree.recipes)
     # An order exists in which all that any recipe of an item may take comes before the item.
-    while ready := {item for item in left if all(recipe.mentions - {item} <= done for recipe in tree.recipes[item])}:
+    while ready := {
+        item
+        for item in left
+        if all(recipe.mentions - {item} <= done for recipe in tree.recipes[item])
+    }:
         done |= ready
         left -= ready
     assert not left
@@ -110,7 +129,8 @@ def test_no_item_is_made_of_itself():
 def test_cycles_are_broken_where_they_lead_back():
     # ore makes dust; dust and brick make each other: the way in stays, the way back goes.
     # red and blue are each made of ore and of one another, at the same depth: both ways back go.
-    # gem and block make each other and nothing else does: gem, which a ring is made of too, is fetched.
+    # gem and block make each other and nothing else does: gem, which a ring is made of too, is
+    # fetched.
     tree = _without_cycles(
         {
             "dust": frozenset({(1, (("ore", 1),)), (9, (("brick", 1),))}),
@@ -134,9 +154,14 @@ def test_cycles_are_broken_where_they_lead_back():
 
 def test_expanded_tags_become_sets():
     # 2 woods x 2 fuels are one recipe; the recipe with another amount stays apart
-    ways = [(1, ((fuel, 1), (wood, 3))) for fuel in ("coal", "charcoal") for wood in ("oak", "fir")] + [(2, (("coal", 1), ("oak", 6)))]
+    ways = [
+        (1, ((fuel, 1), (wood, 3))) for fuel in ("coal", "charcoal") for wood in ("oak", "fir")
+    ] + [(2, (("coal", 1), ("oak", 6)))]
     one, other = _merge("fire", ways)
-    assert [(slot.items, slot.amount) for slot in one.slots] == [(("charcoal", "coal"), 1), (("fir", "oak"), 3)]
+    assert [(slot.items, slot.amount) for slot in one.slots] == [
+        (("charcoal", "coal"), 1),
+        (("fir", "oak"), 3),
+    ]
     assert other.count == 2
     assert [slot.items for slot in other.slots] == [("coal",), ("oak",)]
 
@@ -145,16 +170,24 @@ def test_sets_expand_to_the_recipes_of_the_data():
     tree = load_tree(VERSION)
     expanded = []
     for recipe in (recipe for ways in tree.recipes.values() for recipe in ways):
-        assert len(recipe.mentions) == 1 + sum(len(slot.items) for slot in recipe.slots), "slots must be disjoint"
+        assert len(recipe.mentions) == 1 + sum(len(slot.items) for slot in recipe.slots), (
+            "slots must be disjoint"
+        )
         for items in product(*(slot.items for slot in recipe.slots)):
             ingredients = frozenset(zip(items, (slot.amount for slot in recipe.slots), strict=True))
             expanded.append((recipe.item, recipe.count, ingredients))
     assert len(expanded) == len(set(expanded))
     assert set(expanded) <= data_recipes()
-    # Gone are 13 recipes of the 11 fetched items (iron and gold ingot have 2), and 6 ways back: to bone meal, netherite
+    # Gone are 13 recipes of the 11 fetched items (iron and gold ingot have 2), and 6 ways back: to
+    # bone meal, netherite
     # ingot and the slabs of quartz, purpur, sandstone and red sandstone.
     assert len(data_recipes()) - len(expanded) == 13 + 6
-    assert {name: len(items) for name, items in tree.sets.items()} == {"logs": 32, "planks": 8, "wooden slabs": 8, "wool": 16}
+    assert {name: len(items) for name, items in tree.sets.items()} == {
+        "logs": 32,
+        "planks": 8,
+        "wooden slabs": 8,
+        "wool": 16,
+    }
 
 
 # Tasks
@@ -167,14 +200,23 @@ def test_splits_are_disjoint_and_cover_all_goals():
     assert len(test) == 100
     assert not train & test
     assert train | test == load_tree(VERSION).recipes.keys()
-    assert Counter(task.category for task in env.tasks("test")) == {"depth 1": 26, "depth 2": 51, "depth 3": 21, "depth 4": 2}
+    assert Counter(task.category for task in env.tasks("test")) == {
+        "depth 1": 26,
+        "depth 2": 51,
+        "depth 3": 21,
+        "depth 4": 2,
+    }
 
 
 def test_ids_are_unique_and_frozen():
     env = TextCraft()
     assert len({task.id for task in all_tasks(env)}) == 551
-    assert task_for(env, "crafting_table") == Task("textcraft", "train", "crafting-table-6086050537fe")
-    assert {task.id for task in all_tasks(env)}.isdisjoint(task.id for task in all_tasks(TextCraft(count=2)))
+    assert task_for(env, "crafting_table") == Task(
+        "textcraft", "train", "crafting-table-6086050537fe"
+    )
+    assert {task.id for task in all_tasks(env)}.isdisjoint(
+        task.id for task in all_tasks(TextCraft(count=2))
+    )
 
 
 def test_nothing_depends_on_the_hash_seed():
@@ -238,7 +280,10 @@ def test_an_episode_worked_by_hand():
     assert say(env, "get 3 oak log") == "Got 3 oak log."
     assert say(env, "craft 4 oak planks using 1 oak log") == "Crafted 4 oak planks."
     assert say(env, "inventory") == "Inventory: 2 oak log, 4 oak planks."
-    assert say(env, "craft 1 chest using 8 oak planks") == "Not enough to craft that: it takes 8 oak planks (you have 4)."
+    assert (
+        say(env, "craft 1 chest using 8 oak planks")
+        == "Not enough to craft that: it takes 8 oak planks (you have 4)."
+    )
     assert say(env, "craft 8 oak planks using 2 oak log") == "Crafted 8 oak planks."
     step = env.step("craft 1 chest using 8 oak planks")
     assert step.observation == "Crafted 1 chest. The goal is reached."
@@ -260,7 +305,11 @@ def test_the_first_observation():
         "craft 3 paper using 3 sugar cane",
         "craft 4 oak planks using 1 oak log or oak wood or stripped oak log or stripped oak wood",
     ]
-    assert lines[6:] == ["(planks: any item whose name ends in planks)", "", "Goal: craft bookshelf."]
+    assert lines[6:] == [
+        "(planks: any item whose name ends in planks)",
+        "",
+        "Goal: craft bookshelf.",
+    ]
 
 
 def test_more_than_one_can_be_asked_for():
@@ -303,34 +352,54 @@ def test_spellings_that_are_understood(action):
         ("get 0 oak log", "One action gets from 1 to 64 of an item, not 0."),
         ("get 65 oak log", "One action gets from 1 to 64 of an item, not 65."),
         ("get 1 chest", "chest cannot be fetched: it has to be crafted."),
-        ("get 1 planks", "planks is a group: name any item whose name ends in planks, such as dark oak planks."),
+        (
+            "get 1 planks",
+            "planks is a group: name any item whose name ends in planks, such as dark oak planks.",
+        ),
         ("get 1 excalibur", "There is no item called 'excalibur'."),
         ("craft 1 chest", EXPECTED),
         ("craft 1 oak log using 4 oak planks", "oak log cannot be crafted: get it."),
         ("craft 1 chest using oak planks", f"Cannot read the ingredient 'oak planks'. {EXPECTED}"),
-        ("craft 1 chest using 0 oak planks", "The amount of the ingredient '0 oak planks' must be at least 1."),
+        (
+            "craft 1 chest using 0 oak planks",
+            "The amount of the ingredient '0 oak planks' must be at least 1.",
+        ),
         ("craft 1 chest using 2 oak log", "No recipe makes chest from oak log."),
-        ("craft 1 chest using 8 oak planks, 1 coal", "No recipe makes chest from oak planks and coal."),
+        (
+            "craft 1 chest using 8 oak planks, 1 coal",
+            "No recipe makes chest from oak planks and coal.",
+        ),
         (
             "craft 3 chest using 8 oak planks",
-            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an exact multiple of it.",
+            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an "
+            "exact multiple of it.",
         ),
         (
             "craft 1 chest using 9 oak planks",
-            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an exact multiple of it.",
+            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an "
+            "exact multiple of it.",
         ),
         (
             "craft 0 chest using 8 oak planks",
-            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an exact multiple of it.",
+            "The amounts are wrong: the recipe is `craft 1 chest using 8 planks`, or an "
+            "exact multiple of it.",
         ),
-        ("craft 1 chest using 4 oak planks, 4 birch planks", "Not enough to craft that: it takes 4 birch planks (you have 0)."),
+        (
+            "craft 1 chest using 4 oak planks, 4 birch planks",
+            "Not enough to craft that: it takes 4 birch planks (you have 0).",
+        ),
     ],
 )
 def test_refusals_say_what_is_wrong_and_change_nothing(action, observation):
     env = started("chest")
     say(env, "get 2 oak log"), say(env, "craft 4 oak planks using 1 oak log")
     step = env.step(action)
-    assert (step.observation, step.reward, step.terminated, step.success) == (observation, 0.0, False, None)
+    assert (step.observation, step.reward, step.terminated, step.success) == (
+        observation,
+        0.0,
+        False,
+        None,
+    )
     assert say(env, "inventory") == "Inventory: 1 oak log, 4 oak planks."
 
 
@@ -362,7 +431,9 @@ words = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(st.text(), st.lists(words, max_size=9).map(" ".join)), max_size=6))
 def test_arbitrary_text_never_raises_and_never_pays(texts):
-    env = started("beacon")  # needs a nether star, glass and obsidian, none of which the words can name
+    env = started(
+        "beacon"
+    )  # needs a nether star, glass and obsidian, none of which the words can name
     for text in texts:
         step = env.step(text)
         assert step.observation
@@ -394,7 +465,11 @@ def test_every_listed_command_is_a_recipe_of_the_data():
     true_lines = {tree.describe(recipe) for ways in tree.recipes.values() for recipe in ways}
     for task in all_tasks(env):
         listed = [line for line in env.reset(task).splitlines() if line.startswith("craft ")]
-        needed = [line for line in TextCraft(distractors=0).reset(task).splitlines() if line.startswith("craft ")]
+        needed = [
+            line
+            for line in TextCraft(distractors=0).reset(task).splitlines()
+            if line.startswith("craft ")
+        ]
         assert len(listed) == len(set(listed)) == len(needed) + 10
         assert set(needed) <= set(listed) <= true_lines
 
@@ -405,14 +480,19 @@ def test_distractors_are_shuffled_among_the_needed():
     for task in env.tasks("test"):
         lines = env.reset(task).splitlines()
         goal = goal_of(task).replace("_", " ")
-        places[next(i for i, line in enumerate(lines) if re.match(rf"craft \d+ {goal} using", line))] += 1
+        places[
+            next(i for i, line in enumerate(lines) if re.match(rf"craft \d+ {goal} using", line))
+        ] += 1
     assert len(places) > 8
     assert max(places.values()) < 30
 
 
 def test_all_recipes_can_be_listed():
     env = TextCraft(distractors=10_000)
-    assert sum(line.startswith("craft ") for line in env.reset(env.tasks("test")[0]).splitlines()) == 611
+    assert (
+        sum(line.startswith("craft ") for line in env.reset(env.tasks("test")[0]).splitlines())
+        == 611
+    )
 
 
 def test_listed_actions_are_carried_out():
@@ -477,20 +557,30 @@ def test_the_expert_uses_what_is_at_hand():
 
 
 def test_the_expert_does_not_count_an_item_twice():
-    # A wooden shovel takes 1 planks and 2 sticks; sticks take 2 planks. Of 2 jungle planks one is for the shovel, so
+    # A wooden shovel takes 1 planks and 2 sticks; sticks take 2 planks. Of 2 jungle planks one is
+    # for the shovel, so
     # that the sticks need the 2 birch planks.
     env = started("wooden_shovel")
     for wood in ("jungle", "birch"):
         say(env, f"get 1 {wood} log"), say(env, f"craft 4 {wood} planks using 1 {wood} log")
         say(env, f"craft 1 {wood} pressure plate using 2 {wood} planks")
-    assert say(env, "inventory") == "Inventory: 2 birch planks, 1 birch pressure plate, 2 jungle planks, 1 jungle pressure plate."
+    assert (
+        say(env, "inventory")
+        == "Inventory: 2 birch planks, 1 birch pressure plate, 2 jungle planks, 1 jungle "
+        "pressure plate."
+    )
     assert env.expert() == "craft 4 stick using 2 birch planks"
 
 
 def test_the_expert_fetches_in_stacks():
     # blue ice is 9 packed ice, each of 9 ice: 81 ice are 64 and 17
     env = started("blue_ice")
-    expected = ["get 64 ice", "get 17 ice", "craft 9 packed ice using 81 ice", "craft 1 blue ice using 9 packed ice"]
+    expected = [
+        "get 64 ice",
+        "get 17 ice",
+        "craft 9 packed ice using 81 ice",
+        "craft 1 blue ice using 9 packed ice",
+    ]
     for action in expected:
         assert env.expert() == action
         env.step(action)
@@ -516,24 +606,33 @@ def test_the_worked_example_is_what_the_environment_says():
 def test_other_versions_load():
     env = TextCraft(version="1.19.2")
     assert len(all_tasks(env)) == 652
-    assert {task.id for task in all_tasks(env)}.isdisjoint(task.id for task in all_tasks(TextCraft()))
+    assert {task.id for task in all_tasks(env)}.isdisjoint(
+        task.id for task in all_tasks(TextCraft())
+    )
     for task in env.tasks("test"):
         env.reset(task)
         solve(env)
 
 
 def test_importing_loads_neither_torch_nor_the_data():
-    program = "import sys, palestra.envs.textcraft.env; print('torch' in sys.modules, 'minecraft_data' in sys.modules)"
+    program = (
+        "import sys, palestra.envs.textcraft.env; print('torch' in sys.modules, "
+        "'minecraft_data' in sys.modules)"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
     assert run.stdout.split() == ["False", "False"]
 
 
 def test_the_compact_style_says_nothing_outside_its_vocabulary():
     env = TextCraft(style="compact", distractors=3)
     known = set(env.vocabulary())
-    nonsense = ["dance", "get 0 dirt", "get 1 planks", "craft 1 stick using 1 dirt", "craft 1 stick using planks", "inventory",
-                "craft 3 stick using 2 oak planks", "craft 4 stick using 2 oak planks", "craft 4 stick using 0 oak planks"]  # fmt: skip
+    nonsense = ["dance", "get 0 dirt", "get 1 planks", "craft 1 stick using 1 dirt",
+    "craft 1 stick using planks", "inventory",
+                "craft 3 stick using 2 oak planks", "craft 4 stick using 2 oak planks",
+                "craft 4 stick using 0 oak planks"]  # fmt: skip
     for task in [*env.tasks("train")[::9], *env.tasks("test")[::9]]:
         said = [env.reset(task), *(env.step(action).observation for action in nonsense)]
         while (action := env.expert()) is not None:
@@ -562,8 +661,12 @@ def test_an_action_of_the_compact_style_parts_its_commas():
 
 def test_goals_can_be_chosen_by_depth():
     shallow = TextCraft(depths=[1])
-    assert {task.category for split in ("train", "test") for task in shallow.tasks(split)} == {"depth 1"}
-    assert len(shallow.tasks("train")) + len(TextCraft(depths=[2, 3, 4]).tasks("train")) == len(TextCraft().tasks("train"))
+    assert {task.category for split in ("train", "test") for task in shallow.tasks(split)} == {
+        "depth 1"
+    }
+    assert len(shallow.tasks("train")) + len(TextCraft(depths=[2, 3, 4]).tasks("train")) == len(
+        TextCraft().tasks("train")
+    )
     for bad in ([], [0], [9]):
         with pytest.raises(ValueError, match="depths must be some of 1, 2, 3, 4"):
             TextCraft(depths=bad)

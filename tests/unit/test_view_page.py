@@ -1,4 +1,7 @@
-"""The viewer's built page belongs to its source, and needs nothing from elsewhere. No node is needed to know."""
+"""The viewer's built page belongs to its source, and needs nothing from elsewhere.
+
+No node is needed to know.
+"""
 
 import hashlib
 import re
@@ -9,9 +12,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "viewer"
 PAGE = ROOT / "palestra" / "view" / "page"
-SINGLE_FILES = ("index.html", "package-lock.json", "package.json", "source-digest.ts", "tsconfig.json", "vite.config.ts")
+SINGLE_FILES = (
+    "index.html",
+    "package-lock.json",
+    "package.json",
+    "source-digest.ts",
+    "tsconfig.json",
+    "vite.config.ts",
+)
 BUILT = ("index.html", "app.js", "app.css")
-MARKUP = r"dangerouslySetInnerHTML|innerHTML|insertAdjacentHTML|document\.write|outerHTML\s*=[^=]|\beval\(|new Function"
+MARKUP = (
+    r"dangerouslySetInnerHTML|innerHTML|insertAdjacentHTML|document\.write|outerHTML\s*=[^=]|\beval\(|"
+    r"new Function"
+)
 NAMESPACES = {
     "http://www.w3.org/2000/svg",
     "http://www.w3.org/1999/xhtml",
@@ -23,7 +36,16 @@ NAMESPACES = {
 
 def source_digest():
     """As viewer/source-digest.ts computes it."""
-    names = sorted([*SINGLE_FILES, *(path.relative_to(SOURCE).as_posix() for path in (SOURCE / "src").rglob("*") if path.is_file())])
+    names = sorted(
+        [
+            *SINGLE_FILES,
+            *(
+                path.relative_to(SOURCE).as_posix()
+                for path in (SOURCE / "src").rglob("*")
+                if path.is_file()
+            ),
+        ]
+    )
     digest = hashlib.sha256()
     for name in names:
         digest.update(name.encode() + b"\0" + (SOURCE / name).read_bytes() + b"\0")
@@ -62,7 +84,9 @@ def test_styles_fetch_nothing():
 
 
 def test_texts_never_become_markup():
-    """What models and environments write is shown by text nodes alone; reading markup, for saving a file, is allowed."""
+    """What models and environments write is shown by text nodes alone; reading markup, for saving a
+    file, is allowed.
+    """
     for path in (SOURCE / "src").rglob("*.ts*"):
         assert not re.search(MARKUP, path.read_text(encoding="utf-8")), path.name
 

@@ -47,7 +47,9 @@ def complete(viewer, run=0):
 
 def make_run(folder, *, seed=0):
     folder.mkdir(parents=True)
-    (folder / "config.toml").write_text(f'seed = {seed}\nsteps = 9\n[env]\nname = "guess"\n[algo]\nname = "grpo"\n')
+    (folder / "config.toml").write_text(
+        f'seed = {seed}\nsteps = 9\n[env]\nname = "guess"\n[algo]\nname = "grpo"\n'
+    )
     write_lines(folder, "step-000001", episode("a"), episode("b"), episode("c", task="8"))
     return folder
 
@@ -56,23 +58,41 @@ def test_a_real_run_through_all_its_answers(tmp_path):
     run = trained_copy(tmp_path / "echo")
     with viewing(run.folder) as viewer:
         runs = answer(viewer, "/api/runs.json")
-        assert (runs["live"], runs["can_play"], len(runs["runs"]), runs["runs"][0]["id"]) == (True, False, 1, "0")
+        assert (runs["live"], runs["can_play"], len(runs["runs"]), runs["runs"][0]["id"]) == (
+            True,
+            False,
+            1,
+            "0",
+        )
         about = answer(viewer, "/api/runs/0/run.json")
         assert (about["id"], about["rows"]) == ("0", run.metrics())
         columns = complete(viewer)
         for row in (0, 40, columns["total"] - 1):
-            file, line = columns["files"][columns["rows"]["file"][row]], columns["rows"]["line"][row]
+            file, line = (
+                columns["files"][columns["rows"]["file"][row]],
+                columns["rows"]["line"][row],
+            )
             stored = run.trajectory_file(file).read_bytes().splitlines()[line]
             shown = answer(viewer, f"/api/runs/0/episodes/{file}/{line}.json")
             assert shown["trajectory"] == json.loads(stored)
             (ids,) = [segment["ids"] for segment in shown["trajectory"]["segments"]]
             assert [len(tokens) for tokens in shown["tokens"]] == [len(ids)]
-            assert " ".join(shown["tokens"][0]).startswith(f"say {shown['trajectory']['task']['category']}")
-            others = [n for n, t in enumerate(read_trajectories(run.trajectory_file(file))) if t.task.id == columns["rows"]["task"][row]]
+            assert " ".join(shown["tokens"][0]).startswith(
+                f"say {shown['trajectory']['task']['category']}"
+            )
+            others = [
+                n
+                for n, t in enumerate(read_trajectories(run.trajectory_file(file)))
+                if t.task.id == columns["rows"]["task"][row]
+            ]
             assert shown["group"] == [[file, n] for n in others if n != line]
             assert answer(viewer, f"/api/runs/0/scenes/{file}/{line}.json").keys() >= {"scenes"}
         found = answer(viewer, "/api/runs/0/search.json?q=SAY%20red")["rows"]
-        assert found == [row for row, text in enumerate(answer(viewer, "/api/runs/0/texts.json")["texts"]) if "say red" in text]
+        assert found == [
+            row
+            for row, text in enumerate(answer(viewer, "/api/runs/0/texts.json")["texts"])
+            if "say red" in text
+        ]
         assert 0 < len(found) < columns["total"]
 
 
@@ -84,7 +104,10 @@ def test_the_objective_is_what_explain_prints(tmp_path, capsys):
     with viewing(run_folder, broken) as viewer:
         for run in "01":
             viewer.server.objective(run)  # takes its time; what is asked over HTTP has it then
-        assert answer(viewer, "/api/runs/0/objective.json")["lines"] == capsys.readouterr().out.splitlines()
+        assert (
+            answer(viewer, "/api/runs/0/objective.json")["lines"]
+            == capsys.readouterr().out.splitlines()
+        )
         failed = answer(viewer, "/api/runs/1/objective.json")
         assert failed["lines"] == []
         assert "steps = -1" in failed["why"]
@@ -92,12 +115,24 @@ def test_the_objective_is_what_explain_prints(tmp_path, capsys):
 
 def test_what_was_learned_stands_beside_the_episode(tmp_path):
     folder = make_run(tmp_path / "run")
-    write_lines(folder, "step-000002", *(episode(id) for id in "abc"), episode("d", stop=Stop.TIMEOUT))
+    write_lines(
+        folder, "step-000002", *(episode(id) for id in "abc"), episode("d", stop=Stop.TIMEOUT)
+    )
     values = {"advantage": [0.5, -0.5], "logp": [-0.2, None], "entropy": [0.1, 0.2]}
     too_short = values | {"logp": [-0.2]}
-    write_learned(folder, "step-000002", {"id": "a", **values}, {"id": "b", **too_short}, "nonsense", {"id": "d", **values})
+    write_learned(
+        folder,
+        "step-000002",
+        {"id": "a", **values},
+        {"id": "b", **too_short},
+        "nonsense",
+        {"id": "d", **values},
+    )
     with viewing(folder) as viewer:
-        learned = [answer(viewer, f"/api/runs/0/episodes/step-000002/{line}.json")["token_stats"] for line in range(4)]
+        learned = [
+            answer(viewer, f"/api/runs/0/episodes/step-000002/{line}.json")["token_stats"]
+            for line in range(4)
+        ]
         assert learned == [values, None, None, None]
         assert complete(viewer)["rows"]["advantage"][3:] == [0.0, 0.0, None, None]
         assert answer(viewer, "/api/runs/0/run.json")["has_token_stats"]
@@ -129,7 +164,9 @@ def test_hostile_text_comes_back_as_it_is_and_never_as_a_page(tmp_path):
     (folder / "log.txt").write_text(HOSTILE)
     write_lines(folder, "step-000002", episode(HOSTILE, task=HOSTILE, says=HOSTILE))
     with viewing(folder) as viewer:
-        assert answer(viewer, "/api/runs/0/episodes/step-000002/0.json")["trajectory"]["id"] == HOSTILE
+        assert (
+            answer(viewer, "/api/runs/0/episodes/step-000002/0.json")["trajectory"]["id"] == HOSTILE
+        )
         assert answer(viewer, "/api/runs/0/search.json?q=%3CSCRIPT%3E")["rows"] in ([], [3])
         complete(viewer)
         assert answer(viewer, "/api/runs/0/search.json?q=%3CSCRIPT%3E")["rows"] == [3]
@@ -183,7 +220,8 @@ def test_the_page_and_its_headers(tmp_path):
             assert headers["Content-Type"].startswith("text/html")
             policy = headers["Content-Security-Policy"]
             assert policy.startswith(
-                "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'"
+                "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+                "img-src 'self' data:; connect-src 'self'"
             )
             assert headers["Referrer-Policy"] == "no-referrer"
 
@@ -216,7 +254,9 @@ def test_play_is_asked_with_a_header_that_no_form_can_send(tmp_path):
     async def start(request):
         return serving._error(200, "played")
 
-    with viewing(make_run(tmp_path / "run"), play=lambda app: app.router.add_post("/api/play/start", start)) as viewer:
+    with viewing(
+        make_run(tmp_path / "run"), play=lambda app: app.router.add_post("/api/play/start", start)
+    ) as viewer:
         ours, as_json = {"X-Palestra": "1"}, {"Content-Type": "application/json"}
         for headers, status in [
             ({}, 403),
@@ -231,7 +271,13 @@ def test_play_is_asked_with_a_header_that_no_form_can_send(tmp_path):
 
 def test_a_token_is_brought_once_and_kept_in_a_cookie(tmp_path):
     with viewing(make_run(tmp_path / "run"), tokens=("first", "sécond")) as viewer:
-        for path in ("/", "/api/runs.json", "/api/events", "/?token=wrong", "/api/runs.json?token="):
+        for path in (
+            "/",
+            "/api/runs.json",
+            "/api/events",
+            "/?token=wrong",
+            "/api/runs.json?token=",
+        ):
             status, headers, body = viewer.raw("GET", path)
             assert (status, headers.get("Set-Cookie")) == (401, None)
             assert "token" in json.loads(body)["error"]
@@ -287,7 +333,10 @@ def test_a_page_hears_of_what_is_written(tmp_path):
         run.log(2, {"success": 0.5})
         heard = events.until(rows=before + 2, steps=metrics + 1)
         assert not heard["rewound"]
-        assert answer(viewer, f"/api/runs/0/episodes.json?from={before}")["rows"]["id"] == ["x", "y"]
+        assert answer(viewer, f"/api/runs/0/episodes.json?from={before}")["rows"]["id"] == [
+            "x",
+            "y",
+        ]
         run.log(3, {"phase": "final"})
         events.until(is_over=True)
         run.rewind(1)
@@ -339,7 +388,10 @@ def test_training_is_followed_from_its_first_step_to_its_end(tmp_path):
         complete(viewer)
         events.until(is_over=True)
         training.join(60)
-        lines = {path.stem: path.read_bytes().count(b"\n") for path in (tmp_path / "run" / "trajectories").iterdir()}
+        lines = {
+            path.stem: path.read_bytes().count(b"\n")
+            for path in (tmp_path / "run" / "trajectories").iterdir()
+        }
         while (columns := complete(viewer))["total"] != sum(lines.values()):
             events.next()
         assert Counter(columns["files"][file] for file in columns["rows"]["file"]) == lines
@@ -355,7 +407,10 @@ def test_a_run_that_begins_while_its_folder_is_viewed_appears(tmp_path):
         events.until(run="0")
         make_run(tmp_path / "runs" / "a", seed=1)
         events.until(run="1", rows=0, rewound=False)
-        assert [(run["id"], run["name"]) for run in answer(viewer, "/api/runs.json")["runs"]] == [("0", "b"), ("1", "a")]
+        assert [(run["id"], run["name"]) for run in answer(viewer, "/api/runs.json")["runs"]] == [
+            ("0", "b"),
+            ("1", "a"),
+        ]
         assert complete(viewer, 1)["total"] == 3
 
 
@@ -376,8 +431,21 @@ def test_a_run_that_is_deleted_takes_no_other_with_it(tmp_path):
 
 @contextmanager
 def command(*arguments, **environment):
-    line = [sys.executable, "-c", "from palestra.cli import main; main()", "view", *map(str, arguments), "--no-open"]
-    child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    line = [
+        sys.executable,
+        "-c",
+        "from palestra.cli import main; main()",
+        "view",
+        *map(str, arguments),
+        "--no-open",
+    ]
+    child = subprocess.Popen(
+        line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
     try:
         yield child
     finally:
@@ -398,14 +466,18 @@ def test_the_command_serves_all_runs_of_a_folder_until_it_is_interrupted(tmp_pat
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request("GET", "/api/runs.json")
         runs = json.loads(connection.getresponse().read())["runs"]
-        assert [(run["name"], run["group"], run["seed"]) for run in runs] == [(f"guess-{n}", "guess", n) for n in range(3)]
+        assert [(run["name"], run["group"], run["seed"]) for run in runs] == [
+            (f"guess-{n}", "guess", n) for n in range(3)
+        ]
         events = Events(port)
         child.send_signal(signal.SIGINT)
         with pytest.raises(EOFError):
             events.until(run="no such run")
         assert child.wait(20) == 130
         assert child.stderr.read() == ""
-        with command(tmp_path, "--host", "0.0.0.0", "--port", 0, PALESTRA_VIEW_TOKEN="secret") as other:
+        with command(
+            tmp_path, "--host", "0.0.0.0", "--port", 0, PALESTRA_VIEW_TOKEN="secret"
+        ) as other:
             assert other.stdout.readline().rstrip().endswith("/?token=$PALESTRA_VIEW_TOKEN")
 
 
@@ -423,7 +495,9 @@ def test_bad_questions_are_answered_in_one_line(tmp_path, capsys, monkeypatch):
     assert refused(capsys, tmp_path / "nothing").endswith("nothing: there is no such folder")
     assert "no config.toml" in refused(capsys, run / "trajectories")
     assert "no such folder" in refused(capsys, run / "config.toml")
-    assert "needs a token, and the variable PALESTRA_VIEW_TOKEN has none" in refused(capsys, run, "--host", "0.0.0.0")
+    assert "needs a token, and the variable PALESTRA_VIEW_TOKEN has none" in refused(
+        capsys, run, "--host", "0.0.0.0"
+    )
     assert "the variable NOPE has none" in refused(capsys, run, "--token-env", "NOPE")
     assert "only with --bundle" in refused(capsys, run, "--episodes", 3)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,4 +1,7 @@
-"""Ranks that share a vLLM server hand the weights over together. Here the ranks are engines in one process, which talk by a barrier."""
+"""Ranks that share a vLLM server hand the weights over together.
+
+Here the ranks are engines in one process, which talk by a barrier.
+"""
 
 import asyncio
 import threading
@@ -11,7 +14,7 @@ pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 from palestra.core.process_group import ProcessGroup
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.server import VLLMServerSettings
-from tests.vllm_contract import ask, tiny_model
+from tests.vllm_contract import ask, contract_model
 from tests.vllm_stand_in import StandIn, running
 
 
@@ -35,16 +38,21 @@ def ranks(model, url, count=2, **settings):
     """An engine for each rank."""
     barrier, board = threading.Barrier(count), [b""] * count
     chosen = VLLMServerSettings(**{"urls": (url,), "dtype": "float32", "retries": 0, **settings})
-    return [chosen.build(model, 1024, world=Room(rank, count).meet(barrier, board)) for rank in range(count)]
+    return [
+        chosen.build(model, 1024, world=Room(rank, count).meet(barrier, board))
+        for rank in range(count)
+    ]
 
 
 async def load_all(engines, version):
-    return await asyncio.gather(*(engine.load(version) for engine in engines), return_exceptions=True)
+    return await asyncio.gather(
+        *(engine.load(version) for engine in engines), return_exceptions=True
+    )
 
 
 @pytest.fixture
 def model():
-    return tiny_model(64, "cpu")
+    return contract_model(64, "cpu")
 
 
 @pytest.fixture
@@ -93,7 +101,10 @@ def test_an_error_is_the_same_on_all_ranks(model, server):
     errors = asyncio.run(load_all(engines, 1))
     assert {type(error) for error in errors} == {EngineFailed}
     (line,) = {str(error) for error in errors}
-    assert line == f"{server.url}: vLLM's weights are not the learner's after the hand-over: model.norm.weight differs"
+    assert (
+        line == f"{server.url}: vLLM's weights are not the learner's after the hand-over: "
+        "model.norm.weight differs"
+    )
     assert [engine.version for engine in engines] == [0, 0, 0]
 
 
@@ -123,7 +134,9 @@ def test_requests_are_counted_over_all_ranks(model, server):
     async def scenario():
         nonlocal most
         await load_all(engines, 0)
-        asked = [asyncio.create_task(ask(engine, [5, n])) for engine in engines for n in range(2, 6)]
+        asked = [
+            asyncio.create_task(ask(engine, [5, n])) for engine in engines for n in range(2, 6)
+        ]
         while not all(task.done() for task in asked):
             most = max(most, server.in_flight)
             await asyncio.sleep(0.01)

@@ -1,4 +1,6 @@
-"""Hashes of an episode's earlier turns, with a hasher that chains as vLLM's does and counts what it computes."""
+"""Hashes of an episode's earlier turns, with a hasher that chains as vLLM's does and counts what it
+computes.
+"""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -24,8 +26,12 @@ class Chain:
 
     def __call__(self, request):
         new, last = [], (request.block_hashes or [b""])[-1]
-        for start in range(len(request.block_hashes) * BLOCK, len(request.all_token_ids) - BLOCK + 1, BLOCK):
-            last = hashlib.sha256(last + bytes(request.all_token_ids[start : start + BLOCK])).digest()
+        for start in range(
+            len(request.block_hashes) * BLOCK, len(request.all_token_ids) - BLOCK + 1, BLOCK
+        ):
+            last = hashlib.sha256(
+                last + bytes(request.all_token_ids[start : start + BLOCK])
+            ).digest()
             new.append(last)
         self.computed += len(new)
         return new
@@ -44,7 +50,14 @@ def replied(hashes, request, ids):
     request.block_hashes.extend(hashes(request))
 
 
-turns = st.lists(st.tuples(st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(0, 2), max_size=9), st.booleans()), max_size=6)
+turns = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 2), max_size=9),
+        st.lists(st.integers(0, 2), max_size=9),
+        st.booleans(),
+    ),
+    max_size=6,
+)
 
 
 @given(st.lists(turns, max_size=3))
@@ -54,7 +67,9 @@ def test_hashes_are_those_of_the_whole_request(episodes):
     for number in range(max(map(len, episodes), default=0)):
         for (session, ids), episode in zip(sessions, episodes, strict=True):
             for shown, reply, is_other in episode[number : number + 1]:
-                ids[:] = [*shown] if is_other else [*ids, *shown]  # a context that begins anew has other hashes
+                ids[:] = (
+                    [*shown] if is_other else [*ids, *shown]
+                )  # a context that begins anew has other hashes
                 request = begun(hashes, session, ids)
                 replied(hashes, request, reply)
                 ids += reply

@@ -1,4 +1,6 @@
-"""The engine for vLLM servers against a small server of our own: all that can go wrong on the way."""
+"""The engine for vLLM servers against a small server of our own:
+all that can go wrong on the way.
+"""
 
 import asyncio
 import logging
@@ -22,13 +24,13 @@ from palestra.engines.vllm.weight_sync import Gate
 from palestra.training.setup import make_envs, make_model
 from tests.contract.test_engines import episodes
 from tests.e2e.test_training import ECHO, trained, weights
-from tests.vllm_contract import answer, ask, reload, tiny_model
+from tests.vllm_contract import answer, ask, reload, contract_model
 from tests.vllm_stand_in import StandIn, running
 
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny_model(64, "cpu")
+    return contract_model(64, "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +52,25 @@ def start(model):
 
 def connect(model, *stand_ins, **settings):
     urls = tuple(stand_in.url for stand_in in stand_ins)
-    return VLLMServerSettings(**{"urls": urls, "dtype": "float32", "retries": 2, "wait_s": 0, **settings}).build(model, 1024)
+    return VLLMServerSettings(
+        **{"urls": urls, "dtype": "float32", "retries": 2, "wait_s": 0, **settings}
+    ).build(model, 1024)
 
 
 def test_nothing_is_sampled_before_the_weights_were_compared(model, start):
     stand_in, _ = start()
     engine = connect(model, stand_in)
-    with pytest.raises(EngineFailed, match="^the servers do not have the learner's weights: a hand-over comes before the first reply$"):
+    with pytest.raises(
+        EngineFailed,
+        match="^the servers do not have the learner's weights: a hand-over comes before the "
+        "first reply$",
+    ):
         answer(engine, [5, 6])
     reload(engine)
-    order = "palestra_describe /pause palestra_load palestra_fingerprint /reset_prefix_cache palestra_set_mark /resume"
+    order = (
+        "palestra_describe /pause palestra_load palestra_fingerprint /reset_prefix_cache "
+        "palestra_set_mark /resume"
+    )
     assert stand_in.paths == order.split()
     assert answer(engine, [5, 6]).ids
 
@@ -82,7 +93,9 @@ def test_episodes_stay_with_their_server_and_are_spread_evenly(model, start):
 
     async def turns():
         for _ in range(3):
-            await asyncio.gather(*(engine.generate([5, 6], Sampling(max_tokens=2), session) for session in sessions))
+            await asyncio.gather(
+                *(engine.generate([5, 6], Sampling(max_tokens=2), session) for session in sessions)
+            )
 
     asyncio.run(turns())
     assert (one.replies, two.replies) == (9, 9)
@@ -109,7 +122,10 @@ def test_a_server_that_never_answers_rightly_is_named_in_the_end(model, start):
     engine = connect(model, stand_in)
     reload(engine)
     stand_in.fault, stand_in.faults = "hang up", 99
-    with pytest.raises(EngineFailed, match=rf"^no vLLM server is left: {stand_in.url}/inference/v1/generate: \S[^\n]+$"):
+    with pytest.raises(
+        EngineFailed,
+        match=rf"^no vLLM server is left: {stand_in.url}/inference/v1/generate: \S[^\n]+$",
+    ):
         answer(engine, [5, 6])
     assert stand_in.replies == 3  # once and two retries
 
@@ -117,8 +133,15 @@ def test_a_server_that_never_answers_rightly_is_named_in_the_end(model, start):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("500", "no vLLM server is left: {url}/inference/v1/generate: HTTP 500: EngineCore encountered an issue$"),
-        ("404", "{url}/inference/v1/generate: HTTP 404: .*VLLM_SERVER_DEV_MODE=1 and --tokens-only"),
+        (
+            "500",
+            "no vLLM server is left: {url}/inference/v1/generate: HTTP 500: EngineCore "
+            "encountered an issue$",
+        ),
+        (
+            "404",
+            "{url}/inference/v1/generate: HTTP 404: .*VLLM_SERVER_DEV_MODE=1 and --tokens-only",
+        ),
         ("403", "{url}/inference/v1/generate: HTTP 403: .*start it with --tokens-only"),
         ("302", "{url}/inference/v1/generate: HTTP 302"),
         ("hang", "{url}/inference/v1/generate: no answer within 0.3 s$"),
@@ -162,7 +185,9 @@ def test_a_server_that_dies_is_replaced_by_the_other_and_can_come_back(model, st
     assert len(asyncio.run(episodes(engine, 4))) == 4
 
 
-def test_when_the_last_server_dies_it_is_waited_for_and_given_the_weights_again(model, start, caplog):
+def test_when_the_last_server_dies_it_is_waited_for_and_given_the_weights_again(
+    model, start, caplog
+):
     one, end = start()
     engine = connect(model, one, wait_s=60, retries=0)
     reload(engine)
@@ -201,7 +226,10 @@ def test_a_server_that_started_again_before_it_was_missed_ends_the_run(model, st
         start(port=one.port)
         await asked
 
-    with pytest.raises(EngineFailed, match=f"{one.url}: no longer has version 0 of the weights; was it started again"):
+    with pytest.raises(
+        EngineFailed,
+        match=f"{one.url}: no longer has version 0 of the weights; was it started again",
+    ):
         asyncio.run(scenario())
 
 
@@ -229,7 +257,10 @@ def test_to_begin_with_all_servers_must_be_there(model, start):
     one, end = start()
     two, _ = start()
     end()
-    with pytest.raises(EngineFailed, match=f"^the weights could not be handed over: {one.url}/collective_rpc: Cannot connect"):
+    with pytest.raises(
+        EngineFailed,
+        match=f"^the weights could not be handed over: {one.url}/collective_rpc: Cannot connect",
+    ):
         reload(connect(model, one, two))
 
 
@@ -242,7 +273,9 @@ def test_weights_that_differ_end_the_run_with_the_server_paused(model, start):
         model.model.norm.weight.mul_(2)
     try:
         with pytest.raises(
-            EngineFailed, match=f"{stand_in.url}: vLLM's weights are not the learner's after the hand-over: .*norm.weight differs$"
+            EngineFailed,
+            match=f"{stand_in.url}: vLLM's weights are not the learner's after the hand-over: "
+            ".*norm.weight differs$",
         ):
             reload(engine, version=1)
     finally:
@@ -257,16 +290,31 @@ def test_a_server_that_started_again_is_noticed_at_the_next_hand_over(model, sta
     reload(engine, version=3)
     end()
     start(port=stand_in.port)
-    with pytest.raises(EngineFailed, match=f"{stand_in.url}: no longer has version 3 of the weights; was it started again"):
+    with pytest.raises(
+        EngineFailed,
+        match=f"{stand_in.url}: no longer has version 3 of the weights; was it started again",
+    ):
         reload(engine, version=4)
 
 
 @pytest.mark.parametrize(
     ("fact", "value", "message"),
     [
-        ("logprobs_mode", "raw_logprobs", "its log-probs are raw_logprobs; start it with --logprobs-mode processed_logprobs$"),
-        ("dtypes", ["bfloat16"], "engine.dtype = 'float32', and its weights are bfloat16; see its --dtype$"),
-        ("context_tokens", 512, "a context of 1024 tokens is needed and its --max-model-len is 512$"),
+        (
+            "logprobs_mode",
+            "raw_logprobs",
+            "its log-probs are raw_logprobs; start it with --logprobs-mode processed_logprobs$",
+        ),
+        (
+            "dtypes",
+            ["bfloat16"],
+            "engine.dtype = 'float32', and its weights are bfloat16; see its --dtype$",
+        ),
+        (
+            "context_tokens",
+            512,
+            "a context of 1024 tokens is needed and its --max-model-len is 512$",
+        ),
     ],
 )
 def test_a_server_that_was_started_otherwise_is_refused(model, start, fact, value, message):
@@ -280,7 +328,10 @@ def test_a_server_that_was_started_otherwise_is_refused(model, start, fact, valu
 def test_a_server_without_our_extension_is_refused(model, start, monkeypatch):
     stand_in, _ = start()
     monkeypatch.delattr(StandIn, "palestra_describe")
-    with pytest.raises(EngineFailed, match="start it with --worker-extension-cls palestra.engines.vllm.worker.WorkerExtension$"):
+    with pytest.raises(
+        EngineFailed,
+        match="start it with --worker-extension-cls palestra.engines.vllm.worker.WorkerExtension$",
+    ):
         reload(connect(model, stand_in))
 
 
@@ -290,17 +341,31 @@ def test_a_server_of_several_gpus(model, start):
     engine = connect(model, stand_in)
     reload(engine)
     assert answer(engine, [5, 6]).ids
-    stand_in.others["palestra_fingerprint"] = {**stand_in.palestra_fingerprint(""), "model.norm.weight": 7}
-    with pytest.raises(EngineFailed, match="not the learner's after the hand-over: model.norm.weight differs$"):
+    stand_in.others["palestra_fingerprint"] = {
+        **stand_in.palestra_fingerprint(""),
+        "model.norm.weight": 7,
+    }
+    with pytest.raises(
+        EngineFailed, match="not the learner's after the hand-over: model.norm.weight differs$"
+    ):
         reload(engine, version=1)
 
 
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"tensor_parallel": 1}, "the GPUs of a server can only be tensor parallel; start several servers instead$"),
-        ({"data_parallel": 2}, "the GPUs of a server can only be tensor parallel; start several servers instead$"),
-        ({"mark": "other"}, "its workers do not agree on what they are: .*'mark': ''.* and .*'mark': 'other'"),
+        (
+            {"tensor_parallel": 1},
+            "the GPUs of a server can only be tensor parallel; start several servers instead$",
+        ),
+        (
+            {"data_parallel": 2},
+            "the GPUs of a server can only be tensor parallel; start several servers instead$",
+        ),
+        (
+            {"mark": "other"},
+            "its workers do not agree on what they are: .*'mark': ''.* and .*'mark': 'other'",
+        ),
     ],
 )
 def test_workers_that_do_not_belong_together_are_refused(model, start, monkeypatch, facts, message):
@@ -316,7 +381,10 @@ def test_workers_that_do_not_belong_together_are_refused(model, start, monkeypat
 
 def test_a_folder_that_cannot_be_written_is_named(model, start, tmp_path):
     stand_in, _ = start()
-    with pytest.raises(EngineFailed, match=r"^engine.folder = '.*/nowhere': the weights could not be written there: [^\n]+$"):
+    with pytest.raises(
+        EngineFailed,
+        match=r"^engine.folder = '.*/nowhere': the weights could not be written there: [^\n]+$",
+    ):
         reload(connect(model, stand_in, folder=str(tmp_path / "nowhere")))
 
 
@@ -324,9 +392,16 @@ def test_the_key_comes_from_the_environment(model, start, monkeypatch):
     stand_in, _ = start(api_key="secret")
     without = connect(model, stand_in)
     reload(without)
-    with pytest.raises(EngineFailed, match="HTTP 401: Unauthorized; is engine.api_key_env the variable with the server's --api-key"):
+    with pytest.raises(
+        EngineFailed,
+        match="HTTP 401: Unauthorized; is engine.api_key_env the variable with the server's "
+        "--api-key",
+    ):
         answer(without, [5])
-    with pytest.raises(EngineFailed, match="engine.api_key_env = 'PALESTRA_TEST_KEY': there is no such environment variable"):
+    with pytest.raises(
+        EngineFailed,
+        match="engine.api_key_env = 'PALESTRA_TEST_KEY': there is no such environment variable",
+    ):
         connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY")
     monkeypatch.setenv("PALESTRA_TEST_KEY", "secret")
     with_key = connect(model, stand_in, api_key_env="PALESTRA_TEST_KEY")
@@ -348,7 +423,9 @@ def test_a_run_trains_through_a_server(echo, tmp_path):
     policy, stand_in, settings = echo
     learned = weights(trained(tmp_path / "run", settings))
     assert stand_in.mark.endswith("/3")
-    assert all(torch.equal(learned[name], weight) for name, weight in stand_in.model.named_parameters())
+    assert all(
+        torch.equal(learned[name], weight) for name, weight in stand_in.model.named_parameters()
+    )
     assert not torch.equal(learned["model.norm.weight"], policy.model.norm.weight)
 
 
@@ -382,13 +459,18 @@ def test_hand_overs_take_turns():
     assert asyncio.run(scenario()) == ["a begins", "a ends", "b begins", "b ends"]
 
 
-@pytest.mark.parametrize(("url", "address"), [("http://127.0.0.1:8000", "127.0.0.1"), ("https://127.0.0.9", "127.0.0.1")])
+@pytest.mark.parametrize(
+    ("url", "address"), [("http://127.0.0.1:8000", "127.0.0.1"), ("https://127.0.0.9", "127.0.0.1")]
+)
 def test_servers_see_this_host_where_they_are_reached_from(url, address):
     assert own_address(url) == address
 
 
 def test_nccl_needs_a_gpu(model):
-    with pytest.raises(EngineFailed, match="engine.weights = 'nccl' needs the model on a CUDA device, not on cpu; use 'folder'"):
+    with pytest.raises(
+        EngineFailed,
+        match="engine.weights = 'nccl' needs the model on a CUDA device, not on cpu; use 'folder'",
+    ):
         VLLMServerSettings(urls=("http://127.0.0.1:8000",), weights="nccl").build(model, 1024)
 
 
@@ -398,7 +480,10 @@ def test_nccl_needs_a_gpu(model):
         ({"urls": []}, "engine.urls"),
         ({"urls": ["127.0.0.1:8000"]}, "engine.urls = .*expected http://HOST:PORT"),
         ({"urls": ["http://127.0.0.1:8000/v1"]}, "expected http://HOST:PORT"),
-        ({"urls": ["http://10.0.0.5:8000"]}, "'http://10.0.0.5:8000' leaves this host without a key: set api_key_env"),
+        (
+            {"urls": ["http://10.0.0.5:8000"]},
+            "'http://10.0.0.5:8000' leaves this host without a key: set api_key_env",
+        ),
         ({"urls": ["http://localhost.example.org:8000"]}, "leaves this host without a key"),
         ({"urls": ["http://127.0.0.1:8000", "http://127.0.0.1:8000/"]}, "given twice"),
     ],
@@ -409,17 +494,30 @@ def test_addresses_that_are_refused(settings, message):
 
 
 def test_addresses_that_are_taken():
-    for url in ("http://localhost:8000", "http://[::1]:8000/", "http://127.0.0.2:1", "https://gpu.example.org"):
+    for url in (
+        "http://localhost:8000",
+        "http://[::1]:8000/",
+        "http://127.0.0.2:1",
+        "https://gpu.example.org",
+    ):
         assert VLLMServerSettings(urls=(url,)).urls == (url,)
-    assert VLLMServerSettings(urls=("http://10.0.0.5:8000",), api_key_env="KEY").api_key_env == "KEY"
+    assert (
+        VLLMServerSettings(urls=("http://10.0.0.5:8000",), api_key_env="KEY").api_key_env == "KEY"
+    )
 
 
 def test_without_aiohttp_it_says_so_in_one_line(model, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(EngineFailed, match=r"^engine.name = 'vllm-server': aiohttp is not installed; pip install [^\n]*$"):
+    with pytest.raises(
+        EngineFailed,
+        match=r"^engine.name = 'vllm-server': aiohttp is not installed; pip install [^\n]*$",
+    ):
         VLLMServerSettings(urls=("http://127.0.0.1:8000",)).build(model, 64)
 
 
 def test_importing_it_imports_neither_vllm_nor_aiohttp():
-    code = "import sys, palestra.engines.vllm.server; sys.exit('vllm' in sys.modules or 'aiohttp' in sys.modules)"
+    code = (
+        "import sys, palestra.engines.vllm.server; sys.exit('vllm' in sys.modules or "
+        "'aiohttp' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,7 +19,9 @@ def test_a_recipe_can_name_it():
 
 def test_without_vllm_it_says_so_in_one_line(model, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(EngineFailed, match=r"^engine.name = 'vllm': vLLM is not installed; pip install vllm[^\n]*$"):
+    with pytest.raises(
+        EngineFailed, match=r"^engine.name = 'vllm': vLLM is not installed; pip install vllm[^\n]*$"
+    ):
         VLLMSettings().build(model, 64)
 
 

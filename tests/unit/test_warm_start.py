@@ -28,4 +28,9 @@ def test_a_short_episode_is_repeated_whole():
 
 def test_the_learning_rate_falls_over_both_parts():
     settings = WarmStart(lr=1.0, copying=100, updates=100)
-    assert [round(settings.lr_at(update), 3) for update in (0, 50, 100, 200)] == [0.1, 0.775, 0.55, 0.1]
+    assert [round(settings.lr_at(update), 3) for update in (0, 50, 100, 200)] == [
+        0.1,
+        0.775,
+        0.55,
+        0.1,
+    ]

@@ -10,7 +10,15 @@ from palestra.envs.web.evaluators import matches, same_page, solved
 from palestra.envs.web.hosting import FixedSites
 from palestra.envs.web.session import Observation
 from palestra.envs.web.solutions import Expert, View, goto, stop
-from palestra.envs.web.tasks import Evaluation, answer, answer_with, ends_at, rows, shipped_tasks, shows
+from palestra.envs.web.tasks import (
+    Evaluation,
+    answer,
+    answer_with,
+    ends_at,
+    rows,
+    shipped_tasks,
+    shows,
+)
 from palestra.envs.web.templates import all_templates
 from palestra.envs.web.tree import Element, Numbers, elements, numbered, written
 
@@ -45,7 +53,19 @@ def test_actions(text, action):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "click", "click 12", "click [x]", "tap [1]", "scroll [left]", "type [1]", "click [12] [13]", "stop", "x" * 9000]
+    "text",
+    [
+        "",
+        "click",
+        "click 12",
+        "click [x]",
+        "tap [1]",
+        "scroll [left]",
+        "type [1]",
+        "click [12] [13]",
+        "stop",
+        "x" * 9000,
+    ],
 )
 def test_what_is_no_action_is_answered_with_what_is(text):
     with pytest.raises(ActionError, match="^Expected "):
@@ -58,9 +78,22 @@ def test_usage_names_each_action():
 
 
 def node(number, role, name="", children=(), parent="", **rest):
-    properties = [{"name": key, "value": {"value": value}} for key, value in rest.pop("has", {}).items()]
-    made = {"nodeId": str(number), "backendDOMNodeId": number, "role": {"value": role}, "name": {"value": name}, "properties": properties}
-    return {**made, "childIds": [str(child) for child in children], **({"parentId": str(parent)} if parent else {}), **rest}
+    properties = [
+        {"name": key, "value": {"value": value}} for key, value in rest.pop("has", {}).items()
+    ]
+    made = {
+        "nodeId": str(number),
+        "backendDOMNodeId": number,
+        "role": {"value": role},
+        "name": {"value": name},
+        "properties": properties,
+    }
+    return {
+        **made,
+        "childIds": [str(child) for child in children],
+        **({"parentId": str(parent)} if parent else {}),
+        **rest,
+    }
 
 
 PAGE = [
@@ -70,7 +103,15 @@ PAGE = [
     node(4, "StaticText", "Top", [], 3),
     node(5, "generic", "", [6, 7], 1),
     node(6, "StaticText", "Name:", [], 5),
-    node(7, "textbox", "Name:", [], 5, value={"value": "Ann"}, has={"focused": True, "required": True}),
+    node(
+        7,
+        "textbox",
+        "Name:",
+        [],
+        5,
+        value={"value": "Ann"},
+        has={"focused": True, "required": True},
+    ),
     node(8, "combobox", "Size", [9], 1, value={"value": "Small"}, has={"expanded": False}),
     node(9, "MenuListPopup", "", [10, 14], 8),
     node(10, "option", "Small", [], 9),
@@ -84,7 +125,8 @@ PAGE = [
 
 
 def test_a_tree_is_a_line_for_each_thing():
-    # a heading that is a link, a label that says what its field says, an icon, and the options of a closed list
+    # a heading that is a link, a label that says what its field says, an icon, and the options of a
+    # closed list
     shown = numbered(elements(PAGE), Numbers())
     text, left_out = written(shown, 1000)
     assert text.splitlines() == [
@@ -122,7 +164,10 @@ def test_numbers_are_kept_while_the_document_lives():
 
 def test_only_named_places_can_be_reached():
     flag = Reach((("shop.test", "127.0.0.1:9101"), ("127.0.0.1:8080", "127.0.0.1:8080"))).flag
-    assert flag == "--host-resolver-rules=MAP shop.test:80 127.0.0.1:9101, MAP 127.0.0.1:8080 127.0.0.1:8080, MAP * ~NOTFOUND"
+    assert (
+        flag == "--host-resolver-rules=MAP shop.test:80 127.0.0.1:9101, MAP 127.0.0.1:8080 "
+        "127.0.0.1:8080, MAP * ~NOTFOUND"
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +243,12 @@ def test_evaluations(evaluation, fits):
 
 
 def test_an_evaluation_that_checks_nothing_is_an_error():
-    for broken in (Evaluation([]), Evaluation(["guess"]), Evaluation(["string_match"]), Evaluation(["url_match"])):
+    for broken in (
+        Evaluation([]),
+        Evaluation(["guess"]),
+        Evaluation(["string_match"]),
+        Evaluation(["url_match"]),
+    ):
         with pytest.raises(ValueError):
             solved(broken, Ending())
 
@@ -209,10 +259,19 @@ def seen(*lines):
 
 def test_a_view_finds_by_role_and_name():
     page = View(
-        seen(Element("text", "Red mug"), Element("button", "Add", id=1), Element("text", "Blue mug"), Element("button", "Add", id=2))
+        seen(
+            Element("text", "Red mug"),
+            Element("button", "Add", id=1),
+            Element("text", "Blue mug"),
+            Element("button", "Add", id=2),
+        )
     )
     assert page.click("button", "Add") == "click [1]"
-    assert page.click("button", "Add", after="Blue") == page.click("button", "Add", nth=1) == "click [2]"
+    assert (
+        page.click("button", "Add", after="Blue")
+        == page.click("button", "Add", nth=1)
+        == "click [2]"
+    )
     assert page.type("button", "Add", "a\nb") == "type [1] [a\\nb] [0]"
     assert page.has("text", "Blue mug")
     with pytest.raises(LookupError, match='no button \'Buy\'.*"Add", "Add"'):
@@ -245,9 +304,14 @@ def test_fixed_sites_put_their_own_addresses_in():
 
 
 def test_tasks_in_the_files():
-    """`python -m palestra.envs.web.generate` writes them; that they are up to date is tested where the sites are."""
+    """`python -m palestra.envs.web.generate` writes them; that they are up to date is tested where
+    the sites are.
+    """
     by_split = {split: shipped_tasks(split) for split in ("train", "test")}
-    templates = {split: {task.intent_template_id for task in tasks.values()} for split, tasks in by_split.items()}
+    templates = {
+        split: {task.intent_template_id for task in tasks.values()}
+        for split, tasks in by_split.items()
+    }
     assert not templates["train"] & templates["test"]
     assert templates["train"] | templates["test"] == {*all_templates()}
     for tasks in by_split.values():

@@ -30,10 +30,14 @@ def test_a_part_of_each_sites_templates_is_kept_for_the_test(site):
 def test_tasks_are_whole():
     for task in TASKS:
         assert "{" not in task.intent, task.task_id
-        assert all(f"http://{site}.test/" in task.intent + task.start_url for site in task.sites), task.task_id
+        assert all(f"http://{site}.test/" in task.intent + task.start_url for site in task.sites), (
+            task.task_id
+        )
         for site, user in task.users.items():
             accounts = json.loads((SOURCE / SITES[site].module / "users.json").read_text())
-            assert user in accounts or any(user == account.get("email") for account in accounts.values()), (task.task_id, user)
+            assert user in accounts or any(
+                user == account.get("email") for account in accounts.values()
+            ), (task.task_id, user)
 
 
 def test_no_two_tasks_are_the_same():

@@ -62,7 +62,9 @@ ASK = {
 def package(tmp_path, monkeypatch):
     """A list of two tasks, where the package has its own."""
     (tmp_path / "webarena").mkdir()
-    (tmp_path / "webarena" / "__init__.py").write_text("raise RuntimeError('it is not to be imported')")
+    (tmp_path / "webarena" / "__init__.py").write_text(
+        "raise RuntimeError('it is not to be imported')"
+    )
     (tmp_path / "webarena" / "test.raw.json").write_text(json.dumps([BUY, ASK]))
     monkeypatch.syspath_prepend(tmp_path)
     webarena_tasks.cache_clear()
@@ -72,8 +74,12 @@ def package(tmp_path, monkeypatch):
 
 def test_tasks_on_the_sites_that_there_are(package):
     assert [task.id for task in WebArena(urls=URLS).tasks("test")] == ["7", "8"]
-    assert [task.id for task in WebArena(urls={"shopping": "http://10.0.0.1:7770"}).tasks("test")] == ["7"]
-    assert [task.category for task in WebArena(urls=URLS, sites=["reddit", "gitlab"]).tasks("test")] == ["4"]
+    assert [
+        task.id for task in WebArena(urls={"shopping": "http://10.0.0.1:7770"}).tasks("test")
+    ] == ["7"]
+    assert [
+        task.category for task in WebArena(urls=URLS, sites=["reddit", "gitlab"]).tasks("test")
+    ] == ["4"]
 
 
 def test_where_an_episode_begins(package, tmp_path):
@@ -96,7 +102,10 @@ def test_where_an_episode_begins(package, tmp_path):
         ({"urls": {"shopping": "10.0.0.1"}}, "urls.shopping = '10.0.0.1'"),
         ({"urls": URLS, "reset_url": "reset.sh"}, "reset_url = 'reset.sh'"),
         ({"urls": URLS, "auth": "no/such"}, "auth = 'no/such'"),
-        ({"urls": URLS, "reset": "page", "reset_url": "http://h/reset"}, "reset = 'page': did you mean 'pages'"),
+        (
+            {"urls": URLS, "reset": "page", "reset_url": "http://h/reset"},
+            "reset = 'page': did you mean 'pages'",
+        ),
         ({"urls": URLS, "reset": "pages"}, "reset_url must say who resets the sites"),
         ({"urls": URLS, "judge_url": "gpt"}, "judge_url = 'gpt'"),
     ],
@@ -157,9 +166,13 @@ def test_all_tasks_are_reset_by_default(package):
 def test_a_reset_that_fails_is_a_fault(package):
     with answering({"/reset": "no disk left"}, status=500) as (address, _):
         hosting = WebArena(urls=URLS, reset_url=f"{address}/reset")._hosting
-        with pytest.raises(RuntimeError, match=r"reset_url: http.*/reset answered 500 .*; the sites are not reset"):
+        with pytest.raises(
+            RuntimeError, match=r"reset_url: http.*/reset answered 500 .*; the sites are not reset"
+        ):
             hosting.begin(webarena_tasks()["7"])
-    with pytest.raises(RuntimeError, match="did not answer .*; the sites are not reset"):  # nobody is there any more
+    with pytest.raises(
+        RuntimeError, match="did not answer .*; the sites are not reset"
+    ):  # nobody is there any more
         hosting.begin(webarena_tasks()["7"])
 
 
@@ -208,22 +221,32 @@ def test_evaluations_that_call_functions(package, monkeypatch):
     placed = env._hosting.placed(task.eval)
 
     def is_solved(url):
-        return solved(placed, WebArenaEnding("", url, pages, Shop("", "")), WordsJudge(), task.intent)
+        return solved(
+            placed, WebArenaEnding("", url, pages, Shop("", "")), WordsJudge(), task.intent
+        )
 
     assert is_solved("http://10.0.0.1:7000/checkout/success/")
     assert not is_solved("http://10.0.0.1:7000/cart/")
 
 
 def test_sites_are_named_in_what_a_page_must_show_too(package):
-    (package / "webarena" / "test.raw.json").write_text(json.dumps([BUY]).replace('["mug"]', '["__GITLAB__/mug"]'))
+    (package / "webarena" / "test.raw.json").write_text(
+        json.dumps([BUY]).replace('["mug"]', '["__GITLAB__/mug"]')
+    )
     env = WebArena(urls=URLS)
     (check,) = env._hosting.placed(webarena_tasks()["7"].eval).program_html
     assert check.required_contents == {"must_include": [f"{URLS['gitlab']}/mug"]}
 
 
 def test_calls_are_read_and_never_run():
-    assert read_call("func:reddit_get_post_url('__last_url__')") == ("reddit_get_post_url", ["__last_url__"])
-    assert read_call('func:gitlab_get_project_memeber_role(__page__, "ann")') == ("gitlab_get_project_memeber_role", ["None", "ann"])
+    assert read_call("func:reddit_get_post_url('__last_url__')") == (
+        "reddit_get_post_url",
+        ["__last_url__"],
+    )
+    assert read_call('func:gitlab_get_project_memeber_role(__page__, "ann")') == (
+        "gitlab_get_project_memeber_role",
+        ["None", "ann"],
+    )
     for text in ("func:f(__import__('os'))", "func:f", "f('x')"):
         with pytest.raises(ValueError):
             read_call(text)
@@ -239,7 +262,8 @@ import not_there
 
 def llm_fuzzy_match(pred, reference, question):
     said = generate_from_openai_chat_completion(
-        model="their-model", messages=[{"role": "user", "content": f"{pred} {reference} {question}"}], temperature=0, context_length=0
+        model="their-model", messages=[{"role": "user", "content": f"{pred} {reference} \
+{question}"}], temperature=0, context_length=0
     )
     assert "correct" in said
     return 0.0 if "incorrect" in said else 1.0
@@ -269,7 +293,11 @@ def test_a_language_model_judges_with_the_packages_own_questions(package, monkey
             judge.means("two", "2", "How many?")
     path, authorization, body = asked[0]
     assert (path, authorization) == ("/v1/chat/completions", "Bearer secret")
-    assert json.loads(body) == {"model": "our-model", "messages": [{"role": "user", "content": "two 2 How many?"}], "temperature": 0}
+    assert json.loads(body) == {
+        "model": "our-model",
+        "messages": [{"role": "user", "content": "two 2 How many?"}],
+        "temperature": 0,
+    }
     (package / "webarena" / "evaluation_harness" / "helper_functions.py").write_text("")
     with pytest.raises(RuntimeError, match="this libwebarena has no llm_fuzzy_match"):
         judge.means("two", "2", "How many?")
@@ -285,18 +313,29 @@ def test_all_of_its_tasks_can_be_evaluated():
         assert {*task.eval.eval_types} <= {"string_match", "url_match", "program_html"}
         assert {*task.sites} <= {*webarena.SITES}
         for check in task.eval.program_html:
-            calls |= {read_call(text)[0] for text in (check.url, check.locator) if text.startswith("func:")}
+            calls |= {
+                read_call(text)[0]
+                for text in (check.url, check.locator)
+                if text.startswith("func:")
+            }
             page_fits(check.required_contents, "")
         if task.eval.reference_answers:
             answer_fits(task.eval.reference_answers, "", WordsJudge(), intent="", reason="")
-    # Nobody says which tasks need a reset; what is done before a page is looked at is known of five.
+    # Nobody says which tasks need a reset; what is done before a page is looked at is known of
+    # five.
     assert not any(task.require_reset for task in tasks.values())
     assert sum(task.eval.reads_pages for task in tasks.values()) == 411
-    prepared = {id for id, task in tasks.items() for check in task.eval.program_html if check.prep_actions}
+    prepared = {
+        id for id, task in tasks.items() for check in task.eval.program_html if check.prep_actions
+    }
     assert prepared == {"699", "700", "701", "702", "703"}
     assert (package_folder() / "evaluation_harness" / "helper_functions.py").is_file()
     assert calls == {
-        *("reddit_get_post_url", "gitlab_get_project_memeber_role", "shopping_get_latest_order_url"),
+        *(
+            "reddit_get_post_url",
+            "gitlab_get_project_memeber_role",
+            "shopping_get_latest_order_url",
+        ),
         *("shopping_get_sku_latest_review_rating", "shopping_get_sku_latest_review_author"),
     }
     env = WebArena(urls=URLS)

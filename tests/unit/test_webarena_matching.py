@@ -1,4 +1,6 @@
-"""WebArena's comparisons: cases with the verdicts of libwebarena 0.0.4, and all of its tasks against its own code."""
+"""WebArena's comparisons: cases with the verdicts of libwebarena 0.0.4, and all of its tasks
+against its own code.
+"""
 
 import hashlib
 import json
@@ -32,7 +34,11 @@ ANSWERS = [
     ("5th", {"must_include": ["5"]}, False),
     ("5's", {"must_include": ["5"]}, True),
     ("There are 5's. That is all", {"must_include": ["5"]}, True),
-    ("I counted 5. They are all there", {"must_include": ["5"]}, False),  # an ordinal number to NLTK
+    (
+        "I counted 5. They are all there",
+        {"must_include": ["5"]},
+        False,
+    ),  # an ordinal number to NLTK
     ("I counted $5. They are all there", {"must_include": ["5"]}, True),
     ("I counted 5! They are all there", {"must_include": ["5"]}, True),
     ("I counted 5. 3 are red", {"must_include": ["5"]}, True),
@@ -87,7 +93,11 @@ ADDRESSES = [
     ("http://other/?go=http://h/a", "http://h/a", False),
     ("http://h/b", "http://h/a |OR| http://h/b", True),
     ("http://h/b?x=2", "http://h/a?x=1 |OR| http://h/b?x=2", True),
-    ("http://h/b?x=1", "http://h/a?x=1 |OR| http://h/b?x=2", True),  # queries are not each alternative's own
+    (
+        "http://h/b?x=1",
+        "http://h/a?x=1 |OR| http://h/b?x=2",
+        True,
+    ),  # queries are not each alternative's own
     ("http://h/b", "http://h/a?x=1 |OR| http://h/b", False),
     ("HTTP://h/A", "http://h/a", False),
 ]
@@ -131,10 +141,14 @@ def test_the_judge_is_asked_with_the_cleaned_answer_and_about_each_reference():
     assert not answer_fits(required, "'Two Mugs'", Judge(), intent="How many?", reason="")
     assert asked == [("two mugs", "two", "How many?"), ("two mugs", "mugs", "How many?")]
     asked.clear()
-    assert answer_fits({"fuzzy_match": "N/A"}, "Nobody sells it", Judge(), intent="Buy it", reason="not for sale")
+    assert answer_fits(
+        {"fuzzy_match": "N/A"}, "Nobody sells it", Judge(), intent="Buy it", reason="not for sale"
+    )
     assert asked == [("nobody sells it", "not for sale", "Buy it")]
     asked.clear()
-    assert answer_fits({"fuzzy_match": "N/A"}, "N/A", Judge(), intent="Buy it", reason="not for sale")
+    assert answer_fits(
+        {"fuzzy_match": "N/A"}, "N/A", Judge(), intent="Buy it", reason="not for sale"
+    )
     assert asked == []
 
 
@@ -150,7 +164,9 @@ def test_without_a_language_model_words_are_compared(caplog):
     assert judge.means("there are two red mugs", "Two", "")
     assert not judge.means("there is a pair of mugs", "two", "")
     assert not judge.explains("n/a as nobody sells it", "nobody sells it", "")
-    assert sum("judge_url is not set" in record.message for record in caplog.records) <= 1  # once in a process
+    assert (
+        sum("judge_url is not set" in record.message for record in caplog.records) <= 1
+    )  # once in a process
 
 
 # Against the package's own code.
@@ -192,7 +208,10 @@ def test_the_package_says_the_same_of_these_cases(evaluators, tmp_path, monkeypa
         return original_verdict(evaluators, file, answer, url, Page({("last", "document.x"): text}))
 
     for answer, required, fits in ANSWERS:
-        assert says("string_match", answer=answer, reference_answers=required) is fits, (answer, required)
+        assert says("string_match", answer=answer, reference_answers=required) is fits, (
+            answer,
+            required,
+        )
     for text, required, fits in PAGES:
         check = {"url": "last", "locator": "document.x", "required_contents": required}
         assert says("program_html", text=text, program_html=[check]) is fits, (text, required)
@@ -203,13 +222,53 @@ def test_the_package_says_the_same_of_these_cases(evaluators, tmp_path, monkeypa
 def spoiled(text, rng):
     """The text, or something near it."""
     changes = [
-        *(lambda: text, text.upper, text.lower, text.title, lambda: f" {text}\n", lambda: f"'{text}'", lambda: f'"{text}"'),
-        *(lambda: f'"{text}', lambda: f"The answer is {text}.", lambda: f"{text}. That is all of it", lambda: f"{text}!"),
-        *(lambda: f"1{text}", lambda: f"{text}0", lambda: f"{text}.5", lambda: f"${text}", lambda: f"({text})", lambda: f"{text}, I think"),
-        *(lambda: text.replace(" ", "  "), lambda: text.replace(" ", "\n"), lambda: text.replace(" ", "&nbsp;"), lambda: f"un{text}ed"),
-        *(lambda: text[:-1], lambda: text[1:], lambda: "", lambda: f"{text} and {text}", lambda: f"{text}'s", lambda: f"n{text}"),
-        *(lambda: text.replace("&", "&amp;").replace("'", "&#39;").replace('"', "&quot;"), lambda: f"{text} because it is not there"),
-        *(lambda: text.split(" |OR| ")[-1], lambda: text.replace(" |OR| ", " "), lambda: f"{text}: 4, 5, 6; 7?", lambda: f"#{text} 0/10"),
+        *(
+            lambda: text,
+            text.upper,
+            text.lower,
+            text.title,
+            lambda: f" {text}\n",
+            lambda: f"'{text}'",
+            lambda: f'"{text}"',
+        ),
+        *(
+            lambda: f'"{text}',
+            lambda: f"The answer is {text}.",
+            lambda: f"{text}. That is all of it",
+            lambda: f"{text}!",
+        ),
+        *(
+            lambda: f"1{text}",
+            lambda: f"{text}0",
+            lambda: f"{text}.5",
+            lambda: f"${text}",
+            lambda: f"({text})",
+            lambda: f"{text}, I think",
+        ),
+        *(
+            lambda: text.replace(" ", "  "),
+            lambda: text.replace(" ", "\n"),
+            lambda: text.replace(" ", "&nbsp;"),
+            lambda: f"un{text}ed",
+        ),
+        *(
+            lambda: text[:-1],
+            lambda: text[1:],
+            lambda: "",
+            lambda: f"{text} and {text}",
+            lambda: f"{text}'s",
+            lambda: f"n{text}",
+        ),
+        *(
+            lambda: text.replace("&", "&amp;").replace("'", "&#39;").replace('"', "&quot;"),
+            lambda: f"{text} because it is not there",
+        ),
+        *(
+            lambda: text.split(" |OR| ")[-1],
+            lambda: text.replace(" |OR| ", " "),
+            lambda: f"{text}: 4, 5, 6; 7?",
+            lambda: f"#{text} 0/10",
+        ),
         *(
             lambda: "N/A",
             lambda: "n/a.",
@@ -227,23 +286,55 @@ def spoiled_url(references, rng):
     url = rng.choice(references.split(" |OR| "))
     path, _, query = url.partition("?")
     other = rng.choice(references.split(" |OR| ")).partition("?")[2]
-    changes = [url, f"{url}/", f"{path}/more?{query}", path, f"{path}?{other}", f"{path}?a=1&{query}", f"{path}x?{query}", path[:-2], ""]
-    return rng.choice([*changes, f"http://elsewhere/{path[7:]}", f"{path}?{query}0", "http://10.0.0.1:7002/f/books/12/title/-/comment/3"])
+    changes = [
+        url,
+        f"{url}/",
+        f"{path}/more?{query}",
+        path,
+        f"{path}?{other}",
+        f"{path}?a=1&{query}",
+        f"{path}x?{query}",
+        path[:-2],
+        "",
+    ]
+    return rng.choice(
+        [
+            *changes,
+            f"http://elsewhere/{path[7:]}",
+            f"{path}?{query}0",
+            "http://10.0.0.1:7002/f/books/12/title/-/comment/3",
+        ]
+    )
 
 
 def played(evaluation, rng):
     """An end that is as it should be, or nearly: an answer, an address, and what pages give."""
     required = evaluation["reference_answers"] or {}
-    parts = [part for wanted in required.values() for part in ([wanted] if isinstance(wanted, str) else wanted)]
-    answer = spoiled(rng.choice([", ", " and ", "\n"]).join(spoiled(part, rng) if rng.random() < 0.2 else part for part in parts), rng)
-    url = spoiled_url(evaluation["reference_url"] or "http://10.0.0.1:7002/f/books/12/a-title/-/comment/3", rng)
+    parts = [
+        part
+        for wanted in required.values()
+        for part in ([wanted] if isinstance(wanted, str) else wanted)
+    ]
+    answer = spoiled(
+        rng.choice([", ", " and ", "\n"]).join(
+            spoiled(part, rng) if rng.random() < 0.2 else part for part in parts
+        ),
+        rng,
+    )
+    url = spoiled_url(
+        evaluation["reference_url"] or "http://10.0.0.1:7002/f/books/12/a-title/-/comment/3", rng
+    )
     texts = {}
     is_near = rng.random() < 0.7
     for check in evaluation["program_html"]:
         (wanted,) = check["required_contents"].values()
-        parts = [wanted] if isinstance(wanted, str) else [part.split(" |OR| ")[-1] for part in wanted]
+        parts = (
+            [wanted] if isinstance(wanted, str) else [part.split(" |OR| ")[-1] for part in wanted]
+        )
         text = "".join(part if len(parts) == 1 else f"<p>{part}</p>\n" for part in parts)
-        texts[check["url"], check["locator"]] = text if is_near and rng.random() < 0.8 else spoiled(text, rng)
+        texts[check["url"], check["locator"]] = (
+            text if is_near and rng.random() < 0.8 else spoiled(text, rng)
+        )
     return answer, url, texts
 
 
@@ -265,13 +356,19 @@ class FoundShop:
     """Orders and reviews as the task wants them, or not."""
 
     def __init__(self, texts):
-        self._review = next((text for (_, locator), text in texts.items() if locator.startswith("func:shopping")), "")
+        self._review = next(
+            (text for (_, locator), text in texts.items() if locator.startswith("func:shopping")),
+            "",
+        )
 
     def latest_order_url(self):
         return "http://10.0.0.1:7000/sales/order/view/order_id/189/"
 
     def latest_review(self, sku):
-        return {"nickname": self._review, "ratings": [{"rating_name": "Rating", "percent": self._review}]}
+        return {
+            "nickname": self._review,
+            "ratings": [{"rating_name": "Rating", "percent": self._review}],
+        }
 
 
 def opened(check, url, shop):
@@ -294,7 +391,9 @@ def by_page(evaluation, texts, url, shop):
 
 @ORIGINAL
 @pytest.mark.parametrize("seed", range(4))
-def test_all_tasks_are_judged_as_the_package_judges_them(evaluators, original_tasks, tmp_path, seed):
+def test_all_tasks_are_judged_as_the_package_judges_them(
+    evaluators, original_tasks, tmp_path, seed
+):
     rng = random.Random(seed)
     judge = ModelJudge("http://10.0.0.1", "model")
     judge.ask = verdict
@@ -309,7 +408,11 @@ def test_all_tasks_are_judged_as_the_package_judges_them(evaluators, original_ta
             texts = by_page(task["eval"], texts, url, shop)
             page, ending = Page(texts), Seen(answer, url, texts, shop)
             for name in ("author", "rating"):
-                setattr(evaluators, f"shopping_get_sku_latest_review_{name}", lambda sku, shop=shop: shop.latest_review(sku)["nickname"])
+                setattr(
+                    evaluators,
+                    f"shopping_get_sku_latest_review_{name}",
+                    lambda sku, shop=shop: shop.latest_review(sku)["nickname"],
+                )
             evaluators.shopping_get_latest_order_url = shop.latest_order_url
             theirs = original_verdict(evaluators, file, answer, url, page)
             ours = bool(solved(evaluation, ending, judge, task["intent"]))
@@ -320,4 +423,8 @@ def test_all_tasks_are_judged_as_the_package_judges_them(evaluators, original_ta
             kinds.update((kind, ours) for kind in task["eval"]["eval_types"])
     assert counts.total() == 812 * 6
     assert min(counts.values()) > 500
-    assert all(kinds[kind, fits] > 100 for kind in ("string_match", "url_match", "program_html") for fits in (True, False)), kinds
+    assert all(
+        kinds[kind, fits] > 100
+        for kind in ("string_match", "url_match", "program_html")
+        for fits in (True, False)
+    ), kinds

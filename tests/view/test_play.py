@@ -1,4 +1,6 @@
-"""Being the agent in a browser: real environments in worker processes, and a tiny run that answers."""
+"""Being the agent in a browser: real environments in worker processes,
+and a tiny run that answers.
+"""
 
 import time
 
@@ -62,7 +64,12 @@ def playing():
     [
         ("babyai", {"levels": ["GoToObj"]}, "grid"),
         ("textcraft", {"distractors": 1}, "crafting"),
-        pytest.param("sciworld", {"kinds": ["find-plant"], "simplifications": "easy"}, "sciworld", marks=needs_sciworld),
+        pytest.param(
+            "sciworld",
+            {"kinds": ["find-plant"], "simplifications": "easy"},
+            "sciworld",
+            marks=needs_sciworld,
+        ),
         ("guess", {"size": 16}, "guess"),
     ],
 )
@@ -91,9 +98,15 @@ def test_what_there_is_to_play(playing):
     status, about = player.server.ask("GET", "/api/play/about.json")
     assert status == 200
     assert about["agent"] is None
-    assert about["envs"][0] == {"name": "guess", "splits": {"train": 1000, "test": 100}, "max_turns": 20}
+    assert about["envs"][0] == {
+        "name": "guess",
+        "splits": {"train": 1000, "test": 100},
+        "max_turns": 20,
+    }
     assert [env["name"] for env in about["envs"]] == ["guess", "textcraft"]
-    assert player.server.ask("GET", "/api/play/tasks.json?env=guess&split=test")[1]["tasks"][:2] == ["1000", "1001"]
+    assert player.server.ask("GET", "/api/play/tasks.json?env=guess&split=test")[1]["tasks"][
+        :2
+    ] == ["1000", "1001"]
     assert player.start("guess", task="7")["task"] == "7"
     assert 0 <= int(player.start("guess")["task"]) < 1000
 
@@ -101,10 +114,30 @@ def test_what_there_is_to_play(playing):
 @pytest.mark.parametrize(
     ("what", "body", "status", "says"),
     [
-        ("start", {"env": "geuss", "split": "train"}, 404, "there is no environment 'geuss'; did you mean 'guess'"),
-        ("start", {"env": "guess", "split": "trian"}, 404, "guess has no split 'trian'; did you mean 'train'"),
-        ("start", {"env": "guess", "split": "train", "task": "2000"}, 404, "guess has no task '2000' in train"),
-        ("start", {"env": "guess", "split": "train", "options": {"size": 2}}, 400, "given on the command line"),
+        (
+            "start",
+            {"env": "geuss", "split": "train"},
+            404,
+            "there is no environment 'geuss'; did you mean 'guess'",
+        ),
+        (
+            "start",
+            {"env": "guess", "split": "trian"},
+            404,
+            "guess has no split 'trian'; did you mean 'train'",
+        ),
+        (
+            "start",
+            {"env": "guess", "split": "train", "task": "2000"},
+            404,
+            "guess has no task '2000' in train",
+        ),
+        (
+            "start",
+            {"env": "guess", "split": "train", "options": {"size": 2}},
+            400,
+            "given on the command line",
+        ),
         ("start", {"env": "guess"}, 400, "missing required field `split`"),
         ("step", {"session": "guessed", "action": "3"}, 404, "this game is over or was left alone"),
         ("step", {"session": "x"}, 400, "missing required field `action`"),
@@ -145,7 +178,10 @@ def test_an_environment_that_breaks_ends_only_its_own_game(playing):
     status, answer = player.post("step", session=hung["session"], action="sleep 60")
     assert (status, "no answer within 1.5 s" in answer["error"]) == (504, True)
     assert player.ask("step", session=whole["session"], action="count")["observation"] == "2"
-    assert player.ask("step", session=player.start("obedient")["session"], action="red")["observation"] == "right"
+    assert (
+        player.ask("step", session=player.start("obedient")["session"], action="red")["observation"]
+        == "right"
+    )
 
 
 def test_games_make_room_and_end_when_nobody_plays(playing):
@@ -153,7 +189,9 @@ def test_games_make_room_and_end_when_nobody_plays(playing):
     games = [player.start("guess")["session"] for _ in range(3)]
     player.ask("step", session=games[0], action="0")
     player.start("guess")
-    assert player.post("step", session=games[1], action="0")[0] == 404  # the one that nobody had asked for longest
+    assert (
+        player.post("step", session=games[1], action="0")[0] == 404
+    )  # the one that nobody had asked for longest
     player.ask("step", session=games[0], action="0")
     player.games.idle_s = 0.0
     time.sleep(0.01)
@@ -164,21 +202,46 @@ def test_games_make_room_and_end_when_nobody_plays(playing):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run that answers with the likeliest tokens, whether or not they are right."""
-    tree = ECHO | {"env": {"name": "guess"}, "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 4}}
-    warm = {"episodes": 60, "updates": 120, "check_every": 120, "check_tasks": 10, "target": 0.5, "lr": 4e-3}
-    overrides = {"steps": 2, "eval.temperature": 0.0, "horizon.turns": [4, 6], "eval.tasks": 12, "warm_start": warm}
+    tree = ECHO | {
+        "env": {"name": "guess"},
+        "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 4},
+    }
+    warm = {
+        "episodes": 60,
+        "updates": 120,
+        "check_every": 120,
+        "check_tasks": 10,
+        "target": 0.5,
+        "lr": 4e-3,
+    }
+    overrides = {
+        "steps": 2,
+        "eval.temperature": 0.0,
+        "horizon.turns": [4, 6],
+        "eval.tasks": 12,
+        "warm_start": warm,
+    }
     return trained(tmp_path_factory.mktemp("played") / "run", tree, **overrides)
 
 
 def test_the_agent_plays_as_it_was_evaluated(playing, run):
-    """The conversation that it reads is token for token that of training, or greedy replies would soon part."""
+    """The conversation that it reads is token for token that of training, or greedy replies would
+    soon part.
+    """
     player = playing(served("guess"), agent=RunAgent(run.folder), folders=[run.folder])
     stored = list(read_trajectories(run.trajectory_file("eval-step-000002-final")))
-    episodes = [episode for episode in stored if all(turn.action is not None for turn in episode.turns)]
+    episodes = [
+        episode for episode in stored if all(turn.action is not None for turn in episode.turns)
+    ]
     longest = max(episodes, key=lambda episode: len(episode.turns))
     assert len(longest.turns) > 2
     game = player.start("guess", split="test", task=longest.task.id)
-    chosen = [p for segment in longest.segments for p, own in zip(segment.logprobs, segment.mask, strict=True) if own]
+    chosen = [
+        p
+        for segment in longest.segments
+        for p, own in zip(segment.logprobs, segment.mask, strict=True)
+        if own
+    ]
     said = []
     for turn in longest.turns:
         reply = player.ask("agent", session=game["session"])

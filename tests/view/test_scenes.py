@@ -27,7 +27,9 @@ KINDS = {
 def stored(task, turns, final, *, is_over=False):
     stop, success = (Stop.DONE, True) if is_over else (Stop.HORIZON, False)
     segments = [Segment([], [], [], [])]
-    trajectory = Trajectory("000001-0000", task, segments, turns, stop, success, len(turns), 0, final_observation=final)
+    trajectory = Trajectory(
+        "000001-0000", task, segments, turns, stop, success, len(turns), 0, final_observation=final
+    )
     return json.loads(encode_trajectory(trajectory))
 
 
@@ -40,7 +42,9 @@ def scenes(folder, episode, **settings):
 
 
 def played(name, *, label=None):
-    """The expert's first turns as they are stored, with a reply among them that was no action; and the scenes."""
+    """The expert's first turns as they are stored, with a reply among them that was no action; and
+    the scenes.
+    """
     env = make_env(name, KINDS[name])
     task = env.tasks("train")[7]
     observation = env.reset(task)
@@ -52,7 +56,9 @@ def played(name, *, label=None):
         else:
             action = env.expert()
             step = env.step(action)
-            turns.append(Turn(observation, action, action, step.reward, (0, 0), invalid=step.invalid))
+            turns.append(
+                Turn(observation, action, action, step.reward, (0, 0), invalid=step.invalid)
+            )
             observation, is_over = step.observation, step.terminated
         seen.append(env.scene())
         if is_over:
@@ -75,7 +81,9 @@ def guess_run(folder):
     return folder(env={"name": "guess", "options": {}})
 
 
-@pytest.mark.parametrize("name", ["babyai", "textcraft", "guess", pytest.param("sciworld", marks=needs_sciworld)])
+@pytest.mark.parametrize(
+    "name", ["babyai", "textcraft", "guess", pytest.param("sciworld", marks=needs_sciworld)]
+)
 def test_the_scenes_of_an_episode(name, folder):
     episode, expected = played(name)
     answer = scenes(folder(env={"name": name, "options": KINDS[name]}), episode)
@@ -87,24 +95,43 @@ def test_the_scenes_of_an_episode(name, folder):
 
 def test_a_mixture_is_read_by_its_labels(folder):
     run = folder(
-        mixture=[{"name": "guess", "label": "small", "options": {"size": 4}}, {"name": "textcraft", "options": KINDS["textcraft"]}]
+        mixture=[
+            {"name": "guess", "label": "small", "options": {"size": 4}},
+            {"name": "textcraft", "options": KINDS["textcraft"]},
+        ]
     )
     episode, expected = played("textcraft")
     assert scenes(run, episode) == {"scenes": expected}
-    small = stored(Task("small", "train", "7"), [Turn("Guess the number.", "3", "3", 1.0, (0, 0))], "Right.", is_over=True)
+    small = stored(
+        Task("small", "train", "7"),
+        [Turn("Guess the number.", "3", "3", 1.0, (0, 0))],
+        "Right.",
+        is_over=True,
+    )
     assert [scene["at most"] for scene in scenes(run, small)["scenes"]] == [4, 4]
     episode["task"]["env"] = "elsewhere"
-    assert scenes(run, episode) == {"scenes": None, "why": "the run has no environment called 'elsewhere'"}
+    assert scenes(run, episode) == {
+        "scenes": None,
+        "why": "the run has no environment called 'elsewhere'",
+    }
 
 
-@pytest.mark.parametrize(("turn", "field", "value"), [(0, "observation", "Guess!"), (2, "reward", 0.5), (3, "observation", "Lower?")])
+@pytest.mark.parametrize(
+    ("turn", "field", "value"),
+    [(0, "observation", "Guess!"), (2, "reward", 0.5), (3, "observation", "Lower?")],
+)
 def test_another_answer_than_the_recorded_one(turn, field, value, folder):
     episode, _ = played("guess")
     episode["turns"][turn][field] = value
-    assert scenes(guess_run(folder), episode) == {"scenes": None, "why": f"turn {turn + 1} is answered differently by this version"}
+    assert scenes(guess_run(folder), episode) == {
+        "scenes": None,
+        "why": f"turn {turn + 1} is answered differently by this version",
+    }
 
 
-@pytest.mark.parametrize("name", ["tests.view.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "search", "nothing"])
+@pytest.mark.parametrize(
+    "name", ["tests.view.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "search", "nothing"]
+)
 def test_a_run_folder_cannot_name_code_or_servers(name, folder):
     episode, _ = played("guess", label="trap")
     answer = scenes(folder(env={"name": name, "options": {}}), episode)
@@ -118,9 +145,18 @@ def test_what_cannot_be_read(folder, tmp_path):
     assert "config.toml cannot be read" in scenes(tmp_path, episode)["why"]
     run = guess_run(folder)
     assert "up to 1000" in scenes(run, {**episode, "turns": episode["turns"] * 300})["why"]
-    assert "before the episode began" in scenes(run, {**episode, "turns": [], "stop": "env_fault"})["why"]
-    assert "the environment broke" in scenes(run, {**episode, "task": {**episode["task"], "id": "x"}})["why"]
-    assert "the environment broke" in scenes(folder(env={"name": "guess", "options": {"sise": 3}}), episode)["why"]
+    assert (
+        "before the episode began"
+        in scenes(run, {**episode, "turns": [], "stop": "env_fault"})["why"]
+    )
+    assert (
+        "the environment broke"
+        in scenes(run, {**episode, "task": {**episode["task"], "id": "x"}})["why"]
+    )
+    assert (
+        "the environment broke"
+        in scenes(folder(env={"name": "guess", "options": {"sise": 3}}), episode)["why"]
+    )
 
 
 def test_an_environment_that_hangs_is_given_up(folder, monkeypatch):
@@ -129,7 +165,11 @@ def test_an_environment_that_hangs_is_given_up(folder, monkeypatch):
     run = folder(env={"name": OBEDIENT, "options": {}})
 
     def ask(action):
-        return scenes(run, stored(task, [Turn("say red", action, action, 0.0, (0, 0))], "right"), deadline_s=2.0)
+        return scenes(
+            run,
+            stored(task, [Turn("say red", action, action, 0.0, (0, 0))], "right"),
+            deadline_s=2.0,
+        )
 
     began = time.monotonic()
     assert ask("hold_the_interpreter")["scenes"] is None
@@ -141,13 +181,22 @@ def test_after_some_that_hang_no_more_are_tried(folder, monkeypatch):
     """A folder of a thousand such episodes would keep a bundle waiting for a day."""
     monkeypatch.setattr(type(envs), "names", lambda self: [OBEDIENT])
     run, player = folder(env={"name": OBEDIENT, "options": {}}), Scenes(deadline_s=1.0)
-    hanging = stored(Task("obedient", "train", "1"), [Turn("say red", "sleep 600", "sleep 600", 0.0, (0, 0))], "right")
+    hanging = stored(
+        Task("obedient", "train", "1"),
+        [Turn("say red", "sleep 600", "sleep 600", 0.0, (0, 0))],
+        "right",
+    )
     try:
-        answers = [player.of(run, msgspec.convert(hanging, Trajectory)) for _ in range(MOST_TIMEOUTS + 1)]
+        answers = [
+            player.of(run, msgspec.convert(hanging, Trajectory)) for _ in range(MOST_TIMEOUTS + 1)
+        ]
     finally:
         player.close()
     assert all("no more are played again" not in answer["why"] for answer in answers[:-1])
-    assert answers[-1] == {"scenes": None, "why": "3 episodes of this environment took longer than 1 s; no more are played again"}
+    assert answers[-1] == {
+        "scenes": None,
+        "why": "3 episodes of this environment took longer than 1 s; no more are played again",
+    }
 
 
 def test_environments_wait_for_the_next_episode_but_only_a_few(folder):

@@ -15,32 +15,48 @@ from palestra.envs.web.templates import Template
 
 FORM = """
 <title>Form</title><h1><a href=/plain>Top</a></h1>
-<form onsubmit="event.preventDefault(); out.textContent = 'sent ' + n.value + ' ' + s.value + ' ' + c.checked + ' ' + d.value">
-<label for=n>Name:</label><input id=n> <select id=s aria-label=Size><option>Small<option>Large</select>
-<label><input type=checkbox id=c> Agree</label> <input type=date id=d aria-label=Day> <textarea id=t aria-label=Note></textarea>
-<div contenteditable id=e aria-label=Rich role=textbox></div><input disabled aria-label=Locked value=fixed>
+<form onsubmit="event.preventDefault(); out.textContent = 'sent ' + n.value + ' ' + s.value + ' ' \
++ c.checked + ' ' + d.value">
+<label for=n>Name:</label><input id=n> <select id=s \
+aria-label=Size><option>Small<option>Large</select>
+<label><input type=checkbox id=c> Agree</label> <input type=date id=d aria-label=Day> <textarea \
+id=t aria-label=Note></textarea>
+<div contenteditable id=e aria-label=Rich role=textbox></div><input disabled aria-label=Locked \
+value=fixed>
 <button>Send</button></form><p id=out>nothing yet</p>
 <button onmouseover="this.textContent = 'hovered'">Point here</button>
 <button onclick="out.textContent = 'chosen ' + confirm('Really?')">Ask</button>
 <button onclick="out.textContent = 'named ' + prompt('Your name?')">Prompt</button>
 <button onclick="alert('Well done')">Alert</button>
-<iframe srcdoc="<button onclick=&quot;this.textContent = 'pushed'&quot;>In the frame</button>"></iframe>
+<iframe srcdoc="<button onclick=&quot;this.textContent = 'pushed'&quot;>In the \
+frame</button>"></iframe>
 """
 
 PAGES = {
     "/form": FORM,
-    "/plain": "<title>Plain</title><h1>A plain page</h1><p>Its number is <b>42</b>.</p><a href=/form>Form</a> <a href=/shelf>Shelf</a>",
+    "/plain": "<title>Plain</title><h1>A plain page</h1><p>Its number is <b>42</b>.</p><a "
+    "href=/form>Form</a> <a href=/shelf>Shelf</a>",
     "/shelf": "<title>Shelf</title>"
-    + "".join(f"<h2>Item {n}</h2><p>It costs {n * 3} coins.</p><button>Take</button>" for n in range(1, 8)),
-    "/outside": "<title>Outside</title><img src=http://elsewhere.test/x.png><img src=http://127.0.0.1:18099/x.png>"
-    "<script>fetch('http://elsewhere.test/steal').catch(() => {})</script><a href=http://elsewhere.test/>Leave</a>",
+    + "".join(
+        f"<h2>Item {n}</h2><p>It costs {n * 3} coins.</p><button>Take</button>" for n in range(1, 8)
+    ),
+    "/outside": "<title>Outside</title><img src=http://elsewhere.test/x.png><img "
+    "src=http://127.0.0.1:18099/x.png>"
+    "<script>fetch('http://elsewhere.test/steal').catch(() => {})</script><a "
+    "href=http://elsewhere.test/>Leave</a>",
     "/popups": "<title>Popups</title><a href=/plain target=_blank>One</a>"
     "<button onclick=\"for (let i = 0; i < 20; i++) window.open('/plain')\">Open</button>",
     "/loop": "<title>Loop</title><script>setTimeout(() => location.reload(), 1)</script>round",
-    "/busy": "<title>Busy</title><p id=p></p><script>setInterval(() => p.textContent = Math.random(), 5)</script><button>Fine</button>",
+    "/busy": "<title>Busy</title><p id=p></p><script>setInterval(() => p.textContent = "
+    "Math.random(), 5)</script><button>Fine</button>",
     "/hang": "<title>Hang</title><button onclick='while (true) {}'>Hang</button>",
-    "/huge": "<title>Huge</title>" + "".join(f"<a href=/plain>Link number {n} of very many that nobody reads</a>\n" for n in range(60_000)),
-    "/long": "<title>Long</title>" + "".join(f"<p>Paragraph number {n}</p><button>Button {n}</button>" for n in range(600)),
+    "/huge": "<title>Huge</title>"
+    + "".join(
+        f"<a href=/plain>Link number {n} of very many that nobody reads</a>\n"
+        for n in range(60_000)
+    ),
+    "/long": "<title>Long</title>"
+    + "".join(f"<p>Paragraph number {n}</p><button>Button {n}</button>" for n in range(600)),
     "/crash": "<title>Crash</title><a href=chrome://crash>Crash</a>",
     "/slow-image": "<title>Slow</title><button>Here</button><img src=/never>",
 }
@@ -53,7 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.startswith("/around"):
             self._send(302, "", Location="/around")
         elif self.path == "/file":
-            self._send(200, "x" * 1000, **{"Content-Disposition": "attachment; filename=report.bin"})
+            self._send(
+                200, "x" * 1000, **{"Content-Disposition": "attachment; filename=report.bin"}
+            )
         elif self.path == "/escape":
             self._send(302, "", Location="http://elsewhere.test/")
         elif self.path in PAGES:
@@ -107,7 +125,11 @@ class Send(Template):
         return [{"name": "Ann"}, {"name": "Bob [the] builder"}]
 
     def evaluation(self, slots):
-        return shows("last", f"sent {slots['name']} Large true", locator="document.querySelector('#out').innerText")
+        return shows(
+            "last",
+            f"sent {slots['name']} Large true",
+            locator="document.querySelector('#out').innerText",
+        )
 
     def solve(self, page, slots):
         yield page.type("textbox", "Name:", slots["name"])
@@ -134,7 +156,12 @@ class Small(Web):
         return FixedSites({"small": f"http://{self.host}"})
 
     def _known(self, split):
-        return {task.task_id: task for template in TEMPLATES.values() for task in template.tasks() if task.split == split}
+        return {
+            task.task_id: task
+            for template in TEMPLATES.values()
+            for task in template.tasks()
+            if task.split == split
+        }
 
     def _template(self, task):
         return TEMPLATES[task.intent_template_id]

@@ -8,7 +8,11 @@ from tests.agentgym_clients import their_clients
 from tests.served import running
 from tests.web.pages import Small
 
-TASKS = {"tasks": ["click-button", "click-link", "enter-text", "focus-text", "login-user"], "train_seeds": 2, "test_seeds": 1}
+TASKS = {
+    "tasks": ["click-button", "click-link", "enter-text", "focus-text", "login-user"],
+    "train_seeds": 2,
+    "test_seeds": 1,
+}
 
 
 class SmallWeb(Small):
@@ -24,7 +28,10 @@ def played(client, mirror, number, task):
     assert client.observe() == seen
     output = None
     while (action := mirror.expert()) is not None:
-        output = client.step(f"Let's think step-by-step. In summary, the next action I will perform is ```{action}```")
+        output = client.step(
+            "Let's think step-by-step. In summary, the next action I will perform is "
+            f"```{action}```"
+        )
         mirror.step(action)
     return output.reward, output.done
 
@@ -40,7 +47,9 @@ def test_miniwob(client_class):
     assert len(tasks) == 10
     with running("miniwob", options=TASKS, isolation="process", deadline_s=60.0) as server:
         client = client_class(f"{server.address}/agentgym/miniwob", len(tasks))
-        assert [played(client, mirror, number, task) for number, task in enumerate(tasks)] == [(1.0, True)] * 10
+        assert [played(client, mirror, number, task) for number, task in enumerate(tasks)] == [
+            (1.0, True)
+        ] * 10
         client.close()
     mirror.close()
 
@@ -48,9 +57,13 @@ def test_miniwob(client_class):
 def test_web(client_class, site):
     mirror = SmallWeb(site)
     tasks = [task for split in mirror.splits for task in mirror.tasks(split)]
-    with running(f"{__name__}:SmallWeb", options={"host": site}, isolation="process", deadline_s=60.0) as server:
+    with running(
+        f"{__name__}:SmallWeb", options={"host": site}, isolation="process", deadline_s=60.0
+    ) as server:
         client = client_class(f"{server.address}/agentgym/web", len(tasks))
-        assert [played(client, mirror, number, task) for number, task in enumerate(tasks)] == [(1.0, True)] * len(tasks)
+        assert [played(client, mirror, number, task) for number, task in enumerate(tasks)] == [
+            (1.0, True)
+        ] * len(tasks)
         client.reset(0)
         output = client.step("```stop [I do not know]```")
         assert (output.reward, output.done) == (0, True)

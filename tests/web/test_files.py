@@ -24,7 +24,10 @@ def test_its_files_are_there_and_may_be_kept(site):
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
 
 
-@pytest.mark.parametrize("path", ["/sub/", "/", "/../secret.txt", "/%2e%2e/secret.txt", "/sub/../../secret.txt", "/none.html"])
+@pytest.mark.parametrize(
+    "path",
+    ["/sub/", "/", "/../secret.txt", "/%2e%2e/secret.txt", "/sub/../../secret.txt", "/none.html"],
+)
 def test_nothing_else_is(site, path):
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"{site}{path}")

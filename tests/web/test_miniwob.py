@@ -59,7 +59,12 @@ def test_a_wrong_click_ends_the_episode(env):
     seen = env.reset(Task("miniwob", "train", "click-test-2/1"))
     assert seen == 'Task: Click button ONE.\n[1] button "ONE"\n[2] button "TWO"'
     step = env.step("click [2]")
-    assert (step.terminated, step.success, step.reward, step.info) == (True, False, 0.0, {"raw_reward": -1.0})
+    assert (step.terminated, step.success, step.reward, step.info) == (
+        True,
+        False,
+        0.0,
+        {"raw_reward": -1.0},
+    )
     assert env.step("click [1]").reward == 0.0
     raw = MiniWob(reward="raw")
     raw.reset(Task("miniwob", "train", "click-test-2/1"))
@@ -69,7 +74,13 @@ def test_a_wrong_click_ends_the_episode(env):
 
 def test_nonsense(env):
     env.reset(Task("miniwob", "train", "click-test-2/1"))
-    for action in (*NONSENSE, "goto [http://miniwob.test/core/core.js]", "new_tab", "stop [x]", "click [77]"):
+    for action in (
+        *NONSENSE,
+        "goto [http://miniwob.test/core/core.js]",
+        "new_tab",
+        "stop [x]",
+        "click [77]",
+    ):
         step = env.step(action)
         assert step.invalid
         assert step.observation.endswith('[2] button "TWO"')
@@ -80,11 +91,15 @@ def test_a_page_that_no_longer_says_how_its_task_stands_is_a_fault(env):
     env._browsing.run(env._browsing.session.evaluate("delete window.core; core = undefined"))
     with pytest.raises(RuntimeError, match="does not say how its task stands"):
         env.step("scroll [down]")
-    assert env.reset(Task("miniwob", "train", "click-button-sequence/1")).startswith("Task: Click button ONE")
+    assert env.reset(Task("miniwob", "train", "click-button-sequence/1")).startswith(
+        "Task: Click button ONE"
+    )
 
 
 def test_a_slider_is_moved_by_keys(env):
-    env.reset(Task("miniwob", "train", "use-slider/8"))  # Select 104 with the slider, which stands at 101
+    env.reset(
+        Task("miniwob", "train", "use-slider/8")
+    )  # Select 104 with the slider, which stands at 101
     env.step("click [1]")
     for _ in range(3):
         seen = env.step("press [ArrowRight]").observation

@@ -42,7 +42,10 @@ def package_texts(page):
         for seed in SEEDS:
             for script in package_scripts(seed, "test" if seed >= FIRST_TEST_SEED else "train"):
                 page.evaluate(script)
-            texts[name, seed] = (_said(page.evaluate("core.getUtterance()")), page.evaluate(CONTENTS))
+            texts[name, seed] = (
+                _said(page.evaluate("core.getUtterance()")),
+                page.evaluate(CONTENTS),
+            )
     return texts
 
 

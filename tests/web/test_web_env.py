@@ -46,14 +46,30 @@ def test_the_expert_gives_up_when_something_else_is_done(env):
 
 def test_what_a_form_does(env):
     seen = env.play("/form").observation
-    number = {line.split('"')[1]: line.split("]")[0].strip(" [") for line in seen.splitlines() if '"' in line and "]" in line}
-    for action in (f"type [{number['Name:']}] [Ann] [0]", f"select [{number['Size']}] [large]", f"check [{number['Agree']}]"):
+    number = {
+        line.split('"')[1]: line.split("]")[0].strip(" [")
+        for line in seen.splitlines()
+        if '"' in line and "]" in line
+    }
+    for action in (
+        f"type [{number['Name:']}] [Ann] [0]",
+        f"select [{number['Size']}] [large]",
+        f"check [{number['Agree']}]",
+    ):
         assert not env.step(action).invalid
     assert not env.step(f"type [{number['Day']}] [2026-03-01] [0]").invalid
     assert "sent Ann Large true 2026-03-01" in env.step(f"click [{number['Send']}]").observation
-    assert 'textbox "Note" value="one two"' in env.step(f"type [{number['Note']}] [one\\ntwo] [0]").observation
-    assert 'textbox "Rich" value="words"' in env.step(f"type [{number['Rich']}] [words] [0]").observation
-    assert 'value="other"' in env.step(f"type [{number['Rich']}] [other] [0]").observation  # replaced, not added
+    assert (
+        'textbox "Note" value="one two"'
+        in env.step(f"type [{number['Note']}] [one\\ntwo] [0]").observation
+    )
+    assert (
+        'textbox "Rich" value="words"'
+        in env.step(f"type [{number['Rich']}] [words] [0]").observation
+    )
+    assert (
+        'value="other"' in env.step(f"type [{number['Rich']}] [other] [0]").observation
+    )  # replaced, not added
     assert '"hovered"' in env.step(f"hover [{number['Point here']}]").observation
     assert '"pushed"' in env.step(f"click [{number['In the frame']}]").observation
     assert 'checkbox "Agree" unchecked' in env.step(f"uncheck [{number['Agree']}]").observation
@@ -61,7 +77,11 @@ def test_what_a_form_does(env):
 
 def test_what_cannot_be_done_is_said(env):
     seen = env.play("/form").observation
-    number = {line.split('"')[1]: line.split("]")[0].strip(" [") for line in seen.splitlines() if '"' in line and "]" in line}
+    number = {
+        line.split('"')[1]: line.split("]")[0].strip(" [")
+        for line in seen.splitlines()
+        if '"' in line and "]" in line
+    }
     for action, words in (
         ("click [999]", "no element [999]"),
         (f"select [{number['Size']}] [Huge]", "there are: Small, Large"),

@@ -1,4 +1,6 @@
-"""Pages that misbehave, and a browser that is killed: what an agent sees of it, and what is left behind."""
+"""Pages that misbehave, and a browser that is killed: what an agent sees of it, and what is left
+behind.
+"""
 
 import asyncio
 import os
@@ -23,7 +25,9 @@ def env(site):
 
 
 def number_of(name, observation):
-    return next(line.split("]")[0].strip(" [") for line in observation.splitlines() if f'"{name}"' in line)
+    return next(
+        line.split("]")[0].strip(" [") for line in observation.splitlines() if f'"{name}"' in line
+    )
 
 
 def test_a_page_that_reaches_outside(env):
@@ -31,7 +35,10 @@ def test_a_page_that_reaches_outside(env):
     assert "3 requests to other sites were blocked." in step.observation
     assert step.info["marks"] == ["blocked"]
     left = env.step("click [1]")
-    assert "http://elsewhere.test/ could not be opened: it is not one of the sites that can be reached." in left.observation
+    assert (
+        "http://elsewhere.test/ could not be opened: it is not one of the sites that can "
+        "be reached." in left.observation
+    )
     assert "failed" in left.info["marks"]
     assert "Title: Outside" in env.step("go_back").observation
 
@@ -115,7 +122,9 @@ def test_a_page_that_hangs(site):
 
 def test_a_huge_page_is_not_read(env):
     step = env.play("/huge")
-    assert {"cut", "loading", "hung"} & {*step.info["marks"]}  # on a busy machine it does not even finish loading
+    assert {"cut", "loading", "hung"} & {
+        *step.info["marks"]
+    }  # on a busy machine it does not even finish loading
     assert len(step.observation) < 1000
 
 
@@ -135,12 +144,16 @@ def test_a_page_that_crashes_is_a_fault(env):
     env._browsing.run(_crash(env._browsing.session))
     with pytest.raises(BrowserGone, match="crashed"):
         env.step("click [1]")
-    assert "Title: Plain" in env.reset(Task("small", "train", "small-price/0"))  # in another context
+    assert "Title: Plain" in env.reset(
+        Task("small", "train", "small-price/0")
+    )  # in another context
 
 
 async def _crash(session):
     session.tab.page.once("crash", lambda page: None)
-    asyncio.ensure_future(session.tab.page.goto("chrome://crash")).add_done_callback(lambda task: task.exception())
+    asyncio.ensure_future(session.tab.page.goto("chrome://crash")).add_done_callback(
+        lambda task: task.exception()
+    )
     await asyncio.sleep(1.0)
 
 
@@ -198,7 +211,9 @@ def test_closing_a_browser_leaves_no_process():
     browser.close()
     browser.close()
     deadline = time.monotonic() + 5
-    while {pid for pid, _ in chromium_processes(os.getpid())} - before and time.monotonic() < deadline:
+    while {
+        pid for pid, _ in chromium_processes(os.getpid())
+    } - before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert {pid for pid, _ in chromium_processes(os.getpid())} - before == set()
 

@@ -7,12 +7,14 @@ from palestra.envs.web import webarena
 from palestra.envs.web.webarena import MEMBER_ROLE, element_text
 from tests.web.pages import PAGES, Small
 
-FORM = """<!DOCTYPE html><title>Rule</title><div data-index="actions"><b class="title">Actions</b></div>
+FORM = """<!DOCTYPE html><title>Rule</title><div data-index="actions"><b \
+class="title">Actions</b></div>
 <script>
   clicks = 0;
   document.querySelector('.title').onclick = () => {
     clicks += 1;
-    document.body.insertAdjacentHTML('beforeend', '<input name="amount" value="20 &amp;amp; more">');
+    document.body.insertAdjacentHTML('beforeend', '<input name="amount" value="20 &amp;amp; \
+more">');
   };
 </script>
 <table>
@@ -43,7 +45,9 @@ def look(site, monkeypatch):
 def test_a_page_is_prepared_before_it_is_looked_at(look):
     assert look(AMOUNT) == ""  # the page does not have it yet
     assert look(AMOUNT, [OPEN]) == "20 &amp; more"  # as it is: comparing unescapes it
-    assert look("document.title + clicks", [OPEN, "no.such.thing", OPEN]) == "Rule2"  # nothing is done after one that fails
+    assert (
+        look("document.title + clicks", [OPEN, "no.such.thing", OPEN]) == "Rule2"
+    )  # nothing is done after one that fails
 
 
 def test_what_a_script_gives_is_text_as_python_writes_it(look):
@@ -56,7 +60,9 @@ def test_what_a_script_gives_is_text_as_python_writes_it(look):
 def test_all_of_a_page_and_pages_beside_it(look, site):
     assert look("").startswith("<!DOCTYPE html><html><head><title>Rule</title>")
     assert "A plain page" in look("", url=f"http://{site}/plain")
-    assert look("document.querySelector('h1').outerText", url=f"http://{site}/plain") == "A plain page"
+    assert (
+        look("document.querySelector('h1').outerText", url=f"http://{site}/plain") == "A plain page"
+    )
     assert look("document.title") == "Rule"
 
 

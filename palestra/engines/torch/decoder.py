@@ -1,6 +1,8 @@
-"""How the graphs of the native engine run a model: by ten kernels a layer where it is in Llama's layout, else as it is.
+"""How the graphs of the native engine run a model: by ten kernels a layer where it is in Llama's
+layout, else as it is.
 
-A decoding step of a small model is a few hundred kernels that take as long to begin as to run, so their number is what it costs.
+A decoding step of a small model is a few hundred kernels that take as long to begin as to run, so
+their number is what it costs.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ def decoder_of(model: PreTrainedModel, cache: SlotCache, context_tokens: int) ->
     difference = _difference(plain, few, model, cache)
     if difference < (0.05 if model.dtype == torch.bfloat16 else 1e-3):
         return few
-    log.warning("%s looks like Llama and computes something else (relative difference %.2g)", type(model).__name__, difference)
+    log.warning(
+        "%s looks like Llama and computes something else (relative difference %.2g)",
+        type(model).__name__,
+        difference,
+    )
     return plain
 
 
@@ -61,7 +67,13 @@ class Plain:
 
     def __call__(self, ids_T: Tensor, at: NewPlaces, attend: Attend) -> Tensor:
         self.cache.append(at.rows_T, at.write_at_T)
-        return hidden_states(self.model, ids_T[None], at.positions_T[None], past_key_values=self.cache, layout=_Layout(attend))[0]
+        return hidden_states(
+            self.model,
+            ids_T[None],
+            at.positions_T[None],
+            past_key_values=self.cache,
+            layout=_Layout(attend),
+        )[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +82,18 @@ class _Layout:
 
     function: Attend
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int
+    ) -> Tensor:
         return self.function(query[0].transpose(0, 1), layer, scale).transpose(0, 1)[None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     before: tuple[Tensor, float]
-    """Weight and epsilon of the normalization before attention; all in the order in which they come."""
+    """Weight and epsilon of the normalization before attention; all in the order in which they
+    come.
+    """
     joined: tuple[Tensor, Tensor | None]
     """Weights and bias of query, key and value."""
     head_norms: tuple[Tensor, Tensor] | None
@@ -89,7 +105,9 @@ class _Layer:
 
 
 class Few:
-    """Llama's layout (and Qwen's and Mistral's) with what is small fused and what is multiplied alike joined."""
+    """Llama's layout (and Qwen's and Mistral's) with what is small fused and what is multiplied
+    alike joined.
+    """
 
     def __init__(self, model: PreTrainedModel, cache: SlotCache, context_tokens: int) -> None:
         trunk: Any = model.base_model
@@ -110,7 +128,16 @@ class Few:
             x_TD, residual_TD = kernels.add_norm(x_TD, residual_TD, *layer.before)
             keys, values = self.cache.keys[number], self.cache.values[number]
             joined = functional.linear(x_TD, *layer.joined)
-            query = kernels.place(joined, self.turns, where, keys, values, heads=self.heads, norms=layer.head_norms, eps=layer.before[1])
+            query = kernels.place(
+                joined,
+                self.turns,
+                where,
+                keys,
+                values,
+                heads=self.heads,
+                norms=layer.head_norms,
+                eps=layer.before[1],
+            )
             x_TD = layer.out(attend(query, number, layer.scale).flatten(1))
             x_TD, residual_TD = kernels.add_norm(x_TD, residual_TD, *layer.between)
             x_TD = layer.down(kernels.gate(functional.linear(x_TD, *layer.gated)))
@@ -123,7 +150,9 @@ def _layers(trunk: Any) -> Iterator[_Layer]:
         yield _Layer(
             before=_norm(layer.input_layernorm),
             joined=side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
-            head_norms=(attention.q_norm.weight, attention.k_norm.weight) if hasattr(attention, "q_norm") else None,
+            head_norms=(attention.q_norm.weight, attention.k_norm.weight)
+            if hasattr(attention, "q_norm")
+            else None,
             scale=attention.scaling,
             out=attention.o_proj,
             between=_norm(layer.post_attention_layernorm),
@@ -137,7 +166,10 @@ def _norm(module: Any) -> tuple[Tensor, float]:
 
 
 def side_by_side(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """Weights and biases of layers that read the same input, as one. They stay their own: what is written to them is seen here."""
+    """Weights and biases of layers that read the same input, as one.
+
+    They stay their own: what is written to them is seen here.
+    """
     weight = _joined([linear.weight for linear in linears])
     return weight, None if linears[0].bias is None else _joined([linear.bias for linear in linears])
 
@@ -148,7 +180,9 @@ def _joined(parts: list[Tensor]) -> Tensor:
         for part, own in zip(parts, full_tensor.split([len(part) for part in parts]), strict=True):
             part.data = own
     first = parts[0].detach()
-    return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride(), first.storage_offset())
+    return first.as_strided(
+        (sum(map(len, parts)), *first.shape[1:]), first.stride(), first.storage_offset()
+    )
 
 
 def _are_adjacent(parts: list[Tensor]) -> bool:
@@ -158,7 +192,9 @@ def _are_adjacent(parts: list[Tensor]) -> bool:
 
 
 def _is_known(model: PreTrainedModel) -> bool:
-    """Whether the layers are what `Few` takes them for: of a known class, and nothing put in the place of their parts."""
+    """Whether the layers are what `Few` takes them for: of a known class, and nothing put in the
+    place of their parts.
+    """
     trunk: Any = model.base_model
     if type(trunk).__name__ not in KNOWN or model.config.hidden_act != "silu":
         return False
@@ -166,22 +202,41 @@ def _is_known(model: PreTrainedModel) -> bool:
     for layer in trunk.layers:
         for owner, own in zip((layer.self_attn, layer.mlp), names, strict=True):
             linears = [getattr(owner, name) for name in own]
-            if any(type(linear) is not nn.Linear for linear in linears) or len({linear.bias is None for linear in linears[:-1]}) > 1:
+            if (
+                any(type(linear) is not nn.Linear for linear in linears)
+                or len({linear.bias is None for linear in linears[:-1]}) > 1
+            ):
                 return False
     return True
 
 
 def _difference(one: Decoder, other: Decoder, model: PreTrainedModel, cache: SlotCache) -> float:
-    """How far two ways to run the model are apart on a dozen random tokens, as a share of the largest number."""
+    """How far two ways to run the model are apart on a dozen random tokens, as a share of the
+    largest number.
+    """
     count, device = 12, model.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.config.vocab_size, (count,), generator=generator).to(device)
-    positions, rows = torch.arange(count, device=device), torch.zeros(count, dtype=torch.long, device=device)
-    first, length = torch.zeros(1, dtype=torch.long, device=device), torch.full((1,), count, device=device)
+    positions, rows = (
+        torch.arange(count, device=device),
+        torch.zeros(count, dtype=torch.long, device=device),
+    )
+    first, length = (
+        torch.zeros(1, dtype=torch.long, device=device),
+        torch.full((1,), count, device=device),
+    )
 
     def attend(query: Tensor, layer: int, scale: float) -> Tensor:
-        return kernels.attend_new(query, cache.keys[layer], cache.values[layer], (first, first, length, first), scale=scale)
+        return kernels.attend_new(
+            query,
+            cache.keys[layer],
+            cache.values[layer],
+            (first, first, length, first),
+            scale=scale,
+        )
 
     with torch.no_grad():
-        expected, found = (decoder(ids, NewPlaces(positions, rows, positions), attend) for decoder in (one, other))
+        expected, found = (
+            decoder(ids, NewPlaces(positions, rows, positions), attend) for decoder in (one, other)
+        )
         return ((found - expected).abs().max() / expected.abs().max()).item()

@@ -1,4 +1,7 @@
-"""What the graphs of the native engine know about each slot. It lives on the device, and graphs change it without asking Python."""
+"""What the graphs of the native engine know about each slot.
+
+It lives on the device, and graphs change it without asking Python.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,12 @@ class SlotState:
         def numbers(*shape: int) -> Tensor:
             return torch.zeros(slots + 1, *shape, dtype=torch.long, device=device)
 
-        self.ids, self.positions, self.produced, self.limit, self.seeds = (numbers() for _ in range(5))
-        """The newest token, where it belongs, how many the reply has, how many it may have, and the seed of its noise."""
+        self.ids, self.positions, self.produced, self.limit, self.seeds = (
+            numbers() for _ in range(5)
+        )
+        """The newest token, where it belongs, how many the reply has, how many it may have, and the
+        seed of its noise.
+        """
         self.stops = numbers(MOST_STOPS) - 1
         self.active = numbers()
         """1 where the slot's reply goes on, else 0."""
@@ -35,7 +42,9 @@ class SlotState:
 
 @dataclass(frozen=True, slots=True)
 class NewTokens:
-    """The next tokens of one slot's context, after which it holds `total`, and how the reply to them is drawn."""
+    """The next tokens of one slot's context, after which it holds `total`, and how the reply to
+    them is drawn.
+    """
 
     slot: int
     ids: list[int]
@@ -44,16 +53,29 @@ class NewTokens:
 
 
 class PrefillInputs:
-    """What a captured prefill of at most `tokens` new tokens of `requests` reads: filled on the host, copied over in one go."""
+    """What a captured prefill of at most `tokens` new tokens of `requests` reads: filled on the
+    host, copied over in one go.
+    """
 
     TOKEN_FIELDS = ("ids", "slots", "write_at", "positions")
     BLOCK_FIELDS = ("slot", "first", "count", "position")
-    REQUEST_FIELDS = ("rows", "last", "total", "limit", "seed", *(f"stop_{n}" for n in range(MOST_STOPS)))
+    REQUEST_FIELDS = (
+        "rows",
+        "last",
+        "total",
+        "limit",
+        "seed",
+        *(f"stop_{n}" for n in range(MOST_STOPS)),
+    )
 
-    def __init__(self, tokens: int, requests: int, slots: int, scratch: int, device: torch.device) -> None:
+    def __init__(
+        self, tokens: int, requests: int, slots: int, scratch: int, device: torch.device
+    ) -> None:
         self.tokens, self.requests, self.slots, self.scratch = tokens, requests, slots, scratch
         self.blocks = -(-tokens // BLOCK_NEW) + requests
-        sizes = [(name, tokens) for name in self.TOKEN_FIELDS] + [(f"block_{name}", self.blocks) for name in self.BLOCK_FIELDS]
+        sizes = [(name, tokens) for name in self.TOKEN_FIELDS] + [
+            (f"block_{name}", self.blocks) for name in self.BLOCK_FIELDS
+        ]
         sizes += [(name, requests) for name in self.REQUEST_FIELDS]
         self._places: dict[str, slice] = {}
         end = 0
@@ -107,10 +129,24 @@ class PrefillInputs:
         self._numbers.copy_(pinned(torch.from_numpy(host), self._numbers.device), non_blocking=True)
         self._shares.copy_(pinned(torch.from_numpy(shares), self._shares.device), non_blocking=True)
 
-    def _fill_request(self, at: dict[str, numpy.ndarray], shares: numpy.ndarray, number: int, piece: NewTokens, last: int) -> None:
+    def _fill_request(
+        self,
+        at: dict[str, numpy.ndarray],
+        shares: numpy.ndarray,
+        number: int,
+        piece: NewTokens,
+        last: int,
+    ) -> None:
         sampling = piece.sampling
         stops = [*sampling.stop_ids, *[-1] * (MOST_STOPS - len(sampling.stop_ids))]
-        values = (piece.slot, last, piece.total, sampling.max_tokens, sampling.seed & 0x7FFFFFFFFFFFFFFF, *stops)
+        values = (
+            piece.slot,
+            last,
+            piece.total,
+            sampling.max_tokens,
+            sampling.seed & 0x7FFFFFFFFFFFFFFF,
+            *stops,
+        )
         for name, value in zip(self.REQUEST_FIELDS, values, strict=True):
             at[name][number] = value
         shares[:, number] = (1 / (sampling.temperature or 1.0), float(sampling.temperature > 0))

@@ -1,4 +1,6 @@
-"""The in-process engine: torch inference on the learner's own weights or on a copy, with continuous batching over cache slots."""
+"""The in-process engine: torch inference on the learner's own weights or on a copy, with continuous
+batching over cache slots.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +37,31 @@ class TorchEngineSettings(Settings):
     prefill_tokens: PositiveInt = 8192
     """New tokens computed in one forward pass at the most, unless one request alone has more."""
     admit_fraction: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: fewer and fuller forward passes."""
+    """The share of live requests that must wait before they are let in together: fewer and fuller
+    forward passes.
+    """
     deterministic: bool = True
-    """Run the model between the episodes' steps instead of beside them: batches then form by rule, not by arrival.
+    """Run the model between the episodes' steps instead of beside them: batches then form by rule,
+    not by arrival.
 
-    Environments apart from this process are waited for each time: the run can be repeated bit for bit, and takes longer.
+    Environments apart from this process are waited for each time: the run can be repeated bit for
+    bit, and takes longer.
     """
 
     graphs: bool | None = None
-    """Run the model as captured CUDA graphs with kernels of ours. Where not set: on CUDA, if Triton is installed."""
+    """Run the model as captured CUDA graphs with kernels of ours.
+
+    Where not set: on CUDA, if Triton is installed.
+    """
     decode_chunk: PositiveInt = 2
     """Tokens that graphs draw between two looks at which replies have ended."""
 
-    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> TorchEngine:
-        """`beside_learner`: it will answer while the learner changes `model`, and so needs weights of its own."""
+    def build(
+        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
+    ) -> TorchEngine:
+        """`beside_learner`: it will answer while the learner changes `model`, and so needs weights
+        of its own.
+        """
         if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
             return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
         if self.graphs is False:
@@ -89,7 +102,14 @@ class Slot:
 class TorchEngine:
     """Serves any number of episodes; each keeps a slot from its first turn until it is released."""
 
-    def __init__(self, model: PreTrainedModel, settings: TorchEngineSettings, context_tokens: int, *, beside_learner: bool = False) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        settings: TorchEngineSettings,
+        context_tokens: int,
+        *,
+        beside_learner: bool = False,
+    ) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
         self._learners = model
         """The weights that `load` hands over."""
@@ -100,7 +120,9 @@ class TorchEngine:
         """Tokens that went through the model, for throughput."""
         self._cache = SlotCache(model, settings.slots, context_tokens)
         self._free = list(range(settings.slots))
-        """A heap: the lowest free slot is taken, so that where an episode lies depends on nothing that is past."""
+        """A heap: the lowest free slot is taken, so that where an episode lies depends on nothing
+        that is past.
+        """
         self._slots: dict[Session, Slot] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
@@ -110,7 +132,9 @@ class TorchEngine:
         self._beginning: set[tuple[int, ...]] = set()
         """What the requests that were just let in begin with."""
         self._shared: list[tuple[int, int, int]] = []
-        """From which slot to which slot, and how many tokens, is to be copied before the next prefill."""
+        """From which slot to which slot, and how many tokens, is to be copied before the next
+        prefill.
+        """
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -118,9 +142,14 @@ class TorchEngine:
         self.pools: list[BarrierPool] = []
         """Environments whose answers are waited for between two rounds."""
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         if len(ids) + sampling.max_tokens > self.context_tokens:
-            raise ValueError(f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the context of {self.context_tokens}")
+            raise ValueError(
+                f"{len(ids)} tokens and a reply of {sampling.max_tokens} exceed the "
+                f"context of {self.context_tokens}"
+            )
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(Request(list(ids), sampling, session, future, noise(sampling)))
         self._wake()
@@ -133,14 +162,17 @@ class TorchEngine:
         self._wake()
 
     async def load(self, version: int) -> None:
-        """Take the learner's weights over once all replies in the making are complete, so that each is of one version.
+        """Take the learner's weights over once all replies in the making are complete, so that each
+        is of one version.
 
-        What the old weights computed is forgotten, so episodes that are not over give their slots back until they ask again.
+        What the old weights computed is forgotten, so episodes that are not over give their slots
+        back until they ask again.
         """
         self._is_loading = True
         try:
             if self._pump is not None and self._is_serving:
-                await self._pump  # it ends when nothing runs: nobody is let in while weights wait to be handed over
+                # it ends when nothing runs: nobody is let in while weights wait to be handed over
+                await self._pump
             if self.model is not self._learners:
                 self._copy_weights()
             self.version = version
@@ -171,7 +203,8 @@ class TorchEngine:
     async def _serve(self) -> None:
         """Prefill what waits, then decode one token for all; between two rounds the episodes act.
 
-        The model may run in a thread; everything else happens here, on the loop. It ends when nothing can go on.
+        The model may run in a thread; everything else happens here, on the loop. It ends when
+        nothing can go on.
         """
         admitted: list[Request] = []
         try:
@@ -199,7 +232,9 @@ class TorchEngine:
     async def _others(self) -> None:
         """Let the episodes act."""
         while True:
-            for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
+            for _ in range(
+                3
+            ):  # an episode that ends hands over to the next one in three turns of the loop
                 await asyncio.sleep(0)
             waited_for = [pool for pool in self.pools if pool.is_busy]
             if not waited_for:
@@ -219,9 +254,13 @@ class TorchEngine:
         self._released = []
 
     def _admit(self) -> list[Request]:
-        """The waiting requests that have or get a slot; in order of arrival or by rule, up to the budget of new tokens."""
+        """The waiting requests that have or get a slot; in order of arrival or by rule, up to the
+        budget of new tokens.
+        """
         admitted: list[Request] = []
-        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.admit_fraction * (len(self._waiting) + len(self._running))
+        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.admit_fraction * (
+            len(self._waiting) + len(self._running)
+        )
         if self._is_loading or (self._running and not is_wave):
             return admitted
         if not self._running:
@@ -240,7 +279,9 @@ class TorchEngine:
                 continue
             if request.ids[: len(slot.cached)] != slot.cached:
                 slot.cached = []
-            slot.cached = slot.cached[: len(request.ids) - 1]  # at least one token must be new, to have logits
+            slot.cached = slot.cached[
+                : len(request.ids) - 1
+            ]  # at least one token must be new, to have logits
             tokens += len(request.ids) - len(slot.cached)
             if admitted and tokens > self.settings.prefill_tokens:
                 self._is_wave_on = True
@@ -252,9 +293,11 @@ class TorchEngine:
         return admitted
 
     def _make_room(self) -> None:
-        """Where nobody could be let in, episodes that ask for nothing give up their slots, those that asked longest ago first.
+        """Where nobody could be let in, episodes that ask for nothing give up their slots, those
+        that asked longest ago first.
 
-        They may be held up until others have had their turn (`rollout.partial`), or wait for a part of themselves.
+        They may be held up until others have had their turn (`rollout.partial`), or wait for a part
+        of themselves.
         """
         asking = {request.session for request in self._waiting}
         if self._free or not asking or asking & self._slots.keys():
@@ -269,20 +312,30 @@ class TorchEngine:
         return (self.settings.slots if slot is None else slot.index, request.session.id)
 
     def _may_begin(self, request: Request, slot: Slot) -> bool:
-        """Take over what another slot has computed of the same beginning; wait where somebody is just about to compute it.
+        """Take over what another slot has computed of the same beginning; wait where somebody is
+        just about to compute it.
 
-        The episodes of a group begin alike, and those of an environment have their instructions in common.
+        The episodes of a group begin alike, and those of an environment have their instructions in
+        common.
         """
         opening = tuple(request.ids)
         common = opening[:SHARED_AT_LEAST]
         if len(common) < SHARED_AT_LEAST:
             return True
-        donors = [other for other in self._slots.values() if other.cached and other.opening[:SHARED_AT_LEAST] == common]
+        donors = [
+            other
+            for other in self._slots.values()
+            if other.cached and other.opening[:SHARED_AT_LEAST] == common
+        ]
         if opening in self._beginning or (not donors and common in self._beginning):
             return False
         slot.opening = opening
-        donor = next((other for other in donors if other.opening == opening), donors[0] if donors else None)
-        length = 0 if donor is None else min(_in_common(request.ids, donor.cached), len(opening) - 1)
+        donor = next(
+            (other for other in donors if other.opening == opening), donors[0] if donors else None
+        )
+        length = (
+            0 if donor is None else min(_in_common(request.ids, donor.cached), len(opening) - 1)
+        )
         if donor is not None and length >= SHARED_AT_LEAST:
             slot.cached = request.ids[:length]
             self._shared.append((donor.index, slot.index, length))
@@ -305,15 +358,26 @@ class TorchEngine:
 
     def _prefill(self, requests: list[Request]) -> None:
         slots = [self._slots[request.session] for request in requests]
-        new = [request.ids[len(slot.cached) :] for request, slot in zip(requests, slots, strict=True)]
-        pieces = [Piece(slot.index, len(ids), len(slot.cached) + len(ids)) for slot, ids in zip(slots, new, strict=True)]
+        new = [
+            request.ids[len(slot.cached) :] for request, slot in zip(requests, slots, strict=True)
+        ]
+        pieces = [
+            Piece(slot.index, len(ids), len(slot.cached) + len(ids))
+            for slot, ids in zip(slots, new, strict=True)
+        ]
         device = self.model.device
         positions = torch.cat([torch.arange(p.total - p.new, p.total) for p in pieces]).to(device)
-        rows = torch.tensor([p.slot for p in pieces]).repeat_interleave(torch.tensor([p.new for p in pieces])).to(device)
+        rows = (
+            torch.tensor([p.slot for p in pieces])
+            .repeat_interleave(torch.tensor([p.new for p in pieces]))
+            .to(device)
+        )
         flat = torch.tensor([token for ids in new for token in ids], device=device)
         self._cache.append(rows, positions)
         layout = RaggedLayout(self._cache, pieces)
-        hidden = hidden_states(self.model, flat[None], positions[None], past_key_values=self._cache, layout=layout)
+        hidden = hidden_states(
+            self.model, flat[None], positions[None], past_key_values=self._cache, layout=layout
+        )
         last = torch.tensor([p.new for p in pieces]).cumsum(0).to(device) - 1
         for slot, ids in zip(slots, new, strict=True):
             slot.cached.extend(ids)
@@ -328,7 +392,9 @@ class TorchEngine:
         length = max(len(slot.cached) for slot in slots) + 1
         high = max(slot.index for slot in slots) + 1
         read_rows: Tensor | slice
-        if high <= 2 * len(slots):  # most rows work: read the cache in place and let the others rest on the scratch column
+        if high <= 2 * len(
+            slots
+        ):  # most rows work: read the cache in place and let the others rest on the scratch column
             ids, positions = [0] * high, [self._cache.scratch] * high
             for slot, token in zip(slots, last, strict=True):
                 ids[slot.index], positions[slot.index] = token, len(slot.cached)
@@ -355,9 +421,13 @@ class TorchEngine:
 
     def _sample(self, requests: list[Request], hidden_BD: Tensor) -> None:
         logits_BV = self.model.get_output_embeddings()(hidden_BD)
-        uniform_B = torch.tensor([request.uniforms[len(request.reply)] for request in requests], device=logits_BV.device)
+        uniform_B = torch.tensor(
+            [request.uniforms[len(request.reply)] for request in requests], device=logits_BV.device
+        )
         tokens, logprobs = draw(logits_BV, uniform_B, [request.sampling for request in requests])
-        for request, token, logprob in zip(requests, tokens.tolist(), logprobs.tolist(), strict=True):
+        for request, token, logprob in zip(
+            requests, tokens.tolist(), logprobs.tolist(), strict=True
+        ):
             request.reply.append(token)
             request.logprobs.append(logprob)
 
@@ -370,7 +440,9 @@ class TorchEngine:
                 still_running.append(request)
             elif not request.future.done():
                 finish: Literal["stop", "length"] = "stop" if stopped else "length"
-                request.future.set_result(Generation(request.reply, request.logprobs, finish, self.version))
+                request.future.set_result(
+                    Generation(request.reply, request.logprobs, finish, self.version)
+                )
         self._running = still_running
 
 

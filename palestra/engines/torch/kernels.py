@@ -1,7 +1,8 @@
-"""Triton kernels of the native engine: attention over cache slots, and sampling. Importing this needs Triton.
+"""Triton kernels of the native engine: attention over cache slots, and sampling. Importing this
+needs Triton.
 
-Keys and values lie in slots, [slots, heads, tokens, dim], as `SlotCache` has them. Everything that changes from call to call is read
-from tensors, so that a captured graph can be replayed.
+Keys and values lie in slots, [slots, heads, tokens, dim], as `SlotCache` has them. Everything that
+changes from call to call is read from tensors, so that a captured graph can be replayed.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -23,11 +24,15 @@ LOG2_E = 1.4426950408889634
 
 @triton.jit
 def _attend_one(
-    query, keys, values, rows, lengths, out, peaks, totals, scale, row_stride, head_stride, split_tokens,
-    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    query, keys, values, rows, lengths, out, peaks, totals, scale, row_stride, head_stride,
+    split_tokens,
+    KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One new token of each row against a stretch of its slot: the query heads of a key head together, softmax in base 2."""
+    """One new token of each row against a stretch of its slot: the query heads of a key head
+    together, softmax in base 2.
+    """
     request, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(2)
     length = tl.load(lengths + request)
@@ -65,7 +70,9 @@ def _join_splits(
     parts, peaks, totals, lengths, out, split_tokens,
     GROUP: tl.constexpr, DIM: tl.constexpr, SPLITS: tl.constexpr, SPLITS_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The stretches of a slot as one: softmax is a weighted mean, and each stretch brought its weight along."""
+    """The stretches of a slot as one: softmax is a weighted mean, and each stretch brought its
+    weight along.
+    """
     request, head = tl.program_id(0), tl.program_id(1)
     kv_heads = tl.num_programs(1) // GROUP
     split, dim = tl.arange(0, SPLITS_BLOCK), tl.arange(0, DIM)
@@ -81,15 +88,24 @@ def _join_splits(
 
 @triton.jit
 def _attend_new(
-    query, keys, values, block_slot, block_first, block_count, block_position, out, scale, row_stride, head_stride,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, BLOCK_NEW: tl.constexpr, BLOCK: tl.constexpr,
+    query, keys, values, block_slot, block_first, block_count, block_position, out, scale,
+    row_stride, head_stride,
+    HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, BLOCK_NEW: tl.constexpr,
+    BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """A few new tokens of one slot against all that it holds, up to themselves. Blocks without tokens rest."""
+    """A few new tokens of one slot against all that it holds, up to themselves.
+
+    Blocks without tokens rest.
+    """
     block, head = tl.program_id(0), tl.program_id(1)
     count = tl.load(block_count + block)
     if count > 0:
-        slot, first, position = tl.load(block_slot + block), tl.load(block_first + block), tl.load(block_position + block)
+        slot, first, position = (
+            tl.load(block_slot + block),
+            tl.load(block_first + block),
+            tl.load(block_position + block),
+        )
         new, dim = tl.arange(0, BLOCK_NEW), tl.arange(0, DIM)
         place = ((first + new)[:, None] * HEADS + head) * DIM + dim[None, :]
         q = tl.load(query + place, mask=new[:, None] < count, other=0.0)
@@ -111,15 +127,20 @@ def _attend_new(
             total = total * fade + tl.sum(weight, 1)
             acc = acc * fade[:, None] + tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
             peak = higher
-        tl.store(out + place, (acc / total[:, None]).to(out.dtype.element_ty), mask=new[:, None] < count)
+        tl.store(
+            out + place, (acc / total[:, None]).to(out.dtype.element_ty), mask=new[:, None] < count
+        )
 
 
 @triton.jit
 def _draw_part(
-    logits, rows, seeds, counts, sharpness, noise, best, best_at, best_logit, peaks, totals, words, part_words,
+    logits, rows, seeds, counts, sharpness, noise, best, best_at, best_logit, peaks, totals, words,
+    part_words,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Of a stretch of the vocabulary: the word that wins with Gumbel noise added, and the sum of all weights."""
+    """Of a stretch of the vocabulary: the word that wins with Gumbel noise added, and the sum of
+    all weights.
+    """
     row, part = tl.program_id(0), tl.program_id(1)
     slot = tl.load(rows + row)
     seed, count = tl.load(seeds + slot), tl.load(counts + slot)
@@ -133,7 +154,12 @@ def _draw_part(
     for first in range(part * part_words, (part + 1) * part_words, BLOCK):
         word = first + lane
         inside = (word < (part + 1) * part_words) & (word < words)
-        logit = tl.load(logits + row.to(tl.int64) * words + word, mask=inside, other=float("-inf")).to(tl.float32) * sharp
+        logit = (
+            tl.load(logits + row.to(tl.int64) * words + word, mask=inside, other=float("-inf")).to(
+                tl.float32
+            )
+            * sharp
+        )
         uniform = tl.rand(seed, count * words + word)
         score = logit + loud * -tl.log(-tl.log(uniform))
         score = tl.where(inside & (score == score), score, float("-inf"))
@@ -156,10 +182,13 @@ def _draw_part(
 
 @triton.jit
 def _note(
-    best, best_at, best_logit, peaks, totals, rows, ids, positions, produced, limit, active, stops, reply_ids, reply_logprobs, columns,
+    best, best_at, best_logit, peaks, totals, rows, ids, positions, produced, limit, active, stops,
+    reply_ids, reply_logprobs, columns,
     PARTS: tl.constexpr, STOPS: tl.constexpr,
 ):  # fmt: skip
-    """The winner of all stretches becomes the slot's newest token, where its reply goes on; the last column is for those that rest."""
+    """The winner of all stretches becomes the slot's newest token, where its reply goes on; the
+    last column is for those that rest.
+    """
     slot = tl.load(rows + tl.program_id(0))
     each = tl.arange(0, PARTS)
     part = tl.program_id(0) * PARTS + each
@@ -182,7 +211,9 @@ def _note(
 
 
 @triton.jit
-def _add_norm(x, residual, weight, out, eps, IS_FIRST: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def _add_norm(
+    x, residual, weight, out, eps, IS_FIRST: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
     """residual + x, kept as the new residual, and its normalization."""
     row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     inside = column < WIDTH
@@ -199,10 +230,13 @@ def _add_norm(x, residual, weight, out, eps, IS_FIRST: tl.constexpr, WIDTH: tl.c
 
 @triton.jit
 def _place(
-    joined, cosines, sines, positions, rows, write_at, query, keys, values, query_norm, key_norm, eps, row_stride, head_stride,
+    joined, cosines, sines, positions, rows, write_at, query, keys, values, query_norm, key_norm,
+    eps, row_stride, head_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, HAS_NORM: tl.constexpr,
 ):  # fmt: skip
-    """One head of one token: queries and keys are turned by their position, keys and values go to the token's slot."""
+    """One head of one token: queries and keys are turned by their position, keys and values go to
+    the token's slot.
+    """
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     lane = tl.arange(0, HALF)
     source = joined + (token * (HEADS + 2 * KV_HEADS) + head) * 2 * HALF + lane
@@ -219,8 +253,14 @@ def _place(
             if head >= HEADS:
                 weight = key_norm + lane
             exact_low, exact_high = low.to(tl.float32), high.to(tl.float32)
-            scale = tl.rsqrt((tl.sum(exact_low * exact_low, 0) + tl.sum(exact_high * exact_high, 0)) / (2 * HALF) + eps)
-            low, high = (exact_low * scale).to(kind) * tl.load(weight), (exact_high * scale).to(kind) * tl.load(weight + HALF)
+            scale = tl.rsqrt(
+                (tl.sum(exact_low * exact_low, 0) + tl.sum(exact_high * exact_high, 0)) / (2 * HALF)
+                + eps
+            )
+            low, high = (
+                (exact_low * scale).to(kind) * tl.load(weight),
+                (exact_high * scale).to(kind) * tl.load(weight + HALF),
+            )
         angle = tl.load(positions + token) * HALF + lane
         cosine, sine = tl.load(cosines + angle), tl.load(sines + angle)
         turned_low = (low * cosine).to(kind) - (high * sine).to(kind)
@@ -242,7 +282,9 @@ def _gate(joined, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     inside = column < WIDTH
     g = tl.load(joined + row * 2 * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(joined + row * 2 * WIDTH + WIDTH + column, mask=inside, other=0.0)
-    tl.store(out + row * WIDTH + column, (g * tl.sigmoid(g)).to(out.dtype.element_ty) * up, mask=inside)
+    tl.store(
+        out + row * WIDTH + column, (g * tl.sigmoid(g)).to(out.dtype.element_ty) * up, mask=inside
+    )
 
 
 BLOCK_NEW = 32
@@ -258,7 +300,15 @@ def _precision(query: Tensor) -> str:
     return "ieee" if query.dtype == torch.float32 else "tf32"
 
 
-def attend_one(query_BHD: Tensor, keys: Tensor, values: Tensor, rows_B: Tensor, lengths_B: Tensor, *, scale: float) -> Tensor:
+def attend_one(
+    query_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows_B: Tensor,
+    lengths_B: Tensor,
+    *,
+    scale: float,
+) -> Tensor:
     """Attention of one new token per row; its own key and value are in the cache already."""
     requests, heads, dim = query_BHD.shape
     kv_heads, tokens = keys.shape[1], keys.shape[2]
@@ -269,8 +319,10 @@ def attend_one(query_BHD: Tensor, keys: Tensor, values: Tensor, rows_B: Tensor, 
     peaks, totals = (torch.empty(requests, kv_heads, splits, group, **like) for _ in range(2))
     query_BHD = query_BHD.contiguous()
     _attend_one[(requests, kv_heads, splits)](
-        query_BHD, keys, values, rows_B, lengths_B, parts, peaks, totals, scale * LOG2_E, keys.stride(0), keys.stride(1), SPLIT_TOKENS,
-        KV_HEADS=kv_heads, GROUP=group, GROUP_BLOCK=group_block, DIM=dim, BLOCK=64, PRECISION=_precision(query_BHD),
+        query_BHD, keys, values, rows_B, lengths_B, parts, peaks, totals, scale * LOG2_E,
+        keys.stride(0), keys.stride(1), SPLIT_TOKENS,
+        KV_HEADS=kv_heads, GROUP=group, GROUP_BLOCK=group_block, DIM=dim, BLOCK=64,
+        PRECISION=_precision(query_BHD),
     )  # fmt: skip
     out = torch.empty_like(query_BHD)
     _join_splits[(requests, heads)](
@@ -280,23 +332,36 @@ def attend_one(query_BHD: Tensor, keys: Tensor, values: Tensor, rows_B: Tensor, 
     return out
 
 
-def attend_new(query_THD: Tensor, keys: Tensor, values: Tensor, blocks: tuple[Tensor, Tensor, Tensor, Tensor], *, scale: float) -> Tensor:
-    """Attention of new tokens laid end to end. `blocks`: the slot, first token, count and position of each stretch of `BLOCK_NEW`."""
+def attend_new(
+    query_THD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    blocks: tuple[Tensor, Tensor, Tensor, Tensor],
+    *,
+    scale: float,
+) -> Tensor:
+    """Attention of new tokens laid end to end.
+
+    `blocks`: the slot, first token, count and position of each stretch of `BLOCK_NEW`.
+    """
     query_THD = query_THD.contiguous()
     heads, dim = query_THD.shape[1:]
     out = torch.zeros_like(query_THD)
     _attend_new[(len(blocks[0]), heads)](
         query_THD, keys, values, *blocks, out, scale * LOG2_E, keys.stride(0), keys.stride(1),
-        HEADS=heads, GROUP=heads // keys.shape[1], DIM=dim, BLOCK_NEW=BLOCK_NEW, BLOCK=64, PRECISION=_precision(query_THD),
+        HEADS=heads, GROUP=heads // keys.shape[1], DIM=dim, BLOCK_NEW=BLOCK_NEW, BLOCK=64,
+        PRECISION=_precision(query_THD),
     )  # fmt: skip
     return out
 
 
 def draw(logits_BV: Tensor, rows_B: Tensor, state: SlotState) -> None:
-    """A word for each row's slot and its log-prob, in one reading of the logits (arXiv:1411.0030: the largest of logit plus Gumbel noise).
+    """A word for each row's slot and its log-prob, in one reading of the logits (arXiv:1411.0030:
+    the largest of logit plus Gumbel noise).
 
-    The noise of a word is a function of the slot's seed, of how many tokens its reply has, and of the word: it belongs to an episode
-    and not to a batch. `sharpness` is 1 / temperature; `noise` is 0 for slots that take the likeliest word.
+    The noise of a word is a function of the slot's seed, of how many tokens its reply has, and of
+    the word: it belongs to an episode and not to a batch. `sharpness` is 1 / temperature; `noise`
+    is 0 for slots that take the likeliest word.
     """
     rows, words = logits_BV.shape
     floats: dict[str, Any] = {"device": logits_BV.device, "dtype": torch.float32}
@@ -304,22 +369,29 @@ def draw(logits_BV: Tensor, rows_B: Tensor, state: SlotState) -> None:
     best_at = torch.empty(rows, PARTS, device=logits_BV.device, dtype=torch.int32)
     found = (best, best_at, best_logit, peaks, totals)
     _draw_part[(rows, PARTS)](
-        logits_BV.contiguous(), rows_B, state.seeds, state.produced, state.sharpness, state.noise, *found,
+        logits_BV.contiguous(), rows_B, state.seeds, state.produced, state.sharpness, state.noise,
+        *found,
         words, triton.cdiv(words, PARTS), PARTS=PARTS, BLOCK=1024,
     )  # fmt: skip
     _note[(rows,)](
-        *found, rows_B, state.ids, state.positions, state.produced, state.limit, state.active, state.stops,
-        state.reply_ids, state.reply_logprobs, state.reply_ids.shape[1], PARTS=PARTS, STOPS=state.stops.shape[1],
+        *found, rows_B, state.ids, state.positions, state.produced, state.limit, state.active,
+        state.stops,
+        state.reply_ids, state.reply_logprobs, state.reply_ids.shape[1], PARTS=PARTS,
+        STOPS=state.stops.shape[1],
     )  # fmt: skip
 
 
-def add_norm(x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def add_norm(
+    x_TD: Tensor, residual_TD: Tensor | None, weight_D: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     """The normalization of residual + x, and that sum, which takes the residual's place."""
     out = torch.empty_like(x_TD)
     tokens, width = x_TD.shape
     sum_TD = torch.empty_like(x_TD) if residual_TD is None else residual_TD
     block = triton.next_power_of_2(width)
-    _add_norm[(tokens,)](x_TD, sum_TD, weight_D, out, eps, IS_FIRST=residual_TD is None, WIDTH=width, BLOCK=block)
+    _add_norm[(tokens,)](
+        x_TD, sum_TD, weight_D, out, eps, IS_FIRST=residual_TD is None, WIDTH=width, BLOCK=block
+    )
     return out, sum_TD
 
 
@@ -332,14 +404,19 @@ def gate(joined_TF: Tensor) -> Tensor:
 
 
 def place(
-    joined_TE: Tensor, turns: tuple[Tensor, Tensor], at: tuple[Tensor, Tensor, Tensor], keys: Tensor, values: Tensor, *,
+    joined_TE: Tensor, turns: tuple[Tensor, Tensor], at: tuple[Tensor, Tensor, Tensor],
+    keys: Tensor, values: Tensor, *,
     heads: int, norms: tuple[Tensor, Tensor] | None, eps: float,
 ) -> Tensor:  # fmt: skip
-    """Queries, turned by their position; keys and values go to their slots. `at`: position, slot and column of each token."""
+    """Queries, turned by their position; keys and values go to their slots.
+
+    `at`: position, slot and column of each token.
+    """
     tokens, kv_heads, dim = len(joined_TE), keys.shape[1], keys.shape[3]
     query = torch.empty(tokens, heads, dim, device=joined_TE.device, dtype=joined_TE.dtype)
     _place[(tokens, heads + 2 * kv_heads)](
-        joined_TE, *turns, *at, query, keys, values, *(norms or (query, query)), eps, keys.stride(0), keys.stride(1),
+        joined_TE, *turns, *at, query, keys, values, *(norms or (query, query)), eps,
+        keys.stride(0), keys.stride(1),
         HEADS=heads, KV_HEADS=kv_heads, HALF=dim // 2, HAS_NORM=norms is not None,
     )  # fmt: skip
     return query

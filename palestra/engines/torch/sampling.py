@@ -1,4 +1,6 @@
-"""From logits to tokens: one uniform number per token decides, so that noise belongs to an episode and not to a batch."""
+"""From logits to tokens: one uniform number per token decides, so that noise belongs to an episode
+and not to a batch.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,17 @@ def noise(sampling: Sampling) -> list[float]:
 def draw(logits_BV: Tensor, uniform_B: Tensor, samplings: list[Sampling]) -> tuple[Tensor, Tensor]:
     """A token for each row by inverting its cumulative distribution, and the token's log-prob.
 
-    The log-prob is that of the policy at the sampling temperature, before any top-k or top-p cut. At temperature 0 the
-    likeliest token is taken and its log-prob is that at temperature 1.
+    The log-prob is that of the policy at the sampling temperature, before any top-k or top-p cut.
+    At temperature 0 the likeliest token is taken and its log-prob is that at temperature 1.
     """
     temperature_B = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits_BV.device)
     logp_BV = (logits_BV.float() / temperature_B[:, None]).log_softmax(-1)
     cumulative_BV = _cut(logp_BV, samplings).double().exp().cumsum(-1)
     total_B = cumulative_BV[:, -1]
     # just below the total, so that a token of probability 0 is never drawn
-    target_B = torch.minimum(uniform_B.double() * total_B, torch.nextafter(total_B, torch.zeros_like(total_B)))
+    target_B = torch.minimum(
+        uniform_B.double() * total_B, torch.nextafter(total_B, torch.zeros_like(total_B))
+    )
     chosen_B = torch.searchsorted(cumulative_BV, target_B[:, None], right=True)[:, 0]
     if any(s.temperature == 0 for s in samplings):
         greedy_B = torch.tensor([s.temperature == 0 for s in samplings], device=logits_BV.device)
@@ -44,5 +48,7 @@ def _cut(logp_BV: Tensor, samplings: list[Sampling]) -> Tensor:
             logp_BV = logp_BV.clone()
             sorted_V, order_V = logp_BV[row].sort(descending=True)
             mass_before_V = sorted_V.exp().cumsum(0) - sorted_V.exp()
-            logp_BV[row, order_V[mass_before_V >= sampling.top_p * sorted_V.exp().sum()]] = -torch.inf
+            logp_BV[
+                row, order_V[mass_before_V >= sampling.top_p * sorted_V.exp().sum()]
+            ] = -torch.inf
     return logp_BV

@@ -1,4 +1,6 @@
-"""A key-value cache of slots: one row per episode, kept between its turns, so that a turn only computes what is new."""
+"""A key-value cache of slots: one row per episode, kept between its turns, so that a turn only
+computes what is new.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +16,56 @@ from palestra.models.attention import sdpa
 
 
 class SlotCache(Cache):
-    """Keys and values of all layers, [slots, heads, tokens, dim]. Where a call writes and reads is set before it."""
+    """Keys and values of all layers, [slots, heads, tokens, dim].
+
+    Where a call writes and reads is set before it.
+    """
 
     def __init__(self, model: PreTrainedModel, slots: int, tokens: int) -> None:
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (slots, heads, tokens + 1, dim)  # the last column is scratch: rows that rest write there
-        _check_room(2 * config.num_hidden_layers * math.prod(shape) * model.dtype.itemsize, model.device)
-        self.keys = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(config.num_hidden_layers)]
+        shape = (
+            slots,
+            heads,
+            tokens + 1,
+            dim,
+        )  # the last column is scratch: rows that rest write there
+        _check_room(
+            2 * config.num_hidden_layers * math.prod(shape) * model.dtype.itemsize, model.device
+        )
+        self.keys = [
+            torch.zeros(shape, dtype=model.dtype, device=model.device)
+            for _ in range(config.num_hidden_layers)
+        ]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
         self.scratch = tokens
         super().__init__(layers=[])
 
     def append(self, slots: Tensor, positions: Tensor) -> None:
-        """The next call brings tokens laid end to end; token i goes to `slots[i]`, `positions[i]`."""
+        """The next call brings tokens laid end to end; token i goes to `slots[i]`,
+        `positions[i]`.
+        """
         self._write = (slots, positions)
         self._read: tuple[Tensor | slice, int] | None = None
 
-    def decode(self, rows: Tensor, positions: Tensor, read_rows: Tensor | slice, read_tokens: int) -> None:
-        """The next call brings one token for each of `rows`, and reads the first `read_tokens` of `read_rows`."""
+    def decode(
+        self, rows: Tensor, positions: Tensor, read_rows: Tensor | slice, read_tokens: int
+    ) -> None:
+        """The next call brings one token for each of `rows`, and reads the first `read_tokens` of
+        `read_rows`.
+        """
         self._write = (rows, positions)
         self._read = (read_rows, read_tokens)
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *args: object,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         rows, positions = self._write
         if self._read is None:
@@ -96,11 +124,15 @@ class RaggedLayout:
     def __post_init__(self) -> None:
         device = self.cache.keys[0].device
         self.masks = [
-            None if p.new in (1, p.total) else torch.ones(p.new, p.total, dtype=torch.bool, device=device).tril_(p.total - p.new)
+            None
+            if p.new in (1, p.total)
+            else torch.ones(p.new, p.total, dtype=torch.bool, device=device).tril_(p.total - p.new)
             for p in self.pieces
         ]
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int
+    ) -> Tensor:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
         out = [
             sdpa(
@@ -111,6 +143,11 @@ class RaggedLayout:
                 mask=mask,
                 is_causal=mask is None and p.new > 1,
             )
-            for p, mask, q in zip(self.pieces, self.masks, query.split([p.new for p in self.pieces], dim=2), strict=True)
+            for p, mask, q in zip(
+                self.pieces,
+                self.masks,
+                query.split([p.new for p in self.pieces], dim=2),
+                strict=True,
+            )
         ]
         return torch.cat(out, dim=2)

@@ -55,35 +55,63 @@ class Server:
             log.warning("a vLLM server is given up until the next hand-over: %s", trouble)
         self.trouble, self.mark = trouble, ""
 
-    async def post(self, http: aiohttp.ClientSession, path: str, body: dict[str, Any] | None = None, *, timeout_s: float) -> Any:
+    async def post(
+        self,
+        http: aiohttp.ClientSession,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        timeout_s: float,
+    ) -> Any:
         """The answer's JSON, None where it is empty."""
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s)
         try:
-            async with http.post(self.url + path, json=body or {}, timeout=limit, allow_redirects=False) as response:
+            async with http.post(
+                self.url + path, json=body or {}, timeout=limit, allow_redirects=False
+            ) as response:
                 status, content = response.status, await response.read()
         except TimeoutError as error:
-            raise ServerTrouble(f"{self.url}{path}: no answer within {timeout_s:g} s", may_pass=False) from error
+            raise ServerTrouble(
+                f"{self.url}{path}: no answer within {timeout_s:g} s", may_pass=False
+            ) from error
         except aiohttp.ClientError as error:
-            raise ServerTrouble(f"{self.url}{path}: {error or type(error).__name__}", may_pass=True) from error
+            raise ServerTrouble(
+                f"{self.url}{path}: {error or type(error).__name__}", may_pass=True
+            ) from error
         if status >= 500:
-            raise ServerTrouble(f"{self.url}{path}: HTTP {status}: {_message(content)}", may_pass=False)
+            raise ServerTrouble(
+                f"{self.url}{path}: HTTP {status}: {_message(content)}", may_pass=False
+            )
         if status != 200:
-            raise EngineFailed(f"{self.url}{path}: HTTP {status}: {_message(content)}{HINTS.get(status, '')}")
+            raise EngineFailed(
+                f"{self.url}{path}: HTTP {status}: {_message(content)}{HINTS.get(status, '')}"
+            )
         try:
             return json.loads(content) if content else None
         except ValueError as error:
-            raise EngineFailed(f"{self.url}{path}: expected JSON, got {content[:60]!r}; is this a vLLM server?") from error
+            raise EngineFailed(
+                f"{self.url}{path}: expected JSON, got {content[:60]!r}; is this a vLLM server?"
+            ) from error
 
-    async def call(self, http: aiohttp.ClientSession, method: str, *arguments: str, timeout_s: float) -> list[Any]:
-        """Call a method of the server's workers (`palestra.engines.vllm.worker`). Returns what each of them answers."""
+    async def call(
+        self, http: aiohttp.ClientSession, method: str, *arguments: str, timeout_s: float
+    ) -> list[Any]:
+        """Call a method of the server's workers (`palestra.engines.vllm.worker`).
+
+        Returns what each of them answers.
+        """
         body = {"method": method, "args": list(arguments)}
         try:
-            results: list[Any] = (await self.post(http, "/collective_rpc", body, timeout_s=timeout_s))["results"]
+            results: list[Any] = (
+                await self.post(http, "/collective_rpc", body, timeout_s=timeout_s)
+            )["results"]
         except ServerTrouble as trouble:
             if f"no attribute '{method}'" in str(trouble):
-                raise EngineFailed(f"{self.url}: start it with --worker-extension-cls {WORKER_EXTENSION}") from None
+                raise EngineFailed(
+                    f"{self.url}: start it with --worker-extension-cls {WORKER_EXTENSION}"
+                ) from None
             raise
         return results
 
@@ -93,15 +121,22 @@ class Server:
         facts, *others = await self.call(http, "palestra_describe", timeout_s=timeout_s)
         self.workers = 1 + len(others)
         if self.workers != facts["tensor_parallel"] or facts["data_parallel"] != 1:
-            raise EngineFailed(f"{self.url}: the GPUs of a server can only be tensor parallel; start several servers instead")
+            raise EngineFailed(
+                f"{self.url}: the GPUs of a server can only be tensor parallel; start "
+                "several servers instead"
+            )
         for other in others:
             if other != facts:
-                raise EngineFailed(f"{self.url}: its workers do not agree on what they are: {facts} and {other}")
+                raise EngineFailed(
+                    f"{self.url}: its workers do not agree on what they are: {facts} and {other}"
+                )
         return facts
 
 
 class Connections:
-    """Open while anybody uses them: nothing is left to close at the end, and the next event loop can be another one."""
+    """Open while anybody uses them: nothing is left to close at the end, and the next event loop
+    can be another one.
+    """
 
     def __init__(self, api_key: str, per_server: int) -> None:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -114,7 +149,9 @@ class Connections:
         import aiohttp
 
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._per_server, keepalive_timeout=IDLE_S)
+            connector = aiohttp.TCPConnector(
+                limit=0, limit_per_host=self._per_server, keepalive_timeout=IDLE_S
+            )
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
         session = self._session
         self._users += 1

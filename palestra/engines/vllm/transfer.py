@@ -36,11 +36,16 @@ class Transfer(Protocol):
         """What is done once for all servers; within it the weights can be sent."""
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
-        """Overwrite the weights of one server. One that was lost knows nothing of us when it comes back."""
+        """Overwrite the weights of one server.
+
+        One that was lost knows nothing of us when it comes back.
+        """
 
 
 class FolderTransfer:
-    """A file that the servers can read too: on this host, best in memory (/dev/shm), or on a shared disk."""
+    """A file that the servers can read too: on this host, best in memory (/dev/shm), or on a shared
+    disk.
+    """
 
     def __init__(self, folder: str, timeout_s: float) -> None:
         self.device = torch.device("cpu")
@@ -52,10 +57,15 @@ class FolderTransfer:
     def ready(self, weights: Weights) -> Iterator[None]:
         with ExitStack() as stack:
             try:
-                self._now = stack.enter_context(tempfile.TemporaryDirectory(prefix="palestra-weights-", dir=self.folder or None))
+                self._now = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="palestra-weights-", dir=self.folder or None)
+                )
                 save_file(weights, Path(self._now) / WEIGHTS_FILE)
             except (OSError, SafetensorError) as error:
-                raise EngineFailed(f"engine.folder = {self.folder!r}: the weights could not be written there: {error}") from error
+                raise EngineFailed(
+                    f"engine.folder = {self.folder!r}: the weights could not be written "
+                    f"there: {error}"
+                ) from error
             yield
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
@@ -65,15 +75,22 @@ class FolderTransfer:
 class NCCLTransfer:
     """vLLM's own weight transfer (`--weight-transfer-config '{"backend": "nccl"}'`).
 
-    Written against the sources of vLLM 0.24 and 0.32; not run yet, for it needs two GPUs. Each server has a group of its own with
-    the learner, so that one can be lost and come back; each of its workers gets whole weights and keeps its share.
+    Written against the sources of vLLM 0.24 and 0.32; not run yet, for it needs two GPUs. Each
+    server has a group of its own with the learner, so that one can be lost and come back; each of
+    its workers gets whole weights and keeps its share.
     """
 
     def __init__(self, address: str, device: torch.device, timeout_s: float) -> None:
         if device.type != "cuda":
-            raise EngineFailed(f"engine.weights = 'nccl' needs the model on a CUDA device, not on {device}; use 'folder'")
+            raise EngineFailed(
+                "engine.weights = 'nccl' needs the model on a CUDA device, not on "
+                f"{device}; use 'folder'"
+            )
         if find_spec("vllm") is None:
-            raise EngineFailed("engine.weights = 'nccl': vLLM must be installed beside the learner too; pip install vllm, or use 'folder'")
+            raise EngineFailed(
+                "engine.weights = 'nccl': vLLM must be installed beside the learner too; "
+                "pip install vllm, or use 'folder'"
+            )
         self.address = address
         self.device = device
         self.timeout_s = timeout_s
@@ -92,27 +109,51 @@ class NCCLTransfer:
                 self._groups[server] = await self._join(server, http)
             info = {
                 "names": list(self._weights),
-                "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in self._weights.values()],
+                "dtype_names": [
+                    str(weight.dtype).removeprefix("torch.") for weight in self._weights.values()
+                ],
                 "shapes": [list(weight.shape) for weight in self._weights.values()],
             }
             await server.post(http, "/start_weight_update", timeout_s=self.timeout_s)
-            receiving = asyncio.create_task(server.post(http, "/update_weights", {"update_info": info}, timeout_s=self.timeout_s))
-            await asyncio.gather(receiving, asyncio.to_thread(self._broadcast, self._groups[server]))
+            receiving = asyncio.create_task(
+                server.post(
+                    http, "/update_weights", {"update_info": info}, timeout_s=self.timeout_s
+                )
+            )
+            await asyncio.gather(
+                receiving, asyncio.to_thread(self._broadcast, self._groups[server])
+            )
             await server.post(http, "/finish_weight_update", timeout_s=self.timeout_s)
 
     async def _join(self, server: Server, http: aiohttp.ClientSession) -> Any:
-        """A group of the learner, rank 0, and the server's workers, ranks 1 and on. All must come to it at the same time."""
+        """A group of the learner, rank 0, and the server's workers, ranks 1 and on.
+
+        All must come to it at the same time.
+        """
         try:
             address = self.address or own_address(server.url)
             with socket.socket() as free:
                 free.bind((address, 0))
                 port = free.getsockname()[1]
         except OSError as error:
-            raise EngineFailed(f"engine.address = {self.address!r}: this host cannot be reached there: {error}") from error
+            raise EngineFailed(
+                f"engine.address = {self.address!r}: this host cannot be reached there: {error}"
+            ) from error
         size = 1 + server.workers
-        info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": size}
-        coming = asyncio.create_task(server.post(http, "/init_weight_transfer_engine", {"init_info": info}, timeout_s=self.timeout_s))
-        _, group = await asyncio.gather(coming, asyncio.to_thread(self._open_group, address, port, size))
+        info = {
+            "master_address": address,
+            "master_port": port,
+            "rank_offset": 1,
+            "world_size": size,
+        }
+        coming = asyncio.create_task(
+            server.post(
+                http, "/init_weight_transfer_engine", {"init_info": info}, timeout_s=self.timeout_s
+            )
+        )
+        _, group = await asyncio.gather(
+            coming, asyncio.to_thread(self._open_group, address, port, size)
+        )
         return group
 
     def _open_group(self, address: str, port: int, size: int) -> Any:
@@ -120,7 +161,10 @@ class NCCLTransfer:
         from vllm.distributed.utils import StatelessProcessGroup
 
         with torch.cuda.device(self.device):
-            return PyNcclCommunicator(StatelessProcessGroup.create(address, port, rank=0, world_size=size), device=self.device)
+            return PyNcclCommunicator(
+                StatelessProcessGroup.create(address, port, rank=0, world_size=size),
+                device=self.device,
+            )
 
     @torch.no_grad()
     def _broadcast(self, group: Any) -> None:
@@ -133,7 +177,9 @@ class NCCLTransfer:
 def own_address(url: str) -> str:
     """This host as a server sees it, where nothing stands between the two. Nothing is sent."""
     parts = urlsplit(url)
-    family, kind, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    family, kind, _, _, place = socket.getaddrinfo(
+        parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM
+    )[0]
     with socket.socket(family, kind) as probe:
         probe.connect(place)
         return str(probe.getsockname()[0])

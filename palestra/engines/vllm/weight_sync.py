@@ -1,4 +1,6 @@
-"""A hand-over of weights to vLLM servers: all ranks take part, one rank speaks to each server, and all know how it ended."""
+"""A hand-over of weights to vLLM servers: all ranks take part, one rank speaks to each server, and
+all know how it ended.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The servers that a rank plays with: some of its own, or one with its neighbors where there are more ranks than servers."""
+    """The servers that a rank plays with: some of its own, or one with its neighbors where there
+    are more ranks than servers.
+    """
 
     urls: Sequence[str]
     ranks: Sequence[int]
@@ -60,7 +64,12 @@ class HandOver:
     """From the learner's weights to those of this rank's servers."""
 
     def __init__(
-        self, model: PreTrainedModel, settings: VLLMServerSettings, context_tokens: int, share: Share, world: ProcessGroup
+        self,
+        model: PreTrainedModel,
+        settings: VLLMServerSettings,
+        context_tokens: int,
+        share: Share,
+        world: ProcessGroup,
     ) -> None:
         self.servers = [Server(url) for url in share.urls]
         self.settings = settings
@@ -77,12 +86,15 @@ class HandOver:
         )
 
     async def to_all(self, http: aiohttp.ClientSession, version: int, *, is_first: bool) -> None:
-        """The weights of now to the servers of all ranks, which must all come here, each when it waits for no reply any more.
+        """The weights of now to the servers of all ranks, which must all come here, each when it
+        waits for no reply any more.
 
-        To begin with all servers must be there; later, those that are not are left out while every rank has one. An error is raised on
-        all ranks alike.
+        To begin with all servers must be there; later, those that are not are left out while every
+        rank has one. An error is raised on all ranks alike.
         """
-        await self._tell(Outcome())  # before the first server is paused, for that ends replies in the making
+        await self._tell(
+            Outcome()
+        )  # before the first server is paused, for that ends replies in the making
         try:
             own = await self._send(http, version)
         except EngineFailed as error:
@@ -98,14 +110,20 @@ class HandOver:
         self._note(outcomes[self._leader])
 
     async def to_own(self, http: aiohttp.ClientSession, version: int) -> None:
-        """The weights of now, which are whole on this rank, to servers that are its own. Those that are not there are left out."""
+        """The weights of now, which are whole on this rank, to servers that are its own.
+
+        Those that are not there are left out.
+        """
         self._note(await self._send(http, version))
 
     def check_mark(self, server: Server, facts: dict[str, Any]) -> None:
-        """A server that was started anew before its loss was noticed answers as if nothing had been, with other weights."""
+        """A server that was started anew before its loss was noticed answers as if nothing had
+        been, with other weights.
+        """
         if server.mark and facts["mark"] != server.mark:
             raise EngineFailed(
-                f"{server.url}: no longer has version {server.mark.rpartition('/')[2]} of the weights; was it started again, or does "
+                f"{server.url}: no longer has version {server.mark.rpartition('/')[2]} of "
+                "the weights; was it started again, or does "
                 "another run use it? Replies since the last hand-over are not to be trusted"
             )
 
@@ -129,13 +147,16 @@ class HandOver:
         shapes = json.dumps({name: list(weight.shape) for name, weight in weights.items()})
         mark = f"{self._run}/{version}"
         with self._transfer.ready(weights):
-            renewals = (self._renew(server, http, shapes, expected, mark) for server in self.servers)
+            renewals = (
+                self._renew(server, http, shapes, expected, mark) for server in self.servers
+            )
             return Outcome(mark, await _all_done(renewals))
 
     def _gather(self) -> tuple[Weights, dict[str, int]]:
         """The weights in the servers' type, and their fingerprints, where this rank leads.
 
-        Where weights are shared out all ranks must do this; one at a time is then whole on them, and only those that lead keep it.
+        Where weights are shared out all ranks must do this; one at a time is then whole on them,
+        and only those that lead keep it.
         """
         dtype, kept = getattr(torch, self.settings.dtype), Weights()
 
@@ -148,19 +169,34 @@ class HandOver:
 
         return kept, fingerprint(rounded())
 
-    async def _renew(self, server: Server, http: aiohttp.ClientSession, shapes: str, expected: dict[str, int], mark: str) -> str:
-        """Overwrite, compare, and only then let the server sample again. Returns why it could not be reached."""
+    async def _renew(
+        self,
+        server: Server,
+        http: aiohttp.ClientSession,
+        shapes: str,
+        expected: dict[str, int],
+        mark: str,
+    ) -> str:
+        """Overwrite, compare, and only then let the server sample again.
+
+        Returns why it could not be reached.
+        """
         limit = self.settings.load_timeout_s
         try:
             self._check_server(server, await server.describe(http, timeout_s=limit))
             server.mark = ""
-            await server.post(http, "/pause?mode=abort", timeout_s=limit)  # nothing of ours is left but what was cancelled
+            await server.post(
+                http, "/pause?mode=abort", timeout_s=limit
+            )  # nothing of ours is left but what was cancelled
             await self._transfer.send(server, http)
             for found in await server.call(http, "palestra_fingerprint", shapes, timeout_s=limit):
                 check_fingerprints(f"{server.url}: vLLM's", expected, found)
             answer = await server.post(http, "/reset_prefix_cache", timeout_s=limit)
             if answer and not answer["success"]:
-                raise EngineFailed(f"{server.url}: vLLM could not forget what the old weights computed: its cache is in use")
+                raise EngineFailed(
+                    f"{server.url}: vLLM could not forget what the old weights computed: "
+                    "its cache is in use"
+                )
             await server.call(http, "palestra_set_mark", mark, timeout_s=limit)
             await server.post(http, "/resume", timeout_s=limit)
         except ServerTrouble as trouble:
@@ -170,18 +206,30 @@ class HandOver:
     def _check_server(self, server: Server, facts: dict[str, Any]) -> None:
         """It was started as it must be, and its weights are still those that it was given."""
         if facts["logprobs_mode"] != LOGPROBS_MODE:
-            raise EngineFailed(f"{server.url}: its log-probs are {facts['logprobs_mode']}; start it with --logprobs-mode {LOGPROBS_MODE}")
+            raise EngineFailed(
+                f"{server.url}: its log-probs are {facts['logprobs_mode']}; start it with "
+                f"--logprobs-mode {LOGPROBS_MODE}"
+            )
         if facts["dtypes"] != [self.settings.dtype]:
             held = " and ".join(facts["dtypes"])
-            raise EngineFailed(f"{server.url}: engine.dtype = {self.settings.dtype!r}, and its weights are {held}; see its --dtype")
+            raise EngineFailed(
+                f"{server.url}: engine.dtype = {self.settings.dtype!r}, and its weights "
+                f"are {held}; see its --dtype"
+            )
         if facts["context_tokens"] < self.context_tokens:
             limit = facts["context_tokens"]
-            raise EngineFailed(f"{server.url}: a context of {self.context_tokens} tokens is needed and its --max-model-len is {limit}")
+            raise EngineFailed(
+                f"{server.url}: a context of {self.context_tokens} tokens is needed and "
+                f"its --max-model-len is {limit}"
+            )
         self.check_mark(server, facts)
 
 
 class Gate:
-    """Any number of replies, or one hand-over. A hand-over that waits goes before replies that come later."""
+    """Any number of replies, or one hand-over.
+
+    A hand-over that waits goes before replies that come later.
+    """
 
     def __init__(self) -> None:
         self.replies = 0
@@ -215,7 +263,9 @@ class Gate:
             self._changed()
 
     async def _until(self, ready: Callable[[], bool]) -> None:
-        """asyncio's own conditions belong to one event loop; this one may meet several, one after another."""
+        """asyncio's own conditions belong to one event loop; this one may meet several, one after
+        another.
+        """
         while not ready():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)

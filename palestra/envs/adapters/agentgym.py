@@ -17,24 +17,35 @@ from palestra.envs.base import UNLISTED, Environment
 
 ANSWER_BYTES = 8 * 1024 * 1024
 CLOSE_S = 5.0
-"""How long a server may take to let go of a session. One that hangs has cost `timeout_s` already."""
+"""How long a server may take to let go of a session.
+
+One that hangs has cost `timeout_s` already.
+"""
 
 INSTRUCTIONS = {
     "textcraft": """\
-You are crafting an item by Minecraft's recipes. You are shown crafting commands, some of them of no use, and then the goal. Each turn you \
+You are crafting an item by Minecraft's recipes. You are shown crafting commands, some of them of \
+no use, and then the goal. Each turn you \
 take one action:
 - get <amount> <item>: fetch an item that no command crafts
-- craft <amount> <item> using <amount> <item>, <amount> <item>: follow one of the commands with what you hold, in its amounts
+- craft <amount> <item> using <amount> <item>, <amount> <item>: follow one of the commands with \
+what you hold, in its amounts
 - inventory: see what you hold
 Where a command names a kind of item, such as planks, use any item of that kind that you hold.""",
     "babyai": """\
-You are in a world of rooms with doors, keys, balls and boxes, and you are given a goal. You see only what is in front of you. After each \
-action you are told what you see and which actions are available: answer with one of these, word for word.""",
+You are in a world of rooms with doors, keys, balls and boxes, and you are given a goal. You see \
+only what is in front of you. After each \
+action you are told what you see and which actions are available: answer with one of these, word \
+for word.""",
     "sciworld": """\
-You are in a house with a workshop, a kitchen and other rooms, and you are given a scientific task. Each turn you take one action, such as \
-these: look around; look at OBJ; look in OBJ; read OBJ; open OBJ; close OBJ; go to LOC; pick up OBJ; put down OBJ; move OBJ to OBJ; \
-pour OBJ into OBJ; dunk OBJ into OBJ; mix OBJ; use OBJ on OBJ; activate OBJ; deactivate OBJ; connect OBJ to OBJ; disconnect OBJ; eat OBJ; \
-flush OBJ; focus on OBJ; wait; wait1; task; inventory. Focus only on what the task names: focusing on a wrong thing ends it.""",
+You are in a house with a workshop, a kitchen and other rooms, and you are given a scientific \
+task. Each turn you take one action, such as \
+these: look around; look at OBJ; look in OBJ; read OBJ; open OBJ; close OBJ; go to LOC; pick up \
+OBJ; put down OBJ; move OBJ to OBJ; \
+pour OBJ into OBJ; dunk OBJ into OBJ; mix OBJ; use OBJ on OBJ; activate OBJ; deactivate OBJ; \
+connect OBJ to OBJ; disconnect OBJ; eat OBJ; \
+flush OBJ; focus on OBJ; wait; wait1; task; inventory. Focus only on what the task names: focusing \
+on a wrong thing ends it.""",
 }
 
 
@@ -45,9 +56,10 @@ class ServerError(RuntimeError):
 class AgentGym(Environment):
     """An environment on an AgentGym server.
 
-    `url`: the server's address. `env`: which environment it serves. `train`, `test`: how many tasks, counted from 0 and one split after the
-    other, or a JSON file of item ids such as AgentGym's own lists. `timeout_s`: seconds that one request may take.
-    `instructions`: what the agent is told; ours for textcraft, babyai and sciworld where not set.
+    `url`: the server's address. `env`: which environment it serves. `train`, `test`: how many
+    tasks, counted from 0 and one split after the other, or a JSON file of item ids such as
+    AgentGym's own lists. `timeout_s`: seconds that one request may take. `instructions`: what the
+    agent is told; ours for textcraft, babyai and sciworld where not set.
     """
 
     name: ClassVar[str] = "agentgym"
@@ -64,7 +76,9 @@ class AgentGym(Environment):
         timeout_s: float = 30.0,
     ) -> None:
         if env not in DIALECTS:
-            raise ValueError(f"agentgym: env is {env!r}, which AgentGym does not have; {nearest(env, DIALECTS)}")
+            raise ValueError(
+                f"agentgym: env is {env!r}, which AgentGym does not have; {nearest(env, DIALECTS)}"
+            )
         for option, value in (("max_turns", max_turns), ("timeout_s", timeout_s)):
             if not value > 0:
                 raise ValueError(f"agentgym: {option} is {value}; it must be more than 0")
@@ -81,12 +95,17 @@ class AgentGym(Environment):
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.numbers:
             raise ValueError(f"agentgym has no split {split!r}; {nearest(split, self.numbers)}")
-        return [Task(self.name, split, f"{self.env}_{number}", self.env) for number in self.numbers[split]]
+        return [
+            Task(self.name, split, f"{self.env}_{number}", self.env)
+            for number in self.numbers[split]
+        ]
 
     def task(self, id: str) -> Task:
         """Of any number: only the server knows how many it has."""
         number = _number(self.env, id)
-        split = next((split for split, numbers in self.numbers.items() if number in numbers), UNLISTED)
+        split = next(
+            (split for split, numbers in self.numbers.items() if number in numbers), UNLISTED
+        )
         return Task(self.name, split, f"{self.env}_{number}", self.env)
 
     def reset(self, task: Task) -> str:
@@ -102,30 +121,54 @@ class AgentGym(Environment):
             answer = "\n".join(text for text in told if isinstance(text, str))
         has_begun = answer != "TimeoutError"  # what AgentGym's WebArena answers with status 200
         if not isinstance(answer, str) or not answer or not has_begun:
-            raise ServerError(f"{self.server.url}/reset: expected an observation, came {_short(answer)}")
+            raise ServerError(
+                f"{self.server.url}/reset: expected an observation, came {_short(answer)}"
+            )
         return self._observe() if self.dialect.observes_first else answer
 
     def _observe(self) -> str:
         seen = self.server.get("/observation", {self.dialect.session: self._session})
         if not isinstance(seen, str) or not seen:
-            raise ServerError(f"{self.server.url}/observation: expected an observation, came {_short(seen)}")
+            raise ServerError(
+                f"{self.server.url}/observation: expected an observation, came {_short(seen)}"
+            )
         return seen
 
     def step(self, action: str) -> Step:
         if self._end is not None:
             return self._end
         answer = self._call("/step", {"action": write_action(self.dialect, action)})
-        observation, reward, ended = (self._field(answer, name) for name in (self.dialect.observation, "reward", self.dialect.end))
+        observation, reward, ended = (
+            self._field(answer, name)
+            for name in (self.dialect.observation, "reward", self.dialect.end)
+        )
         truncated = answer.get("truncated") is True
         if not isinstance(observation, str) or not isinstance(ended, bool):
-            raise ServerError(f"{self.server.url}/step: expected a text and whether it is the end, came {_short(answer)}")
-        gained, success = self._judge(answer, _as_number(reward), ended=ended, is_over=ended or truncated)
+            raise ServerError(
+                f"{self.server.url}/step: expected a text and whether it is the end, came "
+                f"{_short(answer)}"
+            )
+        gained, success = self._judge(
+            answer, _as_number(reward), ended=ended, is_over=ended or truncated
+        )
         if ended or truncated:
-            self._end = Step("The episode is over.", terminated=ended, truncated=not ended, success=success)
-        return Step(observation, gained, terminated=ended, truncated=truncated and not ended, success=success, info={"raw_reward": reward})
+            self._end = Step(
+                "The episode is over.", terminated=ended, truncated=not ended, success=success
+            )
+        return Step(
+            observation,
+            gained,
+            terminated=ended,
+            truncated=truncated and not ended,
+            success=success,
+            info={"raw_reward": reward},
+        )
 
     def close(self) -> None:
-        """Ask the server to let go of the session. Many of them cannot: then there is nothing more to be done."""
+        """Ask the server to let go of the session.
+
+        Many of them cannot: then there is nothing more to be done.
+        """
         session, self._session = self._session, None
         if session is not None:
             try:
@@ -137,7 +180,9 @@ class AgentGym(Environment):
         answer = self.server.post("/create", {} if self.dialect.session == "id" else {"id": 0})
         number = answer.get(self.dialect.session) if isinstance(answer, dict) else answer
         if not isinstance(number, int) or isinstance(number, bool):
-            raise ServerError(f"{self.server.url}/create: expected the number of a session, came {_short(answer)}")
+            raise ServerError(
+                f"{self.server.url}/create: expected the number of a session, came {_short(answer)}"
+            )
         return number
 
     def _call(self, path: str, fields: dict[str, Any]) -> Any:
@@ -145,9 +190,11 @@ class AgentGym(Environment):
             raise RuntimeError("agentgym: call reset(task) before this")
         return self.server.post(path, {self.dialect.session: self._session, **fields})
 
-    def _judge(self, answer: dict[str, Any], reward: float, *, ended: bool, is_over: bool) -> tuple[float, bool | None]:
-        """The step's reward, so that an episode's add up to what it is worth, and at the end whether it
-        is solved."""
+    def _judge(
+        self, answer: dict[str, Any], reward: float, *, ended: bool, is_over: bool
+    ) -> tuple[float, bool | None]:
+        """The step's reward, so that an episode's add up to what it is worth, and at the end
+        whether it is solved."""
         before, last = self._score, reward
         match self.dialect.rewards:
             case "score":
@@ -165,12 +212,17 @@ class AgentGym(Environment):
 
     def _field(self, answer: Any, name: str) -> Any:
         if not isinstance(answer, dict) or name not in answer:
-            raise ServerError(f"{self.server.url}/step: expected the field {name!r}, came {_short(answer)}")
+            raise ServerError(
+                f"{self.server.url}/step: expected the field {name!r}, came {_short(answer)}"
+            )
         return answer[name]
 
 
 class Server:
-    """One address. A request is never sent twice: these servers cannot tell a repeated step from a new one."""
+    """One address.
+
+    A request is never sent twice: these servers cannot tell a repeated step from a new one.
+    """
 
     def __init__(self, url: str, timeout_s: float) -> None:
         parts = urlsplit(url)
@@ -192,7 +244,10 @@ class Server:
         return self._ask("GET", path, f"{path}?{urlencode(query)}", None, math.inf)
 
     def _ask(self, method: str, path: str, target: str, body: str | None, most_s: float) -> Any:
-        """The decoded answer. An error is one whatever its status: these servers tell most of them with 200."""
+        """The decoded answer.
+
+        An error is one whatever its status: these servers tell most of them with 200.
+        """
         connection = self._kind(*self._address, timeout=min(self.timeout_s, most_s))
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
@@ -206,11 +261,16 @@ class Server:
         if len(said) > ANSWER_BYTES:
             raise ServerError(f"{self.url}{path}: the answer has more than {ANSWER_BYTES} bytes")
         if response.status != 200:
-            raise ServerError(f"{self.url}{path}: status {response.status}: {_short(said.decode(errors='replace'))}")
+            raise ServerError(
+                f"{self.url}{path}: status {response.status}: "
+                f"{_short(said.decode(errors='replace'))}"
+            )
         try:
             answer = json.loads(said)
         except ValueError:
-            raise ServerError(f"{self.url}{path}: expected JSON, came {_short(said.decode(errors='replace'))}") from None
+            raise ServerError(
+                f"{self.url}{path}: expected JSON, came {_short(said.decode(errors='replace'))}"
+            ) from None
         if isinstance(answer, dict) and "error" in answer:
             raise ServerError(f"{self.url}{path}: {_short(answer['error'])}")
         return answer
@@ -229,7 +289,10 @@ def _numbers(env: str, train: int | str, test: int | str) -> dict[str, Sequence[
             found[split] = range(counted, counted + wanted)
             counted += wanted
     if shared := {*found["train"]} & {*found["test"]}:
-        raise ValueError(f"agentgym: {env}_{min(shared)} stands in train and in test; a split of its own file each keeps them apart")
+        raise ValueError(
+            f"agentgym: {env}_{min(shared)} stands in train and in test; a split of its "
+            "own file each keeps them apart"
+        )
     return found
 
 
@@ -239,9 +302,13 @@ def _read_items(env: str, split: str, path: str) -> list[int]:
         items = json.loads(Path(path).read_text())
         numbers = [_number(env, item["item_id"]) for item in items]
     except OSError as error:
-        raise ValueError(f"agentgym: {split} is {path!r}, which cannot be read: {error.strerror}") from error
+        raise ValueError(
+            f"agentgym: {split} is {path!r}, which cannot be read: {error.strerror}"
+        ) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f'agentgym: {split} is {path!r}; expected [{{"item_id": "{env}_12"}}]: {error}') from error
+        raise ValueError(
+            f'agentgym: {split} is {path!r}; expected [{{"item_id": "{env}_12"}}]: {error}'
+        ) from error
     return list(dict.fromkeys(numbers))
 
 

@@ -1,7 +1,9 @@
-"""What AgentGym's servers and clients say to each other: one row for each environment, for both sides.
+"""What AgentGym's servers and clients say to each other: one row for each environment, for both
+sides.
 
-Success is what AgentGym's evaluator calls so: the reward of an episode's last step is 1 (of SciWorld's
-points: 100). BabyAI's is less, the later the success, but its servers end an episode at a success only.
+Success is what AgentGym's evaluator calls so: the reward of an episode's last step is 1 (of
+SciWorld's points: 100). BabyAI's is less, the later the success, but its servers end an episode at
+a success only.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class Dialect:
     task: str = "data_idx"
     """The field of /reset that names a task by its number."""
     created: Literal["number", "object", "begun"] = "object"
-    """/create answers with the bare number, with an object that has it, or with one that has the first observation too."""
+    """/create answers with the bare number, with an object that has it, or with one that has the
+    first observation too.
+    """
     begun: Literal["object", "text", "pair"] = "object"
     """/reset answers with an object, with the observation alone, or with [observation, null]."""
     observation: str = "observation"
@@ -31,16 +35,17 @@ class Dialect:
     """Answers have the score so far beside the reward."""
     full_score: float = 1.0
     rewards: Literal["highest", "last", "final", "score", "each"] = "highest"
-    """What an episode is worth so far: the highest reward (some servers repeat it), the last one, that
-    of the step which ends the episode and no other, the last score, or the sum of all rewards."""
+    """What an episode is worth so far: the highest reward (some servers repeat it), the last one,
+    that of the step which ends the episode and no other, the last score, or the sum of all rewards.
+    """
     solved_at: float = 1.0
-    """An episode is solved where the reward of the step that ends it (for "score": the score's share of
-    `full_score`) is at least this."""
+    """An episode is solved where the reward of the step that ends it (for "score": the score's
+    share of `full_score`) is at least this."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of /reset."""
     action: Literal["alone", "labeled", "tagged", "block"] = "alone"
-    """How /step wants the action: alone, after `Action:`, as a tag such as `<search>words</search>`, or
-    between three backticks."""
+    """How /step wants the action: alone, after `Action:`, as a tag such as
+    `<search>words</search>`, or between three backticks."""
     observes_first: bool = False
     """What /reset answers lacks the goal: the first observation is that of GET /observation."""
 
@@ -52,7 +57,9 @@ GENERIC = Dialect("env_idx", "id", created="number", begun="text")
 
 DIALECTS: Mapping[str, Dialect] = {
     "textcraft": Dialect("id", created="begun"),
-    "babyai": Dialect("id", has_score=True, solved_at=0.01),  # 1 - 0.9 t/T at success, once; 0 otherwise
+    "babyai": Dialect(
+        "id", has_score=True, solved_at=0.01
+    ),  # 1 - 0.9 t/T at success, once; 0 otherwise
     "sciworld": Dialect("id", has_score=True, rewards="score", full_score=100.0),
     "alfworld": Dialect("id", "game", more={"world_type": "Text"}),
     # 1 at the goal; 0 for any other move; -1 for the one after the 50th, which ends the game
@@ -60,7 +67,8 @@ DIALECTS: Mapping[str, Dialect] = {
     # 1 for the word, 0 for any other guess, the sixth among them, which ends the game
     "wordle": Dialect("id", "seed", rewards="each"),
     "searchqa": Dialect("env_idx", "id", created="number", begun="text", action="tagged"),
-    # Before the end, the reward says whether the browser could do the action, not how the task stands.
+    # Before the end, the reward says whether the browser could do the action, not how the task
+    # stands.
     "webarena": Dialect(
         "env_idx",
         "idx",
@@ -70,7 +78,9 @@ DIALECTS: Mapping[str, Dialect] = {
         action="block",
         observes_first=True,
     ),
-    "webshop": Dialect("env_idx", "session_id", created="number", begun="pair", observation="state"),
+    "webshop": Dialect(
+        "env_idx", "session_id", created="number", begun="pair", observation="state"
+    ),
     "sqlgym": Dialect("env_idx", "item_id", created="number", begun="pair", observation="state"),
     **dict.fromkeys(("weather", "movie", "academia", "todo", "sheet"), _TOOLS),
 }
@@ -103,8 +113,8 @@ def write_action(dialect: Dialect, action: str) -> str:
 
 
 def find_action(dialect: Dialect, reply: str) -> str | None:
-    """The action in what a model wrote, found as their server finds it; None where it is not written in
-    the dialect's own way."""
+    """The action in what a model wrote, found as their server finds it; None where it is not
+    written in the dialect's own way."""
     if dialect.action == "block":
         block = _BLOCK.search(reply)
         return None if block is None else _BARE.get(block[1].strip(), block[1].strip())

@@ -1,11 +1,14 @@
-"""BabyAI's actions as AgentGym's server names, numbers and walks them, so that trajectories made there can be played here.
+"""BabyAI's actions as AgentGym's server names, numbers and walks them, so that trajectories made
+there can be played here.
 
-How its names differ from ours: a door is called by its state ("red closed door 1"), and doors are numbered for each color and state.
-Things that are equally near are numbered from the farthest row, and from the left. "go to" and "pickup" count only what can be reached.
+How its names differ from ours: a door is called by its state ("red closed door 1"), and doors are
+numbered for each color and state. Things that are equally near are numbered from the farthest row,
+and from the left. "go to" and "pickup" count only what can be reached.
 
-How its walks differ: they may cross cells that are not seen, and the cells of doors in any state. So a walk ends at the first step after
-which the agent sees what it saw before. "go through" and "toggle and go through" end on the door's own cell. An action without a step, as
-one that is not valid, takes no time.
+How its walks differ: they may cross cells that are not seen, and the cells of doors in any state.
+So a walk ends at the first step after which the agent sees what it saw before. "go through" and
+"toggle and go through" end on the door's own cell. An action without a step, as one that is not
+valid, takes no time.
 """
 
 from __future__ import annotations
@@ -19,45 +22,113 @@ from typing import Any, Self, cast
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
-from palestra.envs.babyai.view import AGENT, DROP, FORWARD, FRONT, LEFT, PICKUP, RIGHT, SIZE, TOGGLE, Thing, View, state_of
+from palestra.envs.babyai.view import (
+    AGENT,
+    DROP,
+    FORWARD,
+    FRONT,
+    LEFT,
+    PICKUP,
+    RIGHT,
+    SIZE,
+    TOGGLE,
+    Thing,
+    View,
+    state_of,
+)
 
 INSTRUCTIONS = """\
-You are in a world of rooms with balls, boxes, keys and doors. Reach the goal that you are given, in few steps.
-You see up to 6 steps ahead and 3 steps to either side, but not through walls and closed doors, and not behind you. Turn to look around.
-Objects of the same color and kind are numbered from the nearest one, anew after each action; doors by their state too.
+You are in a world of rooms with balls, boxes, keys and doors. Reach the goal that you are given, \
+in few steps.
+You see up to 6 steps ahead and 3 steps to either side, but not through walls and closed doors, \
+and not behind you. Turn to look around.
+Objects of the same color and kind are numbered from the nearest one, anew after each action; \
+doors by their state too.
 Actions:
 - go to <object> <n>: walk to the object and face it
 - pickup <object> <n>: walk to a ball, box or key and pick it up; you can carry one thing
 - drop: put down what you carry on the free cell in front of you
 - go through <color> open door <n>: walk into the doorway
-- toggle and go through <color> closed door <n>: open the door and walk into the doorway; "locked" in the place of "closed" needs the key \
+- toggle and go through <color> closed door <n>: open the door and walk into the doorway; "locked" \
+in the place of "closed" needs the key \
 of the door's color in your hands
 - toggle: open the door in front of you
 - turn left, turn right, move forward
 - check available actions: look again, which takes no time
-Only the available actions listed with each observation are valid. Take one of them, word for word."""
+Only the available actions listed with each observation are valid. Take one of them, word for \
+word."""
 
 LEVELS = (
-    *("GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObjS4", "GoToLocalS8N7", "GoToObjMazeS7", "GoToImpUnlock"),
-    *("GoToSeqS5R2", "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoorLoc", "OpenRedBlueDoorsDebug"),
-    *("OpenDoorsOrderN4Debug", "Pickup", "UnblockPickup", "PickupLoc", "PickupDistDebug", "PickupAbove", "PutNextLocalS6N4"),
-    *("PutNextS7N4Carrying", "Unlock", "UnlockLocalDist", "KeyInBox", "UnlockPickupDist", "BlockedUnlockPickup", "UnlockToUnlock"),
-    *("ActionObjDoor", "FindObjS7", "KeyCorridorS6R3", "OneRoomS20", "MoveTwoAcrossS8N9", "SynthS5R2", "SynthLoc", "SynthSeq"),
+    *(
+        "GoToRedBallGrey",
+        "GoToRedBall",
+        "GoToRedBallNoDists",
+        "GoToObjS4",
+        "GoToLocalS8N7",
+        "GoToObjMazeS7",
+        "GoToImpUnlock",
+    ),
+    *(
+        "GoToSeqS5R2",
+        "GoToRedBlueBall",
+        "GoToDoor",
+        "GoToObjDoor",
+        "Open",
+        "OpenRedDoor",
+        "OpenDoorLoc",
+        "OpenRedBlueDoorsDebug",
+    ),
+    *(
+        "OpenDoorsOrderN4Debug",
+        "Pickup",
+        "UnblockPickup",
+        "PickupLoc",
+        "PickupDistDebug",
+        "PickupAbove",
+        "PutNextLocalS6N4",
+    ),
+    *(
+        "PutNextS7N4Carrying",
+        "Unlock",
+        "UnlockLocalDist",
+        "KeyInBox",
+        "UnlockPickupDist",
+        "BlockedUnlockPickup",
+        "UnlockToUnlock",
+    ),
+    *(
+        "ActionObjDoor",
+        "FindObjS7",
+        "KeyCorridorS6R3",
+        "OneRoomS20",
+        "MoveTwoAcrossS8N9",
+        "SynthS5R2",
+        "SynthLoc",
+        "SynthSeq",
+    ),
     *("MiniBossLevel", "BossLevel", "BossLevelNoUnlock"),
 )
-"""The levels of AgentGym's server. What its minigrid 2 calls GoToObjS6 has rooms of size 4: our GoToObjS4."""
+"""The levels of AgentGym's server.
+
+What its minigrid 2 calls GoToObjS6 has rooms of size 4: our GoToObjS4.
+"""
 
 Pose = tuple[int, int, int]
 """Steps ahead, steps to the right, and a heading: 0 ahead, 1 right, 2 back, 3 left."""
 
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
-_DOOR = re.compile(r"(go to|go through|toggle and go through) [a-z]+ (open|closed|locked) door [1-9][0-9]*")
-# AgentGym's rows: the farthest first, each from the left. Sorting by distance leaves ties in this order.
+_DOOR = re.compile(
+    r"(go to|go through|toggle and go through) [a-z]+ (open|closed|locked) door [1-9][0-9]*"
+)
+# AgentGym's rows: the farthest first, each from the left. Sorting by distance leaves ties in this
+# order.
 _CELLS = [SIZE * ahead + side for ahead in reversed(range(SIZE)) for side in range(SIZE)]
 
 
 def task_id(data_idx: int) -> str:
-    """Our name of the task that AgentGym's server plays for `data_idx`; its item is `babyai_<data_idx>`."""
+    """Our name of the task that AgentGym's server plays for `data_idx`; its item is
+    `babyai_<data_idx>`.
+    """
     seed, level = divmod(data_idx, len(LEVELS))
     return f"{LEVELS[level]}-{seed}"
 
@@ -76,7 +147,9 @@ class AgentGymView(View):
 
     @classmethod
     def at_start(cls, world: RoomGridLevel) -> Self:
-        """AgentGym looks before the agent is given what it carries from the start: its first view has that on its old cell too."""
+        """AgentGym looks before the agent is given what it carries from the start: its first view
+        has that on its old cell too.
+        """
         carried, grid = world.carrying, cast(Any, world.grid)
         if carried is None:
             return cls(world)
@@ -99,26 +172,45 @@ class AgentGymView(View):
             ahead, side = cell // SIZE, cell % SIZE - AGENT
             what = _what(content)
             counts[what] += 1
-            things.append(Thing(f"{what} {counts[what]}", content.type, "", cell, ahead, side, self.position(cell)))
+            things.append(
+                Thing(
+                    f"{what} {counts[what]}",
+                    content.type,
+                    "",
+                    cell,
+                    ahead,
+                    side,
+                    self.position(cell),
+                )
+            )
         return things
 
     @cached_property
     def picture(self) -> list[tuple[str, str, str] | None]:
         """What the agent sees, with what it carries in the place of its own cell."""
-        seen = [_look(content) if visible else ("unseen", "", "") for content, visible in zip(self.contents, self.visible, strict=True)]
+        seen = [
+            _look(content) if visible else ("unseen", "", "")
+            for content, visible in zip(self.contents, self.visible, strict=True)
+        ]
         seen[AGENT] = _look(self.carried)
         return seen
 
     @cached_property
     def macros(self) -> dict[str, list[int]]:
-        """AgentGym's list of available actions, in its order, and the primitive actions that each stands for."""
+        """AgentGym's list of available actions, in its order, and the primitive actions that each
+        stands for.
+        """
         macros = {"turn left": [LEFT], "turn right": [RIGHT]}
         front = self.contents[FRONT]
         if front is None or front.type not in ("box", "wall"):
             macros["move forward"] = [FORWARD]
         reachable = self._number_reachable()
         if self.carried is None:
-            macros |= {f"pickup {name}": [*walk, PICKUP] for name, kind, walk in reachable if kind != "door"}
+            macros |= {
+                f"pickup {name}": [*walk, PICKUP]
+                for name, kind, walk in reachable
+                if kind != "door"
+            }
         elif front is None or front.type == "door":
             macros["drop"] = [DROP]
         for thing in self.things:
@@ -129,7 +221,10 @@ class AgentGymView(View):
         return macros
 
     def _number_reachable(self) -> list[tuple[str, str, list[int]]]:
-        """Name, kind and walk of each thing that can be faced. Its number leaves out those that cannot."""
+        """Name, kind and walk of each thing that can be faced.
+
+        Its number leaves out those that cannot.
+        """
         counts: Counter[str] = Counter()
         reachable = []
         for thing in self.things:
@@ -155,7 +250,9 @@ class AgentGymView(View):
         """The walk to the first pose from which each place is faced."""
         poses: dict[tuple[int, int], Pose] = {}
         for ahead, side, heading in self._search:
-            poses.setdefault((ahead + _AHEAD[heading][0], side + _AHEAD[heading][1]), (ahead, side, heading))
+            poses.setdefault(
+                (ahead + _AHEAD[heading][0], side + _AHEAD[heading][1]), (ahead, side, heading)
+            )
         return {place: self._walk(pose) for place, pose in poses.items()}
 
     @cached_property
@@ -168,16 +265,20 @@ class AgentGymView(View):
 
     @cached_property
     def _search(self) -> dict[Pose, Pose]:
-        """Every pose that can be reached, in the order of AgentGym's search, and the pose before it.
+        """Every pose that can be reached, in the order of AgentGym's search, and the pose before
+        it.
 
-        A pose waits in its queue once for each shortest way to it. It is first looked at where it was put in first, but the way back is the
-        one that was put in last. `first` and `last` are each distance's poses in these two orders, without the repetitions.
+        A pose waits in its queue once for each shortest way to it. It is first looked at where it
+        was put in first, but the way back is the one that was put in last. `first` and `last` are
+        each distance's poses in these two orders, without the repetitions.
         """
         start = (0, 0, 0)
         before = {start: start}
         first, last = [start], [start]
         while first:
-            new = [pose for known in first for pose in self._next_poses(known) if pose not in before]
+            new = [
+                pose for known in first for pose in self._next_poses(known) if pose not in before
+            ]
             latest: dict[Pose, Pose] = {}
             for known in last:
                 for pose in self._next_poses(known):
@@ -198,7 +299,8 @@ class AgentGymView(View):
         yield (ahead, side, (heading + 1) % 4)
 
     def _is_open_to_plans(self, ahead: int, side: int) -> bool:
-        # Its ranges have one row too many behind the agent, or to its right, where these lie towards smaller coordinates.
+        # Its ranges have one row too many behind the agent, or to its right, where these lie
+        # towards smaller coordinates.
         farthest_back = -1 if self.direction in (0, 1) else 0
         farthest_right = AGENT + 1 if self.direction in (1, 2) else AGENT
         if not (farthest_back <= ahead < SIZE and -AGENT <= side <= farthest_right):
@@ -206,7 +308,11 @@ class AgentGymView(View):
         if ahead < 0 or side > AGENT or (ahead, side) == (0, 0):
             return True
         cell = SIZE * ahead + side + AGENT
-        return not self.visible[cell] or self.contents[cell] is None or self.contents[cell].type == "door"
+        return (
+            not self.visible[cell]
+            or self.contents[cell] is None
+            or self.contents[cell].type == "door"
+        )
 
     def _walk(self, pose: Pose) -> list[int]:
         poses = [pose]
@@ -220,7 +326,11 @@ def _primitive(one: Pose, next: Pose) -> int:
 
 
 def _what(content: Any) -> str:
-    return f"{content.color} {state_of(content)} door" if content.type == "door" else f"{content.color} {content.type}"
+    return (
+        f"{content.color} {state_of(content)} door"
+        if content.type == "door"
+        else f"{content.color} {content.type}"
+    )
 
 
 def _look(content: Any) -> tuple[str, str, str] | None:

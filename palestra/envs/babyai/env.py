@@ -1,4 +1,6 @@
-"""BabyAI (arXiv:1810.08272): follow an instruction in a world of rooms, told in words, with actions that walk for you."""
+"""BabyAI (arXiv:1810.08272): follow an instruction in a world of rooms, told in words, with actions
+that walk for you.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,15 @@ LONGEST_SEED = 18
 
 
 class BabyAI(Environment):
-    """minigrid's BabyAI levels. A task is a level and a seed; the reward is minigrid's 1 - 0.9 t/T, once, at success.
+    """minigrid's BabyAI levels. A task is a level and a seed; the reward is minigrid's 1 - 0.9 t/T,
+    once, at success.
 
-    `levels`: names such as "GoToObj", or "short" for those that the expert ends within 14 turns; all where None.
-    `train_seeds`, `test_seeds`: tasks of each level in each split.
-    `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
-    `category`: what results are grouped by.
-    `actions`: "agentgym" has the actions of AgentGym's server, with its names, numbers and walks, to replay trajectories made there.
-    Its names of doors, such as "red closed door 1", are accepted with "own" too.
+    `levels`: names such as "GoToObj", or "short" for those that the expert ends within 14 turns;
+    all where None. `train_seeds`, `test_seeds`: tasks of each level in each split. `style`: "text"
+    for language models; "compact" for a word-level tokenizer made from `vocabulary()`. `category`:
+    what results are grouped by. `actions`: "agentgym" has the actions of AgentGym's server, with
+    its names, numbers and walks, to replay trajectories made there. Its names of doors, such as
+    "red closed door 1", are accepted with "own" too.
     """
 
     name: ClassVar[str] = "babyai"
@@ -54,14 +57,23 @@ class BabyAI(Environment):
         if levels == "short":
             levels = [level for level in LEVELS if level not in LONG_LEVELS]
         if isinstance(levels, str):
-            raise ValueError(f'babyai: levels is {levels!r}; it must be a list of levels, or "short"')
+            raise ValueError(
+                f'babyai: levels is {levels!r}; it must be a list of levels, or "short"'
+            )
         self.levels = tuple(LEVELS) if levels is None else tuple(levels)
-        self.max_turns = (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
-        _check_options(self.levels, style, category, actions, train_seeds, test_seeds, self.max_turns)
+        self.max_turns = (
+            (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
+        )
+        _check_options(
+            self.levels, style, category, actions, train_seeds, test_seeds, self.max_turns
+        )
         self.style = style
         self.has_own_actions = actions == "own"
         self.category = category
-        self.seeds = {"train": range(train_seeds), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds)}
+        self.seeds = {
+            "train": range(train_seeds),
+            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
+        }
         if style == "text":
             self.instructions = text.INSTRUCTIONS if self.has_own_actions else agentgym.INSTRUCTIONS
             self.example = text.EXAMPLE if self.has_own_actions else ()
@@ -75,23 +87,39 @@ class BabyAI(Environment):
         self._advice: str | None = None
 
     def vocabulary(self) -> list[str] | None:
-        """Every word of the compact style, missions and actions included; the same for all levels."""
+        """Every word of the compact style, missions and actions included;
+        the same for all levels.
+        """
         return text.vocabulary() if self.style == "compact" else None
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.seeds:
             raise ValueError(f"babyai has no split {split!r}; {nearest(split, self.seeds)}")
-        return [self._task(split, level, seed) for seed in self.seeds[split] for level in self.levels]
+        return [
+            self._task(split, level, seed) for seed in self.seeds[split] for level in self.levels
+        ]
 
     def task(self, id: str) -> Task:
         """Of any level and seed, by its own id or AgentEval's."""
         number = agenteval_number(self.name, id)
         level, seed = _parsed(id if number is None else agentgym.task_id(number))
-        split = next((split for split, seeds in self.seeds.items() if level in self.levels and seed in seeds), UNLISTED)
+        split = next(
+            (
+                split
+                for split, seeds in self.seeds.items()
+                if level in self.levels and seed in seeds
+            ),
+            UNLISTED,
+        )
         return self._task(split, level, seed)
 
     def _task(self, split: str, level: str, seed: int) -> Task:
-        return Task(self.name, split, f"{level}-{seed}", LEVELS[level] if self.category == "family" else level)
+        return Task(
+            self.name,
+            split,
+            f"{level}-{seed}",
+            LEVELS[level] if self.category == "family" else level,
+        )
 
     def reset(self, task: Task) -> str:
         level, seed = _parsed(task.id)
@@ -99,7 +127,9 @@ class BabyAI(Environment):
             self._worlds[level] = make_world(level)
         self._world = self._worlds[level]
         self._world.reset(seed=seed)
-        self._views = [View(self._world) if self.has_own_actions else AgentGymView.at_start(self._world)]
+        self._views = [
+            View(self._world) if self.has_own_actions else AgentGymView.at_start(self._world)
+        ]
         self._over, self._success = False, None
         self._expert = self._advice = None
         return self._observation()
@@ -107,19 +137,31 @@ class BabyAI(Environment):
     def step(self, action: str) -> Step:
         world = self._playing()
         if self._over:
-            return Step(self._say("over", "The episode is over."), terminated=True, success=self._success, info=self._info(0.0))
+            return Step(
+                self._say("over", "The episode is over."),
+                terminated=True,
+                success=self._success,
+                info=self._info(0.0),
+            )
         view, words = self._read(action)
         invalid = words not in view.macros
-        primitives = view.macros.get(words, [WAIT] if self.has_own_actions else [])  # nonsense takes its time too, but not at AgentGym's
+        primitives = view.macros.get(
+            words, [WAIT] if self.has_own_actions else []
+        )  # nonsense takes its time too, but not at AgentGym's
         if words != self._advice:
             self._expert = None
         self._advice = None
         reward, terminated, truncated = self._run(world, primitives, view)
         self._views.append(self._look())
         if not (terminated or truncated):
-            return Step(self._invalid() if invalid else self._observation(), invalid=invalid, info=self._info(0.0))
+            return Step(
+                self._invalid() if invalid else self._observation(),
+                invalid=invalid,
+                info=self._info(0.0),
+            )
         self._over, self._success = True, reward > 0
-        # Success on the last step allowed is both to minigrid; the end that the agent brought about counts.
+        # Success on the last step allowed is both to minigrid; the end that the agent brought about
+        # counts.
         return Step(
             self._ending(terminated),
             reward,
@@ -140,7 +182,8 @@ class BabyAI(Environment):
             return None
         if self._advice is None and self._expert is not None:
             self._advice = self._ask_expert()
-        # A new expert knows all that was seen. Things seen behind doors that were closed again confuse it: then it knows only this view.
+        # A new expert knows all that was seen. Things seen behind doors that were closed again
+        # confuse it: then it knows only this view.
         for views in (self._views, self._views[-1:]):
             if self._advice is None:
                 self._expert = self._new_expert(world, views)
@@ -157,8 +200,14 @@ class BabyAI(Environment):
             "height": world.grid.height,
             "cells": grid_cells(world),
             "agent": [view.x, view.y, view.direction],
-            "view": [[x, y] for x, y in inside if 0 <= x < world.grid.width and 0 <= y < world.grid.height],
-            "carrying": [view.carried.type, view.carried.color] if view.carried is not None else None,
+            "view": [
+                [x, y]
+                for x, y in inside
+                if 0 <= x < world.grid.width and 0 <= y < world.grid.height
+            ],
+            "carrying": [view.carried.type, view.carried.color]
+            if view.carried is not None
+            else None,
             "mission": world.mission,
         }
 
@@ -179,7 +228,9 @@ class BabyAI(Environment):
             return AgentGymView(self._playing()), words
         return self._views[-1], text.normalise(action)
 
-    def _run(self, world: RoomGridLevel, primitives: list[int], view: View) -> tuple[float, bool, bool]:
+    def _run(
+        self, world: RoomGridLevel, primitives: list[int], view: View
+    ) -> tuple[float, bool, bool]:
         """Take the steps of a macro action until the episode ends: reward, terminated, truncated.
 
         AgentGym's walks also end once a step changes nothing that is seen.
@@ -200,7 +251,12 @@ class BabyAI(Environment):
         return 0.0, False, False
 
     def _new_expert(self, world: RoomGridLevel, views: list[View]) -> Expert | None:
-        seen = (view.position(cell) for view in views for cell, visible in enumerate(view.visible) if visible)
+        seen = (
+            view.position(cell)
+            for view in views
+            for cell, visible in enumerate(view.visible)
+            if visible
+        )
         try:
             return Expert(world, seen)
         except BOT_FAILURES:
@@ -221,7 +277,9 @@ class BabyAI(Environment):
         world, view = self._playing(), self._views[-1]
         if self.style == "text":
             return f"Your goal: {world.mission}\n{text.text_view(view)}"
-        if len(self._views) > 1:  # the history keeps the goal; repeating it would fill a small context
+        if (
+            len(self._views) > 1
+        ):  # the history keeps the goal; repeating it would fill a small context
             return text.compact_view(view)
         return f"{text.compact_mission(world.mission)} {text.compact_view(view)}"
 
@@ -233,7 +291,11 @@ class BabyAI(Environment):
         return self._say("over", f"Time is up: all {self._playing().max_steps} steps are used.")
 
     def _invalid(self) -> str:
-        says = self._say(f"{text.INVALID} ; ", "That is not a valid action now. It must be one of the available actions, word for word.\n")
+        says = self._say(
+            f"{text.INVALID} ; ",
+            "That is not a valid action now. It must be one of the available actions, "
+            "word for word.\n",
+        )
         return says + self._observation()
 
     def _say(self, compact: str, sentence: str) -> str:
@@ -246,13 +308,23 @@ class BabyAI(Environment):
 def _parsed(id: str) -> tuple[str, int]:
     """The level and the seed of a task."""
     level, _, seed = id.rpartition("-")
-    if level not in LEVELS or not (seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED):
-        raise no_such_task("babyai", id, shape="<level>-<seed>", example="GoToObj-3", name=level, names=LEVELS)
+    if level not in LEVELS or not (
+        seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED
+    ):
+        raise no_such_task(
+            "babyai", id, shape="<level>-<seed>", example="GoToObj-3", name=level, names=LEVELS
+        )
     return level, int(seed)
 
 
 def _check_options(
-    levels: Sequence[str], style: str, category: str, actions: str, train_seeds: int, test_seeds: int, max_turns: int
+    levels: Sequence[str],
+    style: str,
+    category: str,
+    actions: str,
+    train_seeds: int,
+    test_seeds: int,
+    max_turns: int,
 ) -> None:
     if len(levels) != len({*levels}):
         raise ValueError(f"babyai: a level is named twice in {', '.join(levels)}")
@@ -261,14 +333,28 @@ def _check_options(
     for level in levels:
         if level not in LEVELS:
             raise ValueError(f"babyai has no level {level!r}; {nearest(level, LEVELS)}")
-    chosen = (("style", style, get_args(Style)), ("category", category, get_args(Category)), ("actions", actions, get_args(Actions)))
+    chosen = (
+        ("style", style, get_args(Style)),
+        ("category", category, get_args(Category)),
+        ("actions", actions, get_args(Actions)),
+    )
     for option, value, choices in chosen:
         if value not in choices:
             raise ValueError(f"babyai: {option} is {value!r}; {nearest(value, choices)}")
     if actions == "agentgym" and style == "compact":
-        raise ValueError('babyai: actions = "agentgym" needs style = "text"; the compact vocabulary has not all of their words')
-    for option, count, least in (("train_seeds", train_seeds, 0), ("test_seeds", test_seeds, 0), ("max_turns", max_turns, 1)):
+        raise ValueError(
+            'babyai: actions = "agentgym" needs style = "text"; the compact vocabulary '
+            "has not all of their words"
+        )
+    for option, count, least in (
+        ("train_seeds", train_seeds, 0),
+        ("test_seeds", test_seeds, 0),
+        ("max_turns", max_turns, 1),
+    ):
         if count < least:
             raise ValueError(f"babyai: {option} is {count}; it must be at least {least}")
     if train_seeds > FIRST_TEST_SEED:
-        raise ValueError(f"babyai: train_seeds is {train_seeds}; more than {FIRST_TEST_SEED} would run into the test seeds")
+        raise ValueError(
+            f"babyai: train_seeds is {train_seeds}; more than {FIRST_TEST_SEED} would run "
+            "into the test seeds"
+        )

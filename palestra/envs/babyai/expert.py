@@ -1,4 +1,6 @@
-"""An oracle for BabyAI: minigrid's bot plans in primitive steps, and its plan is told in macro actions."""
+"""An oracle for BabyAI: minigrid's bot plans in primitive steps, and its plan is told in macro
+actions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, ObjDesc, OpenInstr, PutNextInstr
+from minigrid.envs.babyai.core.verifier import (
+    AfterInstr,
+    AndInstr,
+    BeforeInstr,
+    ObjDesc,
+    OpenInstr,
+    PutNextInstr,
+)
 from minigrid.utils.baby_ai_bot import (
     BabyAIBot,
     DisappearedBoxError,
@@ -19,14 +28,36 @@ from minigrid.utils.baby_ai_bot import (
     Subgoal,
 )
 
-from palestra.envs.babyai.view import AGENT, DROP, FORWARD, FRONT, LEFT, PICKUP, RIGHT, SIZE, TOGGLE, Thing, View, visible_positions
+from palestra.envs.babyai.view import (
+    AGENT,
+    DROP,
+    FORWARD,
+    FRONT,
+    LEFT,
+    PICKUP,
+    RIGHT,
+    SIZE,
+    TOGGLE,
+    Thing,
+    View,
+    visible_positions,
+)
 
 Position = tuple[int, int]
 
 MOST_SEARCHES = 100
-"""That one primitive step may be planned with. A count and not a clock: the same plan on every machine."""
+"""That one primitive step may be planned with.
 
-_PRIMITIVES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", DROP: "drop", TOGGLE: "toggle"}
+A count and not a clock: the same plan on every machine.
+"""
+
+_PRIMITIVES = {
+    LEFT: "turn left",
+    RIGHT: "turn right",
+    FORWARD: "move forward",
+    DROP: "drop",
+    TOGGLE: "toggle",
+}
 
 
 class BotLostError(Exception):
@@ -34,7 +65,9 @@ class BotLostError(Exception):
 
 
 BOT_FAILURES = (BotLostError, AssertionError, TypeError, IndexError, DisappearedBoxError)
-"""How the package's bot gives up: most of its assumptions are asserts, and a missing place to drop something is a TypeError."""
+"""How the package's bot gives up: most of its assumptions are asserts, and a missing place to drop
+something is a TypeError.
+"""
 
 
 class Expert:
@@ -62,7 +95,9 @@ class Expert:
 
 
 class _Bot(BabyAIBot):
-    """The package's bot, able to begin in the middle of an episode, with a bounded and faster search."""
+    """The package's bot, able to begin in the middle of an episode, with a bounded and faster
+    search.
+    """
 
     def __init__(self, world: RoomGridLevel, seen: Iterable[Position]) -> None:
         self.world = world
@@ -78,12 +113,18 @@ class _Bot(BabyAIBot):
     def replan(self, action_taken: int | None = None) -> int:
         self.bfs_counter = 0
         primitive = int(super().replan(action_taken))
-        if self.stack and isinstance(self.stack[-1], OpenSubgoal) and self.stack[-1].reason == "Unlock":
+        if (
+            self.stack
+            and isinstance(self.stack[-1], OpenSubgoal)
+            and self.stack[-1].reason == "Unlock"
+        ):
             self.stack[-1].reason = "KeepKey"  # put it away beyond the door, when hands are needed
         return primitive
 
     def frees_hands(self) -> bool:
-        """Plan to drop what is carried, where the plan is to pick something up; true where that changed the plan."""
+        """Plan to drop what is carried, where the plan is to pick something up; true where that
+        changed the plan.
+        """
         plan = [subgoal for subgoal in self.stack if not subgoal.is_exploratory()]
         if self.world.carrying is None or len(plan) < 2 or not isinstance(plan[-2], PickupSubgoal):
             return False
@@ -95,9 +136,18 @@ class _Bot(BabyAIBot):
     def _place_ahead(self) -> Position | None:
         """The cell in front, where it is free and there is a way round it."""
         (x, y), (dx, dy) = map(int, self.world.agent_pos), map(int, self.world.dir_vec)
-        sides = ([(x - dy, y + dx), (x - dy + dx, y + dx + dy)], [(x + dy, y - dx), (x + dy + dx, y - dx + dy)])
-        has_way_round = any(all(self.world.grid.get(*cell) is None for cell in side) for side in sides)
-        return (x + dx, y + dy) if has_way_round and self.world.grid.get(x + dx, y + dy) is None else None
+        sides = (
+            [(x - dy, y + dx), (x - dy + dx, y + dx + dy)],
+            [(x + dy, y - dx), (x + dy + dx, y - dx + dy)],
+        )
+        has_way_round = any(
+            all(self.world.grid.get(*cell) is None for cell in side) for side in sides
+        )
+        return (
+            (x + dx, y + dy)
+            if has_way_round and self.world.grid.get(x + dx, y + dy) is None
+            else None
+        )
 
     def in_words(self, primitive: int, view: View) -> str | None:
         """The longest macro action that does what the bot is about to do."""
@@ -113,7 +163,9 @@ class _Bot(BabyAIBot):
             return self._walk_in_words(primitive, things, view)
         return _PRIMITIVES.get(primitive)
 
-    def _walk_in_words(self, primitive: int, things: dict[Position, Thing], view: View) -> str | None:
+    def _walk_in_words(
+        self, primitive: int, things: dict[Position, Thing], view: View
+    ) -> str | None:
         walk = self.stack[-1]
         puts_next = walk.reason == "PutNext"
         target = self._target(walk)
@@ -121,8 +173,11 @@ class _Bot(BabyAIBot):
             action = self._arrival(things[target])
             if action in view.macros:
                 return action
-        path, _, _ = self._shortest_path(lambda position, _: position == target, try_with_blockers=True)
-        # The last cell of the path is to be faced, not entered; and what is put next to it goes on the cell before.
+        path, _, _ = self._shortest_path(
+            lambda position, _: position == target, try_with_blockers=True
+        )
+        # The last cell of the path is to be faced, not entered; and what is put next to it goes on
+        # the cell before.
         steps = list(path or [])[: -2 if puts_next else -1]
         for position in steps[:-1]:
             if position in things and f"go through {things[position].name}" in view.macros:
@@ -149,24 +204,40 @@ class _Bot(BabyAIBot):
 
     def _door_action(self, door: Thing) -> str:
         """A door that is not the goal is opened to be walked through."""
-        wanted = [thing.cur_pos for instr in _parts(self.mission.instrs) if isinstance(instr, OpenInstr) for thing in instr.desc.obj_set]
-        return f"open {door.name}" if any(tuple(map(int, position)) == door.position for position in wanted) else f"go through {door.name}"
+        wanted = [
+            thing.cur_pos
+            for instr in _parts(self.mission.instrs)
+            if isinstance(instr, OpenInstr)
+            for thing in instr.desc.obj_set
+        ]
+        return (
+            f"open {door.name}"
+            if any(tuple(map(int, position)) == door.position for position in wanted)
+            else f"go through {door.name}"
+        )
 
     def _process_instr(self, instr: Any) -> None:
         """Plan only what is not done yet."""
         if isinstance(instr, AfterInstr | AndInstr | BeforeInstr):
-            parts: list[tuple[Any, Any]] = [(instr.instr_b, instr.b_done), (instr.instr_a, instr.a_done)]
+            parts: list[tuple[Any, Any]] = [
+                (instr.instr_b, instr.b_done),
+                (instr.instr_a, instr.a_done),
+            ]
             for part, status in reversed(parts) if isinstance(instr, AfterInstr) else parts:
                 if status != "success":
                     self._process_instr(part)
-        elif isinstance(instr, PutNextInstr) and any(self.world.carrying is thing for thing in instr.desc_move.obj_set):
+        elif isinstance(instr, PutNextInstr) and any(
+            self.world.carrying is thing for thing in instr.desc_move.obj_set
+        ):
             self.stack.append(DropSubgoal(self))
             self.stack.append(GoNextToSubgoal(self, instr.desc_fixed, reason="PutNext"))
         else:
             super()._process_instr(instr)
 
     def _lacks_key(self, cell: Any) -> bool:
-        """Whether a door is locked and no key to it is known: the bot would go in circles if it explored that way."""
+        """Whether a door is locked and no key to it is known: the bot would go in circles if it
+        explored that way.
+        """
         if cell is None or cell.type != "door" or not cell.is_locked:
             return False
         wanted = ObjDesc("key", cell.color)
@@ -185,7 +256,10 @@ class _Bot(BabyAIBot):
             self.vis_mask[x, y] = True
 
     def _breadth_first_search(
-        self, initial_states: Iterable[tuple[int, int, int, int]], accept_fn: Callable[[Position, Any], bool], ignore_blockers: bool
+        self,
+        initial_states: Iterable[tuple[int, int, int, int]],
+        accept_fn: Callable[[Position, Any], bool],
+        ignore_blockers: bool,
     ) -> tuple[list[Position] | None, Position | None, dict[Position, Position | None]]:
         """The bot's own search and order, in linear time."""
         self.bfs_counter += 1
@@ -204,7 +278,9 @@ class _Bot(BabyAIBot):
                 continue
             came_from[position] = previous
             cell: Any = grid.get(x, y)
-            if accept_fn(position, cell) and not (explores and seen[x][y] and self._lacks_key(cell)):
+            if accept_fn(position, cell) and not (
+                explores and seen[x][y] and self._lacks_key(cell)
+            ):
                 return _trace(came_from, position), position, came_from
             if not seen[x][y] or (cell is not None and not _can_be_crossed(cell, ignore_blockers)):
                 continue
@@ -251,7 +327,10 @@ def _longest_run(steps: list[Position], view: View) -> str:
     """As many of `steps` as lie straight ahead, in one action."""
     action = "move forward"
     for run in range(2, min(len(steps), SIZE - 1) + 1):
-        if steps[run - 1] != view.position(AGENT + SIZE * run) or f"move forward {run}" not in view.macros:
+        if (
+            steps[run - 1] != view.position(AGENT + SIZE * run)
+            or f"move forward {run}" not in view.macros
+        ):
             break
         action = f"move forward {run}"
     return action

@@ -12,25 +12,34 @@ INVALID = "no such action"
 
 _KINDS = ("ball", "box", "door", "key")
 _STATES = ("open", "closed", "locked")
-_MISSION_WORDS = "go to pick up open put next to the a object in front of behind on your left right , then after you and"
+_MISSION_WORDS = (
+    "go to pick up open put next to the a object in front of behind on your left right , then "
+    "after you and"
+)
 _VIEW_WORDS = "goal : see nothing , left right ; wall far carry"
 _ACTION_WORDS = "go to pick up open through drop toggle turn left right move forward"
 _ENDINGS = "success failure over"
 
 INSTRUCTIONS = """\
-You are in a world of rooms with balls, boxes, keys and doors. Reach the goal that you are given, in few steps.
-You see up to 6 steps ahead and 3 steps to either side, but not through walls and closed doors, and not behind you. Turn to look around.
+You are in a world of rooms with balls, boxes, keys and doors. Reach the goal that you are given, \
+in few steps.
+You see up to 6 steps ahead and 3 steps to either side, but not through walls and closed doors, \
+and not behind you. Turn to look around.
 Objects of the same colour and kind are numbered from the nearest one, anew after each action.
 Actions:
 - go to <object> <n>: walk to the object and face it
 - pick up <object> <n>: walk to a ball, box or key and pick it up; you can carry one thing
-- drop: put down what you carry on the free cell in front of you. One thing is next to another on a cell that shares a side with the \
+- drop: put down what you carry on the free cell in front of you. One thing is next to another on \
+a cell that shares a side with the \
 other's: when that is 2 steps straight ahead, drop puts yours next to it
-- open <door> <n>: walk to a closed door and open it; a locked door needs the key of its colour in your hands
+- open <door> <n>: walk to a closed door and open it; a locked door needs the key of its colour in \
+your hands
 - go through <door> <n>: walk through a door, opening it first if need be
-- toggle: open or close the door, or open the box, in front of you (a box is gone once opened, and leaves what was in it)
+- toggle: open or close the door, or open the box, in front of you (a box is gone once opened, and \
+leaves what was in it)
 - turn left, turn right, move forward, move forward <n>
-Only the available actions listed with each observation are valid. Take one of them, word for word."""
+Only the available actions listed with each observation are valid. Take one of them, word for \
+word."""
 
 EXAMPLE_TASKS = ("UnlockPickup-4", "PutNextS5N1-2")
 """The train tasks that the example plays, one after the other; a test replays them."""
@@ -38,25 +47,31 @@ EXAMPLE_TASKS = ("UnlockPickup-4", "PutNextS5N1-2")
 EXAMPLE = (
     Example(
         "Your goal: pick up the yellow box\n"
-        "A purple key 1 is 1 step ahead and 3 steps to the right. A wall is 4 steps ahead. You carry nothing.\n"
-        "Available actions: go to purple key 1, pick up purple key 1, turn left, turn right, move forward, move forward 2, "
+        "A purple key 1 is 1 step ahead and 3 steps to the right. A wall is 4 steps "
+        "ahead. You carry nothing.\n"
+        "Available actions: go to purple key 1, pick up purple key 1, turn left, turn "
+        "right, move forward, move forward 2, "
         "move forward 3",
         "There is a key, but I see neither the box nor a door. I turn to look around.",
         "turn right",
     ),
     Example(
         "Your goal: pick up the yellow box\n"
-        "A purple key 1 is 3 steps ahead and 1 step to the left. A purple door 1 (locked) is 4 steps ahead and 1 step to "
+        "A purple key 1 is 3 steps ahead and 1 step to the left. A purple door 1 (locked) "
+        "is 4 steps ahead and 1 step to "
         "the left. A wall is 4 steps ahead. You carry nothing.\n"
-        "Available actions: go to purple key 1, pick up purple key 1, turn left, turn right, move forward, move forward 2, "
+        "Available actions: go to purple key 1, pick up purple key 1, turn left, turn "
+        "right, move forward, move forward 2, "
         "move forward 3",
         "The box must be behind the locked purple door. I need its key first.",
         "pick up purple key 1",
     ),
     Example(
         "Your goal: pick up the yellow box\n"
-        "A purple door 1 (locked) is 1 step ahead and 1 step to the right. A wall is 4 steps ahead. You carry a purple key.\n"
-        "Available actions: go to purple door 1, open purple door 1, go through purple door 1, drop, turn left, turn right, "
+        "A purple door 1 (locked) is 1 step ahead and 1 step to the right. A wall is 4 "
+        "steps ahead. You carry a purple key.\n"
+        "Available actions: go to purple door 1, open purple door 1, go through purple "
+        "door 1, drop, turn left, turn right, "
         "move forward, move forward 2, move forward 3",
         "With the purple key in my hands I can unlock the purple door and walk through.",
         "go through purple door 1",
@@ -64,29 +79,36 @@ EXAMPLE = (
     Example(
         "Your goal: pick up the yellow box\n"
         "A yellow box 1 is 1 step to the left. A wall is 4 steps ahead. You carry a purple key.\n"
-        "Available actions: go to yellow box 1, drop, turn left, turn right, move forward, move forward 2, move forward 3",
+        "Available actions: go to yellow box 1, drop, turn left, turn right, move "
+        "forward, move forward 2, move forward 3",
         "There is the yellow box, but my hands are full. I put the key down.",
         "drop",
     ),
     Example(
         "Your goal: pick up the yellow box\n"
-        "A yellow box 1 is 1 step to the left. A purple key 1 is 1 step ahead. A wall is 4 steps ahead. You carry nothing.\n"
-        "Available actions: go to yellow box 1, pick up yellow box 1, go to purple key 1, pick up purple key 1, turn left, "
+        "A yellow box 1 is 1 step to the left. A purple key 1 is 1 step ahead. A wall is "
+        "4 steps ahead. You carry nothing.\n"
+        "Available actions: go to yellow box 1, pick up yellow box 1, go to purple key 1, "
+        "pick up purple key 1, turn left, "
         "turn right",
         "My hands are free now: I pick up the box.",
         "pick up yellow box 1",
     ),
     Example(
         "Your goal: put the green ball next to the grey key\n"
-        "A grey key 1 is 1 step ahead and 1 step to the right. A wall is 2 steps ahead. You carry nothing.\n"
-        "Available actions: go to grey key 1, pick up grey key 1, turn left, turn right, move forward",
+        "A grey key 1 is 1 step ahead and 1 step to the right. A wall is 2 steps ahead. "
+        "You carry nothing.\n"
+        "Available actions: go to grey key 1, pick up grey key 1, turn left, turn right, "
+        "move forward",
         "There is the grey key. I do not see the green ball, so I turn to look for it.",
         "turn right",
     ),
     Example(
         "Your goal: put the green ball next to the grey key\n"
-        "A grey key 1 is 1 step ahead and 1 step to the left. A green ball 1 is 4 steps ahead. You carry nothing.\n"
-        "Available actions: go to grey key 1, pick up grey key 1, go to green ball 1, pick up green ball 1, turn left, turn right, "
+        "A grey key 1 is 1 step ahead and 1 step to the left. A green ball 1 is 4 steps "
+        "ahead. You carry nothing.\n"
+        "Available actions: go to grey key 1, pick up grey key 1, go to green ball 1, "
+        "pick up green ball 1, turn left, turn right, "
         "move forward, move forward 2, move forward 3",
         "The green ball is what I have to carry. I pick it up.",
         "pick up green ball 1",
@@ -94,13 +116,15 @@ EXAMPLE = (
     Example(
         "Your goal: put the green ball next to the grey key\n"
         "You see no objects. A wall is 4 steps ahead. You carry a green ball.\n"
-        "Available actions: drop, turn left, turn right, move forward, move forward 2, move forward 3",
+        "Available actions: drop, turn left, turn right, move forward, move forward 2, "
+        "move forward 3",
         "I walked past the grey key, which was to the left. I turn back to it.",
         "turn left",
     ),
     Example(
         "Your goal: put the green ball next to the grey key\n"
-        "A grey key 1 is 1 step ahead and 2 steps to the left. A wall is 2 steps ahead. You carry a green ball.\n"
+        "A grey key 1 is 1 step ahead and 2 steps to the left. A wall is 2 steps ahead. "
+        "You carry a green ball.\n"
         "Available actions: go to grey key 1, drop, turn left, turn right, move forward",
         "One step ahead I am in line with the grey key, 2 steps away from it.",
         "move forward",
@@ -116,7 +140,8 @@ EXAMPLE = (
         "Your goal: put the green ball next to the grey key\n"
         "A grey key 1 is 2 steps ahead. A wall is 4 steps ahead. You carry a green ball.\n"
         "Available actions: go to grey key 1, drop, turn left, turn right, move forward",
-        "The cell in front of me is free and shares a side with the grey key's. I drop the green ball there.",
+        "The cell in front of me is free and shares a side with the grey key's. I drop "
+        "the green ball there.",
         "drop",
     ),
 )

@@ -1,7 +1,9 @@
-"""What the agent sees in BabyAI and what it can do there: the 7x7 view, and macro actions planned over it.
+"""What the agent sees in BabyAI and what it can do there: the 7x7 view, and macro actions planned
+over it.
 
-A cell of the view is `7 * ahead + side + 3` with `ahead` in 0..6 and `side` in -3..3 (left is negative); the agent stands on cell 3.
-A pose is `4 * cell + heading` with headings 0 ahead, 1 right, 2 back, 3 left.
+A cell of the view is `7 * ahead + side + 3` with `ahead` in 0..6 and `side` in -3..3 (left is
+negative); the agent stands on cell 3. A pose is `4 * cell + heading` with headings 0 ahead, 1
+right, 2 back, 3 left.
 """
 
 from __future__ import annotations
@@ -22,16 +24,30 @@ MOST_ALIKE = 9
 """Of one colour and kind, the nearest nine are named: numbers stay one digit."""
 
 LEFT, RIGHT, FORWARD = int(Actions.left), int(Actions.right), int(Actions.forward)
-PICKUP, DROP, TOGGLE, WAIT = int(Actions.pickup), int(Actions.drop), int(Actions.toggle), int(Actions.done)
+PICKUP, DROP, TOGGLE, WAIT = (
+    int(Actions.pickup),
+    int(Actions.drop),
+    int(Actions.toggle),
+    int(Actions.done),
+)
 
 _OUTSIDE = Wall()
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _OFFSETS = [
-    [(dx * ahead - dy * side, dy * ahead + dx * side) for ahead in range(SIZE) for side in range(-AGENT, AGENT + 1)] for dx, dy in _HEADINGS
+    [
+        (dx * ahead - dy * side, dy * ahead + dx * side)
+        for ahead in range(SIZE)
+        for side in range(-AGENT, AGENT + 1)
+    ]
+    for dx, dy in _HEADINGS
 ]
 """For each direction of the world, where each cell of the view lies from the agent."""
-_NEAREST = sorted((ahead + abs(side), ahead, side) for ahead in range(SIZE) for side in range(-AGENT, AGENT + 1))
-_NEAREST_CELLS = [SIZE * ahead + side + AGENT for _, ahead, side in _NEAREST if (ahead, side) != (0, 0)]
+_NEAREST = sorted(
+    (ahead + abs(side), ahead, side) for ahead in range(SIZE) for side in range(-AGENT, AGENT + 1)
+)
+_NEAREST_CELLS = [
+    SIZE * ahead + side + AGENT for _, ahead, side in _NEAREST if (ahead, side) != (0, 0)
+]
 
 
 def _cell_in_front(pose: int) -> int:
@@ -49,7 +65,10 @@ _TURN_RIGHT = [pose - pose % 4 + (pose + 1) % 4 for pose in range(4 * SIZE * SIZ
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """An object in view. `name` is what actions call it: colour, kind, and a number that counts from the nearest."""
+    """An object in view.
+
+    `name` is what actions call it: colour, kind, and a number that counts from the nearest.
+    """
 
     name: str
     kind: str
@@ -66,7 +85,11 @@ class View:
     """The 7x7 cells before the agent as they are now; made once after each macro action."""
 
     def __init__(self, world: RoomGridLevel) -> None:
-        self.x, self.y, self.direction = int(world.agent_pos[0]), int(world.agent_pos[1]), int(world.agent_dir)
+        self.x, self.y, self.direction = (
+            int(world.agent_pos[0]),
+            int(world.agent_pos[1]),
+            int(world.agent_dir),
+        )
         self.carried: Any = world.carrying
         self.contents = _contents(world, self.x, self.y, self.direction)
         self.visible = _visible(self.contents)
@@ -82,7 +105,11 @@ class View:
         """Steps to the wall straight ahead, where it can be seen."""
         for ahead in range(1, SIZE):
             cell = AGENT + SIZE * ahead
-            if self.visible[cell] and self.contents[cell] is not None and self.contents[cell].type == "wall":
+            if (
+                self.visible[cell]
+                and self.contents[cell] is not None
+                and self.contents[cell].type == "wall"
+            ):
                 return ahead
         return None
 
@@ -98,16 +125,28 @@ class View:
             if counts[what] <= MOST_ALIKE:
                 ahead, side = divmod(cell, SIZE)
                 things.append(
-                    Thing(f"{what} {counts[what]}", content.type, state_of(content), cell, ahead, side - AGENT, self.position(cell))
+                    Thing(
+                        f"{what} {counts[what]}",
+                        content.type,
+                        state_of(content),
+                        cell,
+                        ahead,
+                        side - AGENT,
+                        self.position(cell),
+                    )
                 )
         return things
 
     def _is_free(self, cell: int) -> bool:
-        return self.visible[cell] and (self.contents[cell] is None or self.contents[cell].can_overlap())
+        return self.visible[cell] and (
+            self.contents[cell] is None or self.contents[cell].can_overlap()
+        )
 
     @cached_property
     def routes(self) -> dict[int, list[int]]:
-        """For each thing's cell that can be faced: the shortest primitive actions to it, over free cells in view."""
+        """For each thing's cell that can be faced: the shortest primitive actions to it, over free
+        cells in view.
+        """
         wanted = {thing.cell for thing in self.things}
         free = [self._is_free(cell) for cell in range(SIZE * SIZE)]
         before = [-1] * (4 * SIZE * SIZE)
@@ -142,11 +181,17 @@ class View:
             if route is not None:
                 # Already there: a step in place, for the verifier only looks after a step.
                 macros[f"go to {thing.name}"] = route or [WAIT]
-                macros.update(self._door_macros(thing, route) if thing.kind == "door" else self._object_macros(thing, route))
+                macros.update(
+                    self._door_macros(thing, route)
+                    if thing.kind == "door"
+                    else self._object_macros(thing, route)
+                )
         front = self.contents[FRONT]
         if self.carried is not None and front is None:
             macros["drop"] = [DROP]
-        if front is not None and (front.type == "box" or (front.type == "door" and self._can_toggle(front))):
+        if front is not None and (
+            front.type == "box" or (front.type == "door" and self._can_toggle(front))
+        ):
             macros["toggle"] = [TOGGLE]
         macros["turn left"] = [LEFT]
         macros["turn right"] = [RIGHT]
@@ -164,19 +209,28 @@ class View:
             return {f"go through {thing.name}": [*route, FORWARD, FORWARD]}
         if self._can_toggle(self.contents[thing.cell]):
             opened = [*route, TOGGLE]
-            return {f"open {thing.name}": opened, f"go through {thing.name}": [*opened, FORWARD, FORWARD]}
+            return {
+                f"open {thing.name}": opened,
+                f"go through {thing.name}": [*opened, FORWARD, FORWARD],
+            }
         return {}
 
     def _can_toggle(self, door: Any) -> bool:
         carried = self.carried
-        return not door.is_locked or (carried is not None and carried.type == "key" and carried.color == door.color)
+        return not door.is_locked or (
+            carried is not None and carried.type == "key" and carried.color == door.color
+        )
 
 
 def visible_positions(world: RoomGridLevel) -> list[tuple[int, int]]:
     """The cells of the world that the agent sees now, without naming what is in them."""
     x, y, direction = int(world.agent_pos[0]), int(world.agent_pos[1]), int(world.agent_dir)
     visible = _visible(_contents(world, x, y, direction))
-    return [(x + dx, y + dy) for (dx, dy), seen in zip(_OFFSETS[direction], visible, strict=True) if seen]
+    return [
+        (x + dx, y + dy)
+        for (dx, dy), seen in zip(_OFFSETS[direction], visible, strict=True)
+        if seen
+    ]
 
 
 def grid_cells(world: RoomGridLevel) -> list[tuple[int, int, str, str, str]]:
@@ -193,12 +247,17 @@ def _contents(world: RoomGridLevel, x: int, y: int, direction: int) -> list[Any]
     cells: list[Any] = world.grid.grid
     width, height = world.grid.width, world.grid.height
     return [
-        cells[(y + dy) * width + x + dx] if 0 <= x + dx < width and 0 <= y + dy < height else _OUTSIDE for dx, dy in _OFFSETS[direction]
+        cells[(y + dy) * width + x + dx]
+        if 0 <= x + dx < width and 0 <= y + dy < height
+        else _OUTSIDE
+        for dx, dy in _OFFSETS[direction]
     ]
 
 
 def _visible(contents: list[Any]) -> list[bool]:
-    """minigrid's `process_vis` over our cells: sight spreads row by row, first rightwards, then leftwards."""
+    """minigrid's `process_vis` over our cells: sight spreads row by row, first rightwards, then
+    leftwards.
+    """
     visible = [False] * (SIZE * SIZE)
     visible[AGENT] = True
     clear = [content is None or content.see_behind() for content in contents]
@@ -225,6 +284,12 @@ def _retrace(before: list[int], pose: int) -> list[int]:
     actions: list[int] = []
     while before[pose] != pose:
         previous = before[pose]
-        actions.append(LEFT if pose == _TURN_LEFT[previous] else RIGHT if pose == _TURN_RIGHT[previous] else FORWARD)
+        actions.append(
+            LEFT
+            if pose == _TURN_LEFT[previous]
+            else RIGHT
+            if pose == _TURN_RIGHT[previous]
+            else FORWARD
+        )
         pose = previous
     return actions[::-1]

@@ -47,8 +47,17 @@ class Guess(Environment):
         return str((self.low + self.high) // 2)
 
     def scene(self) -> dict[str, Any]:
-        return {"kind": "guess", "secret": self.secret, "at least": self.low, "at most": self.high, "found": self.found}
+        return {
+            "kind": "guess",
+            "secret": self.secret,
+            "at least": self.low,
+            "at most": self.high,
+            "found": self.found,
+        }
 
     def vocabulary(self) -> list[str]:
-        texts = "Guess the number. Find secret from 1 to Answer with a Expected Right. Higher. Lower. was found."
+        texts = (
+            "Guess the number. Find secret from 1 to Answer with a Expected Right. Higher. "
+            "Lower. was found."
+        )
         return sorted({*texts.split(), *map(str, range(1, self.size + 1)), f"{self.size}."})

@@ -1,4 +1,6 @@
-"""SciWorld (arXiv:2203.07540): tasks of elementary science, from boiling water to Mendel's peas, in a simulated house."""
+"""SciWorld (arXiv:2203.07540): tasks of elementary science, from boiling water to Mendel's peas, in
+a simulated house.
+"""
 
 from __future__ import annotations
 
@@ -56,20 +58,34 @@ AGENTEVAL_KINDS = (
     *("test-conductivity", "test-conductivity-of-unknown-substances"),
     *("find-living-thing", "find-non-living-thing", "find-plant", "find-animal"),
     *("chemistry-mix", "chemistry-mix-paint-secondary-color", "chemistry-mix-paint-tertiary-color"),
-    *("lifespan-longest-lived", "lifespan-shortest-lived", "lifespan-longest-lived-then-shortest-lived"),
+    *(
+        "lifespan-longest-lived",
+        "lifespan-shortest-lived",
+        "lifespan-longest-lived-then-shortest-lived",
+    ),
     *("identify-life-stages-1", "identify-life-stages-2"),
 )
-"""AgentGym's kinds of tasks in its order, which is the package's: its task n is the n-th of their 4,639 variations.
+"""AgentGym's kinds of tasks in its order, which is the package's: its task n is the n-th of their
+4,639 variations.
 
 It leaves out the package's topics 5, 9 and 10: growing plants, inclined planes and genetics.
 """
 ELECTRICAL = ("power-component", "conductivity")
 """In the names of tasks that are about wiring."""
-SIMPLIFICATIONS = ("easy", "noElectricalAction", "openContainers", "openDoors", "selfWateringFlowerPots", "teleportAction")
+SIMPLIFICATIONS = (
+    "easy",
+    "noElectricalAction",
+    "openContainers",
+    "openDoors",
+    "selfWateringFlowerPots",
+    "teleportAction",
+)
 
 LONGEST_OBSERVATION = 4000
 TEXTS_OF_A_KIND = 8
-"""Training tasks of each kind that a small model made on the spot learns its pieces of words from."""
+"""Training tasks of each kind that a small model made on the spot learns its pieces of words from.
+
+"""
 AMBIGUOUS = "Ambiguous request"
 
 
@@ -86,10 +102,12 @@ class Taken(NamedTuple):
 
 
 class SciWorld(Environment):
-    """ScienceWorld. Rewards add up to the final score: points won are paid as they come, points lost are taken back.
+    """ScienceWorld. Rewards add up to the final score: points won are paid as they come, points
+    lost are taken back.
 
-    A task is failed where the score falls below 0, by focusing on a wrong thing: the episode ends, and its rewards add up to 0.
-    Points that a task begins with are paid with the first action that is understood.
+    A task is failed where the score falls below 0, by focusing on a wrong thing: the episode ends,
+    and its rewards add up to 0. Points that a task begins with are paid with the first action that
+    is understood.
     """
 
     name: ClassVar[str] = "sciworld"
@@ -105,14 +123,16 @@ class SciWorld(Environment):
         explain: bool = False,
         style: Style = "text",
     ) -> None:
-        """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own, "easy" or some others with commas.
+        """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own,
+        "easy" or some others with commas.
 
-        `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's own limit.
-        `heap_mb`: the most memory that the Java process may take which all environments of a process share; the first one's counts.
-        A game holds some 11 MB.
-        `explain`: say of an action that is not understood what is the matter with it and where the agent stands, in place of the
-        simulator's one sentence for all of them. `style`: "compact" leaves out instructions and examples, for a small model made on the
-        spot, which learns what to do by imitation.
+        `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's
+        own limit. `heap_mb`: the most memory that the Java process may take which all environments
+        of a process share; the first one's counts. A game holds some 11 MB. `explain`: say of an
+        action that is not understood what is the matter with it and where the agent stands, in
+        place of the simulator's one sentence for all of them. `style`: "compact" leaves out
+        instructions and examples, for a small model made on the spot, which learns what to do by
+        imitation.
         """
         if isinstance(kinds, str):
             raise ValueError(f"sciworld: kinds is {kinds!r}; it must be a list of kinds of tasks")
@@ -139,17 +159,25 @@ class SciWorld(Environment):
         if split not in self.splits:
             raise ValueError(f"sciworld has no split {split!r}; {nearest(split, self.splits)}")
         return [
-            Task(self.name, split, f"{kind}/{variation}", kind) for kind in self.kinds for variation in _variations(VARIATIONS[kind])[split]
+            Task(self.name, split, f"{kind}/{variation}", kind)
+            for kind in self.kinds
+            for variation in _variations(VARIATIONS[kind])[split]
         ]
 
     def task(self, id: str) -> Task:
         """Of any kind, by its own id or AgentEval's."""
         number = agenteval_number(self.name, id)
         kind, variation = _parsed(id) if number is None else _agenteval(number)
-        if "noElectricalAction" in self.simplifications.split(",") and any(word in kind for word in ELECTRICAL):
-            raise ValueError(f"sciworld: noElectricalAction leaves {id} ({kind}) without a solution")
+        if "noElectricalAction" in self.simplifications.split(",") and any(
+            word in kind for word in ELECTRICAL
+        ):
+            raise ValueError(
+                f"sciworld: noElectricalAction leaves {id} ({kind}) without a solution"
+            )
         places = _variations(VARIATIONS[kind]) if kind in self.kinds else {}
-        split = next((split for split, variations in places.items() if variation in variations), UNLISTED)
+        split = next(
+            (split for split, variations in places.items() if variation in variations), UNLISTED
+        )
         return Task(self.name, split, f"{kind}/{variation}", kind)
 
     def reset(self, task: Task) -> str:
@@ -169,7 +197,9 @@ class SciWorld(Environment):
         words = normal(action)
         outcome = simulator.step(words)
         invalid = outcome.observation == NOT_UNDERSTOOD
-        self._taken.append(Taken(words, outcome.moves > self._moves, outcome.observation.startswith(AMBIGUOUS)))
+        self._taken.append(
+            Taken(words, outcome.moves > self._moves, outcome.observation.startswith(AMBIGUOUS))
+        )
         self._moves = outcome.moves
         points = self._paid if invalid else max(outcome.score, 0)
         reward, self._paid = (points - self._paid) / 100, points
@@ -183,16 +213,34 @@ class SciWorld(Environment):
             observation = explained(words, *simulator.surroundings())
         if over:
             observation += f"\n{_verdict(success, terminated)}"
-            self._ending = Step("The episode is over.", terminated=terminated, truncated=truncated, success=success, info=info)
-        return Step(observation, reward, terminated=terminated, truncated=truncated, success=success, invalid=invalid, info=info)
+            self._ending = Step(
+                "The episode is over.",
+                terminated=terminated,
+                truncated=truncated,
+                success=success,
+                info=info,
+            )
+        return Step(
+            observation,
+            reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=success,
+            invalid=invalid,
+            info=info,
+        )
 
     def actions(self) -> list[str]:
-        """All that can be done here: hundreds, and most of no use. Listing them takes longer than a step."""
+        """All that can be done here: hundreds, and most of no use.
+
+        Listing them takes longer than a step.
+        """
         simulator = self._playing()
         return [] if self._ending is not None else simulator.actions()
 
     def expert(self) -> str | None:
-        """The simulator's own solution, for as long as it was followed: a detour is forgiven where no time passed.
+        """The simulator's own solution, for as long as it was followed: a detour is forgiven where
+        no time passed.
 
         None as well where the solution takes more moves than are allowed.
         """
@@ -221,8 +269,17 @@ class SciWorld(Environment):
     def scene(self) -> dict[str, Any]:
         """Where the agent is, and which of the simulator's own goals are reached."""
         progress = self._playing().progress()
-        goals = [{"text": goal.text, "is_done": goal.is_done, "is_optional": goal.is_optional} for goal in progress.goals]
-        return {"kind": "sciworld", "score": progress.score, "moves": progress.moves, "goals": goals, "location": progress.location}
+        goals = [
+            {"text": goal.text, "is_done": goal.is_done, "is_optional": goal.is_optional}
+            for goal in progress.goals
+        ]
+        return {
+            "kind": "sciworld",
+            "score": progress.score,
+            "moves": progress.moves,
+            "goals": goals,
+            "location": progress.location,
+        }
 
     def close(self) -> None:
         if self._simulator is not None:
@@ -236,7 +293,9 @@ class SciWorld(Environment):
 
 
 def _next(gold: Sequence[str], taken: Sequence[Taken]) -> str | None:
-    """The next action of a path, unless the game has left it or a detour's question is open: that is not the expert's to answer."""
+    """The next action of a path, unless the game has left it or a detour's question is open: that
+    is not the expert's to answer.
+    """
     position, is_asked = 0, False
     for turn in taken:
         if not is_asked and position < len(gold) and turn.action == gold[position]:
@@ -252,9 +311,24 @@ def _parsed(id: str) -> tuple[str, int]:
     """The kind of a task and its variation."""
     kind, _, variation = id.partition("/")
     if kind not in VARIATIONS:
-        raise no_such_task("sciworld", id, shape="<kind>/<variation>", example="boil/3", name=kind, names=VARIATIONS)
-    if not (variation.isascii() and variation.isdecimal() and len(variation) < 10 and int(variation) < VARIATIONS[kind]):
-        raise ValueError(f"sciworld has no task {id[:100]!r}: the variations of {kind} go from 0 to {VARIATIONS[kind] - 1}")
+        raise no_such_task(
+            "sciworld",
+            id,
+            shape="<kind>/<variation>",
+            example="boil/3",
+            name=kind,
+            names=VARIATIONS,
+        )
+    if not (
+        variation.isascii()
+        and variation.isdecimal()
+        and len(variation) < 10
+        and int(variation) < VARIATIONS[kind]
+    ):
+        raise ValueError(
+            f"sciworld has no task {id[:100]!r}: the variations of {kind} go from 0 to "
+            f"{VARIATIONS[kind] - 1}"
+        )
     return kind, int(variation)
 
 
@@ -265,14 +339,21 @@ def _agenteval(number: int) -> tuple[str, int]:
         if variation < VARIATIONS[kind]:
             return kind, variation
         variation -= VARIATIONS[kind]
-    raise ValueError(f"sciworld has no task 'sciworld_{number}'; AgentEval's go from sciworld_0 to sciworld_{number - variation - 1}")
+    raise ValueError(
+        f"sciworld has no task 'sciworld_{number}'; AgentEval's go from sciworld_0 to "
+        f"sciworld_{number - variation - 1}"
+    )
 
 
 @cache
 def _variations(count: int) -> dict[str, range]:
     """ScienceWorld's own splits: two quarters, one, and the rest."""
     quarter = count // 4
-    return {"train": range(2 * quarter), "dev": range(2 * quarter, 3 * quarter), "test": range(3 * quarter, count)}
+    return {
+        "train": range(2 * quarter),
+        "dev": range(2 * quarter, 3 * quarter),
+        "test": range(3 * quarter, count),
+    }
 
 
 def _shortened(text: str) -> str:
@@ -286,7 +367,9 @@ def _verdict(success: bool | None, terminated: bool) -> str:
     return "The task is failed: that was the wrong thing." if terminated else "Time is up."
 
 
-def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int, style: str) -> None:
+def _check_options(
+    kinds: Sequence[str], simplifications: str, max_moves: int, heap_mb: int, style: str
+) -> None:
     if not kinds:
         raise ValueError("sciworld: kinds must name at least one kind of task, or be None for all")
     if len(kinds) != len({*kinds}):
@@ -297,14 +380,20 @@ def _check_options(kinds: Sequence[str], simplifications: str, max_moves: int, h
     chosen = simplifications.split(",") if simplifications else []
     for simplification in chosen:
         if simplification not in SIMPLIFICATIONS:
-            raise ValueError(f"sciworld: simplifications is {simplifications!r}; {nearest(simplification, SIMPLIFICATIONS)}")
+            raise ValueError(
+                f"sciworld: simplifications is {simplifications!r}; "
+                f"{nearest(simplification, SIMPLIFICATIONS)}"
+            )
     if "easy" in chosen and len(chosen) > 1:
         raise ValueError(f"sciworld: simplifications is {simplifications!r}; 'easy' stands alone")
     if style not in get_args(Style):
         raise ValueError(f"sciworld: style is {style!r}; {nearest(style, get_args(Style))}")
     wired = [kind for kind in kinds if any(word in kind for word in ELECTRICAL)]
     if "noElectricalAction" in chosen and wired:
-        raise ValueError(f"sciworld: noElectricalAction leaves {', '.join(wired)} without a solution; name other kinds")
+        raise ValueError(
+            f"sciworld: noElectricalAction leaves {', '.join(wired)} without a solution; "
+            "name other kinds"
+        )
     for option, value, least in (("max_moves", max_moves, 1), ("heap_mb", heap_mb, 64)):
         if value < least:
             raise ValueError(f"sciworld: {option} is {value}; it must be at least {least}")

@@ -24,7 +24,8 @@ ANIMAL = (
     *_to(
         "kitchen",
         """\
-Your task is to find a(n) animal. First, focus on the thing. Then, move it to the red box in the kitchen.
+Your task is to find a(n) animal. First, focus on the thing. Then, move it to the red box in the \
+kitchen.
 
 This room is called the hallway. In it, you see:
 \tthe agent
@@ -37,7 +38,8 @@ You also see:
 \tA door to the kitchen (that is closed)
 \tA door to the living room (that is closed)
 \tA door to the workshop (that is closed)""",
-        "I have to focus on an animal first. Animals live outside. I am in the hallway: the way is through the kitchen.",
+        "I have to focus on an animal first. Animals live outside. I am in the hallway: "
+        "the way is through the kitchen.",
     ),
     *_to(
         "outside",
@@ -89,9 +91,12 @@ THERMOMETER = (
     *_to(
         "kitchen",
         """\
-Your task is to measure the temperature of unknown substance B, which is located around the living room. First, focus on the \
-thermometer. Next, focus on the unknown substance B. If the unknown substance B temperature is above -50.0 degrees celsius, place \
-it in the yellow box. If the unknown substance B temperature is below -50.0 degrees celsius, place it in the purple box. The \
+Your task is to measure the temperature of unknown substance B, which is located around the living \
+room. First, focus on the \
+thermometer. Next, focus on the unknown substance B. If the unknown substance B temperature is \
+above -50.0 degrees celsius, place \
+it in the yellow box. If the unknown substance B temperature is below -50.0 degrees celsius, place \
+it in the purple box. The \
 boxes are located around the living room.
 
 This room is called the hallway. In it, you see:
@@ -105,7 +110,8 @@ You also see:
 \tA door to the kitchen (that is closed)
 \tA door to the living room (that is closed)
 \tA door to the workshop (that is closed)""",
-        "I have to focus on the thermometer first. It is in the kitchen. I am in the hallway: the kitchen is next to it.",
+        "I have to focus on the thermometer first. It is in the kitchen. I am in the "
+        "hallway: the kitchen is next to it.",
     ),
     Example(
         "You move to the kitchen.",
@@ -118,7 +124,8 @@ This room is called the kitchen. In it, you see:
 \tthe agent
 \ta substance called air
 \ta chair. On the chair is: nothing.
-\ta counter. On the counter is: a bowl (containing a red apple, a banana, an orange, a potato), a drawer.
+\ta counter. On the counter is: a bowl (containing a red apple, a banana, an orange, a potato), a \
+drawer.
 \ta cupboard. The cupboard door is closed.
 \ta freezer. The freezer door is closed.
 \ta fridge. The fridge door is closed.
@@ -146,7 +153,8 @@ You also see:
     ),
     Example(
         "You move the thermometer to the inventory.",
-        "Next is the unknown substance B. It is in the living room: the way is through the hallway.",
+        "Next is the unknown substance B. It is in the living room: the way is through "
+        "the hallway.",
         "go to hallway",
     ),
     *_to(
@@ -191,8 +199,10 @@ CONDUCTIVITY = (
     *_to(
         "hallway",
         """\
-Your task is to determine if aluminum foil is electrically conductive. The aluminum foil is located around the workshop. First, \
-focus on the aluminum foil. If it is electrically conductive, place it in the green box. If it is electrically nonconductive, \
+Your task is to determine if aluminum foil is electrically conductive. The aluminum foil is \
+located around the workshop. First, \
+focus on the aluminum foil. If it is electrically conductive, place it in the green box. If it is \
+electrically nonconductive, \
 place it in the blue box.
 
 This room is called the greenhouse. In it, you see:
@@ -205,7 +215,8 @@ This room is called the greenhouse. In it, you see:
 You also see:
 \tA door to the hallway (that is closed)
 \tA door to the outside (that is closed)""",
-        "I have to focus on the aluminum foil first. It is in the workshop, and I am in the greenhouse: I go through the hallway.",
+        "I have to focus on the aluminum foil first. It is in the workshop, and I am in "
+        "the greenhouse: I go through the hallway.",
     ),
     *_to(
         "workshop",
@@ -225,7 +236,8 @@ This room is called the workshop. In it, you see:
 \tA aluminum foil
 \ta blue box (containing nothing)
 \ta green box (containing nothing)
-\ta table. On the table is: a battery, a blue light bulb, which is off, a green light bulb, which is off, a green wire, a orange \
+\ta table. On the table is: a battery, a blue light bulb, which is off, a green light bulb, which \
+is off, a green wire, a orange \
 wire, a red wire, a switch, which is off, a violet light bulb, which is off.
 \ta ultra low temperature freezer. The ultra low temperature freezer door is closed.
 You also see:
@@ -235,7 +247,8 @@ You also see:
     ),
     Example(
         "You focus on the aluminum foil.",
-        "To test it I need a circuit: battery, wire, light bulb, wire, foil, wire, and back to the battery.",
+        "To test it I need a circuit: battery, wire, light bulb, wire, foil, wire, and "
+        "back to the battery.",
         "connect battery anode to green wire terminal 1",
     ),
     Example(
@@ -275,11 +288,18 @@ You also see:
     ),
     Example(
         """\
-a blue light bulb, which is on. its anode is connected to: a terminal 1 on orange wire. its cathode is connected to: a terminal 2 \
+a blue light bulb, which is on. its anode is connected to: a terminal 1 on orange wire. its \
+cathode is connected to: a terminal 2 \
 on green wire.""",
         "The light bulb is on, so the foil conducts. It goes into the green box.",
         "move aluminum foil to green box",
     ),
 )
-EXAMPLES = {"find-animal/0": ANIMAL, "use-thermometer/39": THERMOMETER, "test-conductivity/6": CONDUCTIVITY}
-"""Training tasks of three kinds, each begun in another room than its things are in: a model does in every task what it was shown."""
+EXAMPLES = {
+    "find-animal/0": ANIMAL,
+    "use-thermometer/39": THERMOMETER,
+    "test-conductivity/6": CONDUCTIVITY,
+}
+"""Training tasks of three kinds, each begun in another room than its things are in: a model does in
+every task what it was shown.
+"""

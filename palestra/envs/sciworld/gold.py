@@ -1,4 +1,7 @@
-"""ScienceWorld's own solutions. The simulator takes up to 15 seconds to find one, so they are kept in the user's cache."""
+"""ScienceWorld's own solutions.
+
+The simulator takes up to 15 seconds to find one, so they are kept in the user's cache.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,18 @@ def gold_path(kind: str, variation: int, simplifications: str, heap_mb: int) -> 
 def _found(kind: str, variation: int, simplifications: str, heap_mb: int) -> Gold:
     """Ask for the solution, and play it: what comes after the goal is left away."""
     simulator = borrow_simulator(heap_mb)
-    actions = [normal(action) for action in simulator.gold_actions(kind, variation, simplifications)]
+    actions = [
+        normal(action) for action in simulator.gold_actions(kind, variation, simplifications)
+    ]
     simulator.load(kind, variation, simplifications)
     simulator.step("look around")  # as every episode begins
     solution = Gold((), 0)
     for count, action in enumerate(actions, 1):
         outcome = simulator.step(action)
         if outcome.is_completed or outcome.score < 0:
-            solution = Gold(tuple(actions[:count]), outcome.moves) if outcome.score == 100 else solution
+            solution = (
+                Gold(tuple(actions[:count]), outcome.moves) if outcome.score == 100 else solution
+            )
             break
     simulator.give_back()
     return solution

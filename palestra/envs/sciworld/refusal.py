@@ -1,4 +1,6 @@
-"""What an agent is told of an action that SciWorld's simulator does not understand: what is the matter, and where it stands."""
+"""What an agent is told of an action that SciWorld's simulator does not understand: what is the
+matter, and where it stands.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ NOT_UNDERSTOOD = "No known action matches that input."
 
 ALONE = ("look around", "inventory", "task", "wait", "wait1")
 OF_ONE_THING = (
-    *("look at", "look in", "go to", "open", "close", "pick up", "put down", "activate", "deactivate", "focus on"),
+    *(
+        "look at",
+        "look in",
+        "go to",
+        "open",
+        "close",
+        "pick up",
+        "put down",
+        "activate",
+        "deactivate",
+        "focus on",
+    ),
     *("read", "eat", "flush", "mix", "disconnect"),
 )
 OF_TWO_THINGS = {"move": "to", "pour": "into", "dunk": "into", "use": "on", "connect": "to"}
@@ -17,7 +30,21 @@ OF_TWO_THINGS = {"move": "to", "pour": "into", "dunk": "into", "use": "on", "con
 BY_OPTION = ("teleport to",)
 """Known, and not named to those who may not have it."""
 LONGEST_NAME = 60
-_LITTLE_WORDS = {"a", "an", "the", "to", "in", "on", "of", "containing", "inventory", "door", "terminal", "1", "2"}
+_LITTLE_WORDS = {
+    "a",
+    "an",
+    "the",
+    "to",
+    "in",
+    "on",
+    "of",
+    "containing",
+    "inventory",
+    "door",
+    "terminal",
+    "1",
+    "2",
+}
 """In names, and no sign of a thing's being here."""
 _ROOM = re.compile(r"called the (.+?)\.")
 _DOOR = re.compile(r"A door to the (.+?) \(that is (open|closed)\)")
@@ -29,11 +56,20 @@ def explained(action: str, look: str, inventory: str) -> str:
     around = set(_WORD.findall(f"{look} {inventory}".lower()))
     things = _things(action)
     if things is None:
-        reason = f"{_shortened(action)!r} is no action: it must begin with {', '.join((*ALONE, *OF_ONE_THING, *OF_TWO_THINGS))}."
-    elif missing := [thing for thing in things if not set(_WORD.findall(thing)) - _LITTLE_WORDS <= around]:
+        reason = (
+            f"{_shortened(action)!r} is no action: it must begin with "
+            f"{', '.join((*ALONE, *OF_ONE_THING, *OF_TWO_THINGS))}."
+        )
+    elif missing := [
+        thing for thing in things if not set(_WORD.findall(thing)) - _LITTLE_WORDS <= around
+    ]:
         reason = f"There is no {_shortened(missing[0])} here."
     else:
-        reason = f"{NOT_UNDERSTOOD} Name things without what stands in brackets." if "(" in action else NOT_UNDERSTOOD
+        reason = (
+            f"{NOT_UNDERSTOOD} Name things without what stands in brackets."
+            if "(" in action
+            else NOT_UNDERSTOOD
+        )
     return " ".join([reason, *_where(look)])
 
 

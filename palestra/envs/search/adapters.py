@@ -1,4 +1,6 @@
-"""The field's own files: corpora and questions as Search-R1 and FlashRAG keep them, and questions as their authors published them."""
+"""The field's own files: corpora and questions as Search-R1 and FlashRAG keep them, and questions
+as their authors published them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class FileFault(UserError, ValueError):
 
 
 class _Original(msgspec.Struct):
-    """What is read of HotpotQA's and 2WikiMultihopQA's own rows; the paragraphs that come with them fill hundreds of megabytes."""
+    """What is read of HotpotQA's and 2WikiMultihopQA's own rows; the paragraphs that come with them
+    fill hundreds of megabytes.
+    """
 
     id: str = msgspec.field(name="_id")
     question: str
@@ -42,24 +46,33 @@ class _Original(msgspec.Struct):
 
 
 def read_corpus(file: Path) -> Iterator[Article]:
-    """A corpus line by line, plain or gzipped: {"id": "0", "contents": "\\"Title\\"\\nText"}, or with a title and a text apart."""
+    """A corpus line by line, plain or gzipped: {"id": "0", "contents": "\\"Title\\"\\nText"}, or
+    with a title and a text apart.
+    """
     for line, row in _json_lines(file):
         if "contents" in row:
             title, text = split_contents(str(row["contents"]))
         elif "text" in row:
             title, text = str(row.get("title", "")), str(row["text"])
         else:
-            raise FileFault(f'{file}, line {line}: expected {{"id": ..., "contents": ...}}, got the fields {", ".join(row)}')
+            raise FileFault(
+                f'{file}, line {line}: expected {{"id": ..., "contents": ...}}, got the '
+                f"fields {', '.join(row)}"
+            )
         yield Article(str(row.get("id", line - 1)), title, text)
 
 
 def read_questions(file: Path) -> list[Question]:
-    """FlashRAG's JSONL, Search-R1's parquet, or what HotpotQA, 2WikiMultihopQA and MuSiQue published themselves.
+    """FlashRAG's JSONL, Search-R1's parquet, or what HotpotQA, 2WikiMultihopQA and MuSiQue
+    published themselves.
 
-    Ids are the file's own, after the name of the set: "nq/test_12". Questions marked as unanswerable are left out.
+    Ids are the file's own, after the name of the set: "nq/test_12". Questions marked as
+    unanswerable are left out.
     """
     questions = [
-        _question(row, f"{file}, row {number}", _set_of(row, file)) for number, row in _rows(file) if row.get("answerable") is not False
+        _question(row, f"{file}, row {number}", _set_of(row, file))
+        for number, row in _rows(file)
+        if row.get("answerable") is not False
     ]
     if not questions:
         raise FileFault(f"{file}: there is no question in it")
@@ -74,7 +87,10 @@ def read_questions(file: Path) -> list[Question]:
 def _question(row: Row, where: str, set_name: str) -> Question:
     text, answers, own_id = _text(row), _answers(row), _id(row)
     if not text:
-        raise FileFault(f'{where}: expected {{"id": ..., "question": ..., "golden_answers": [...]}}, got the fields {", ".join(row)}')
+        raise FileFault(
+            f'{where}: expected {{"id": ..., "question": ..., "golden_answers": [...]}}, '
+            f"got the fields {', '.join(row)}"
+        )
     if not answers:
         raise FileFault(f"{where}: expected at least one golden answer, got none")
     if not own_id:
@@ -100,7 +116,9 @@ def _id(row: Row) -> str:
 
 
 def _answers(row: Row) -> tuple[str, ...]:
-    """FlashRAG's field, the one that verl's reward functions read, or an answer with its aliases."""
+    """FlashRAG's field, the one that verl's reward functions read,
+    or an answer with its aliases.
+    """
     answers: Any = row.get("golden_answers")
     if answers is None:
         truth = _mapping(row.get("reward_model")).get("ground_truth")
@@ -109,7 +127,11 @@ def _answers(row: Row) -> tuple[str, ...]:
         answers = [row["answer"], *(row.get("answer_aliases") or ())]
     if isinstance(answers, str):
         answers = [answers]
-    return tuple(dict.fromkeys(str(answer) for answer in answers if str(answer).strip())) if answers is not None else ()
+    return (
+        tuple(dict.fromkeys(str(answer) for answer in answers if str(answer).strip()))
+        if answers is not None
+        else ()
+    )
 
 
 def _type(row: Row) -> str:
@@ -123,12 +145,20 @@ def _hops(row: Row, set_name: str, own_id: str) -> int:
     if match := _MUSIQUE_ID.match(str(metadata.get("id", own_id))):  # 2hop__482757_12019
         return int(match[1])
     facts = metadata.get("supporting_facts", row.get("supporting_facts"))
-    titles = facts.get("title") if isinstance(facts, Mapping) else [fact[0] for fact in facts] if isinstance(facts, list) else []
+    titles = (
+        facts.get("title")
+        if isinstance(facts, Mapping)
+        else [fact[0] for fact in facts]
+        if isinstance(facts, list)
+        else []
+    )
     return len(set(titles)) if titles else HOPS.get(set_name, 0)
 
 
 def _set_of(row: Row, file: Path) -> str:
-    """What the row says, else what only one set's rows have, else the folder of `nq/test.jsonl`, else the file's own name."""
+    """What the row says, else what only one set's rows have, else the folder of `nq/test.jsonl`,
+    else the file's own name.
+    """
     named = row.get("data_source")
     if isinstance(named, str) and named:
         return named
@@ -136,7 +166,11 @@ def _set_of(row: Row, file: Path) -> str:
         return "musique"
     if "supporting_facts" in row:
         return "hotpotqa" if row.get("evidences") is None else "2wikimultihopqa"
-    return file.parent.name if file.name.split(".")[0] in ("train", "dev", "test") and file.parent.name else file.name.split(".")[0]
+    return (
+        file.parent.name
+        if file.name.split(".")[0] in ("train", "dev", "test") and file.parent.name
+        else file.name.split(".")[0]
+    )
 
 
 def _mapping(value: Any) -> Row:
@@ -152,22 +186,32 @@ def _rows(file: Path) -> Iterable[tuple[int, Row]]:
 
 
 def _originals(file: Path) -> Iterator[tuple[int, Row]]:
-    """HotpotQA and 2WikiMultihopQA are one list; the aliases that 2WikiMultihopQA's own evaluation counts are added."""
+    """HotpotQA and 2WikiMultihopQA are one list; the aliases that 2WikiMultihopQA's own evaluation
+    counts are added.
+    """
     with _opened(file) as text:
         whole = text.read()
     try:
         rows = msgspec.json.decode(whole, type=list[_Original])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FileFault(f"{file}: expected a list of questions as HotpotQA has them: {error}") from error
+        raise FileFault(
+            f"{file}: expected a list of questions as HotpotQA has them: {error}"
+        ) from error
     aliases = _aliases(file.with_name(ALIASES))
     for number, row in enumerate(rows, 1):
-        yield number, msgspec.structs.asdict(row) | {"answer_aliases": aliases.get(row.answer_id or "", [])}
+        yield (
+            number,
+            msgspec.structs.asdict(row) | {"answer_aliases": aliases.get(row.answer_id or "", [])},
+        )
 
 
 def _aliases(file: Path) -> dict[str, list[str]]:
     if not file.exists():
         return {}
-    return {str(row.get("Q_id")): [*row.get("aliases", ()), *row.get("demonyms", ())] for _, row in _json_lines(file)}
+    return {
+        str(row.get("Q_id")): [*row.get("aliases", ()), *row.get("demonyms", ())]
+        for _, row in _json_lines(file)
+    }
 
 
 @contextmanager
@@ -189,7 +233,9 @@ def _json_lines(file: Path) -> Iterator[tuple[int, Row]]:
             try:
                 yield number, decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise FileFault(f"{file}, line {number}: expected a JSON object: {error}") from error
+                raise FileFault(
+                    f"{file}, line {number}: expected a JSON object: {error}"
+                ) from error
 
 
 def _parquet(file: Path) -> Iterator[tuple[int, Row]]:
@@ -197,7 +243,16 @@ def _parquet(file: Path) -> Iterator[tuple[int, Row]]:
         from pyarrow import ArrowInvalid, parquet
     except ImportError as error:
         raise FileFault(f"{file}: parquet needs pyarrow; pip install pyarrow") from error
-    wanted = ("id", "question", "golden_answers", "data_source", "prompt", "reward_model", "extra_info", "metadata")
+    wanted = (
+        "id",
+        "question",
+        "golden_answers",
+        "data_source",
+        "prompt",
+        "reward_model",
+        "extra_info",
+        "metadata",
+    )
     try:
         table = parquet.ParquetFile(file)
     except ArrowInvalid as error:

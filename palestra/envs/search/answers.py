@@ -1,4 +1,6 @@
-"""Whether an answer is right: exact match and F1 as SQuAD (arXiv:1606.05250) defines them, the best over all aliases."""
+"""Whether an answer is right: exact match and F1 as SQuAD (arXiv:1606.05250) defines them, the best
+over all aliases.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,14 @@ def exact_match(answer: str, expected: Iterable[str]) -> bool:
 
 
 def f1(answer: str, expected: Iterable[str]) -> float:
-    return max((_f1(normal(answer).split(), normal(alias).split()) for alias in expected), default=0.0)
+    return max(
+        (_f1(normal(answer).split(), normal(alias).split()) for alias in expected), default=0.0
+    )
 
 
 def _f1(given: list[str], wanted: list[str]) -> float:
-    """The harmonic mean of how many of the words given are wanted, and how many of those wanted are given."""
+    """The harmonic mean of how many of the words given are wanted, and how many of those wanted are
+    given.
+    """
     common = sum((Counter(given) & Counter(wanted)).values())
     return 2 * common / (len(given) + len(wanted)) if common else 0.0

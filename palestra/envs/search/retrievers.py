@@ -1,4 +1,6 @@
-"""Search engines behind one small interface: BM25, dense, both together, or one that is asked over HTTP."""
+"""Search engines behind one small interface: BM25, dense, both together, or one that is asked over
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Hit(NamedTuple):
 
 class Retriever(Protocol):
     def search(self, query: str, k: int) -> list[Hit]:
-        """The `k` best, best first; fewer, or none, where there are no more. Any text is a query: it has no syntax."""
+        """The `k` best, best first; fewer, or none, where there are no more.
+
+        Any text is a query: it has no syntax.
+        """
 
 
 class RetrieverFault(RuntimeError):
@@ -43,11 +48,16 @@ class RetrieverFault(RuntimeError):
 
 
 class Bm25:
-    """tantivy's BM25 over an index on disk. The query is taken word for word, past tantivy's query language."""
+    """tantivy's BM25 over an index on disk.
+
+    The query is taken word for word, past tantivy's query language.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._index = open_tantivy(folder / "bm25")
-        self._index.config_reader("manual")  # it does not change any more: no need for a thread that watches it
+        self._index.config_reader(
+            "manual"
+        )  # it does not change any more: no need for a thread that watches it
         self._searcher = self._index.searcher()
         self._analyzer = analyzer()
 
@@ -62,10 +72,18 @@ class Bm25:
         for term in terms:
             in_title = tantivy.Query.term_query(schema, "title", term, index_option="freq")
             in_text = tantivy.Query.term_query(schema, "text", term, index_option="freq")
-            words += [(tantivy.Occur.Should, tantivy.Query.boost_query(in_title, TITLE_BOOST)), (tantivy.Occur.Should, in_text)]
-        found = self._searcher.search(tantivy.Query.boolean_query(words), limit=k + SPARE, count=False).hits
+            words += [
+                (tantivy.Occur.Should, tantivy.Query.boost_query(in_title, TITLE_BOOST)),
+                (tantivy.Occur.Should, in_text),
+            ]
+        found = self._searcher.search(
+            tantivy.Query.boolean_query(words), limit=k + SPARE, count=False
+        ).hits
         numbers = self._searcher.fast_field_values("number", [address for _, address in found])
-        ranked = sorted((-round(score, 4), number, address) for (score, address), number in zip(found, numbers, strict=True))
+        ranked = sorted(
+            (-round(score, 4), number, address)
+            for (score, address), number in zip(found, numbers, strict=True)
+        )
         return [self._hit(address, -score) for score, _, address in ranked[:k]]
 
     @property
@@ -82,11 +100,18 @@ class Bm25:
 
     def _hit(self, address: Any, score: float) -> Hit:
         document = self._searcher.doc(address)
-        return Hit(bytes(document["id"][0]).decode(), document["title"][0], document["text"][0], float(score))
+        return Hit(
+            bytes(document["id"][0]).decode(),
+            document["title"][0],
+            document["text"][0],
+            float(score),
+        )
 
 
 class Hybrid:
-    """Several retrievers by reciprocal rank fusion (Cormack et al., 2009): what any of them ranks high comes first."""
+    """Several retrievers by reciprocal rank fusion (Cormack et al., 2009): what any of them ranks
+    high comes first.
+    """
 
     def __init__(self, retrievers: Sequence[Retriever]) -> None:
         self._retrievers = retrievers
@@ -103,7 +128,9 @@ class Hybrid:
 
 
 class Remote:
-    """A server that speaks Search-R1's `/retrieve`: queries in, documents of a title, a new line and a text out."""
+    """A server that speaks Search-R1's `/retrieve`: queries in, documents of a title, a new line
+    and a text out.
+    """
 
     def __init__(self, url: str, *, timeout_s: float = 30.0) -> None:
         if not url.startswith(("http://", "https://")):
@@ -118,18 +145,40 @@ class Remote:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:  # noqa: S310
                 (found,) = json.loads(answer.read(LONGEST_ANSWER))["result"]
             return [_remote_hit(item) for item in found[:k]]
-        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RetrieverFault(f"{self.url}: expected the answer of a /retrieve, got {type(error).__name__}: {error}") from error
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise RetrieverFault(
+                f"{self.url}: expected the answer of a /retrieve, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def _remote_hit(item: dict[str, Any]) -> Hit:
-    document = item.get("document", item)  # without scores, a server answers with the documents alone
-    title, text = split_contents(document["contents"]) if "contents" in document else (str(document["title"]), str(document["text"]))
-    return Hit(str(document.get("id", f"{title}\n{text}")), title, text, float(item.get("score", 0.0)))
+    document = item.get(
+        "document", item
+    )  # without scores, a server answers with the documents alone
+    title, text = (
+        split_contents(document["contents"])
+        if "contents" in document
+        else (str(document["title"]), str(document["text"]))
+    )
+    return Hit(
+        str(document.get("id", f"{title}\n{text}")), title, text, float(item.get("score", 0.0))
+    )
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """The title, which stands in quotes in wiki-18, and the text. What has no new line is a text without a title."""
+    """The title, which stands in quotes in wiki-18, and the text.
+
+    What has no new line is a text without a title.
+    """
     title, _, text = contents.partition("\n") if "\n" in contents else ("", "", contents)
     title = title.strip()
     if len(title) > 1 and title[0] == title[-1] == '"':
@@ -148,7 +197,11 @@ RETRIEVERS = ("bm25", "dense", "hybrid")
 
 
 def open_retriever(kind: str, folder: Path, *, model: str = "") -> Retriever:
-    """Over a complete index. `model`: the directory of a sentence-embedding model for the dense one; the bundled MiniLM where empty."""
+    """Over a complete index.
+
+    `model`: the directory of a sentence-embedding model for the dense one; the bundled MiniLM where
+    empty.
+    """
     words = bm25(folder)
     if kind == "bm25":
         return words

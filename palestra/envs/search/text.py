@@ -21,7 +21,9 @@ class Command(NamedTuple):
 
 
 def read_command(action: str) -> Command | None:
-    """`search[words]`, `search: words` and `<search>words</search>` say the same; a name alone has an empty argument."""
+    """`search[words]`, `search: words` and `<search>words</search>` say the same; a name alone has
+    an empty argument.
+    """
     match = _COMMAND.fullmatch(action)
     if match is None:
         return None
@@ -31,12 +33,16 @@ def read_command(action: str) -> Command | None:
 
 
 def printable(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON can carry and no file or search engine takes."""
+    """Without halves of surrogate pairs, which JSON can carry and no file or
+    search engine takes.
+    """
     return text.encode("utf-8", "replace").decode()
 
 
 def escaped(text: str) -> str:
-    """So that no article can close the block that it is shown in, or look like a tag of the agent's or of a chat template's."""
+    """So that no article can close the block that it is shown in, or look like a tag of the agent's
+    or of a chat template's.
+    """
     return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -50,7 +56,9 @@ def information(text: str) -> str:
 
 
 def snippet(text: str, query: str, chars: int) -> str:
-    """The stretch of at most `chars` that has most of the query's words, from the start of a sentence on."""
+    """The stretch of at most `chars` that has most of the query's words, from the start of a
+    sentence on.
+    """
     text = text.strip()
     if len(text) <= chars:
         return text
@@ -60,8 +68,15 @@ def snippet(text: str, query: str, chars: int) -> str:
 
 
 def _start_with_most(text: str, wanted: set[str], chars: int) -> int:
-    """The first of the sentences from which on most of these words are found. A window is moved along: long texts are read once."""
-    found = [(match.start(), match.end(), word) for match in _WORD.finditer(text) if (word := match[0].lower()) in wanted]
+    """The first of the sentences from which on most of these words are found.
+
+    A window is moved along: long texts are read once.
+    """
+    found = [
+        (match.start(), match.end(), word)
+        for match in _WORD.finditer(text)
+        if (word := match[0].lower()) in wanted
+    ]
     inside: Counter[str] = Counter()
     best = most = entered = left = 0
     for start in (0, *(match.end() for match in _SENTENCE.finditer(text))):

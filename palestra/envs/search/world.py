@@ -1,7 +1,8 @@
-"""The default world: a generated encyclopaedia of invented entities among real places, and questions about it.
+"""The default world: a generated encyclopaedia of invented entities among real places, and
+questions about it.
 
-Nothing in it can be known beforehand: names are invented, and a name belongs to one split only (`world_names.split_of`). The same split
-and seed give the same world on every machine.
+Nothing in it can be known beforehand: names are invented, and a name belongs to one split only
+(`world_names.split_of`). The same split and seed give the same world on every machine.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ CELLS = tuple(
 )
 """The categories of questions: each has the same number of them, give or take one."""
 SHARE = 0.015
-"""No answer is that of more than this part of a category: so that nothing is gained by guessing the commonest."""
+"""No answer is that of more than this part of a category: so that nothing is gained by guessing the
+commonest.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A world with what it was made from: `forms` has every question without words, for checking its answer on the bare facts."""
+    """A world with what it was made from: `forms` has every question without words, for checking
+    its answer on the bare facts.
+    """
 
     facts: Facts
     articles: list[Article]
@@ -49,7 +54,9 @@ class Built:
 
 
 def world(split: str, *, seed: int = 0, questions: int | None = None) -> World:
-    """The encyclopaedia of a split and its questions, in an order in which any beginning is balanced over the categories."""
+    """The encyclopaedia of a split and its questions, in an order in which any beginning is
+    balanced over the categories.
+    """
     found = built(split, seed=seed, questions=questions)
     return World(found.articles, found.questions)
 
@@ -71,7 +78,9 @@ def _built(split: str, seed: int, number: int) -> Built:
         wanted = number // len(CELLS) + (index < number % len(CELLS))
         rng = random.Random(derive_seed("questions", split, seed, kind, hops))
         cells.append(_cell(asker, kind, hops, wanted, surnames, rng))
-    rows = [cell[place] for place in range(max(map(len, cells))) for cell in cells if place < len(cell)]
+    rows = [
+        cell[place] for place in range(max(map(len, cells))) for cell in cells if place < len(cell)
+    ]
     return Built(facts, articles, [question for question, _ in rows], [form for _, form in rows])
 
 
@@ -87,7 +96,9 @@ def _encyclopaedia(split: str, seed: int) -> tuple[Facts, list[Article], dict[st
     return facts, articles, stated
 
 
-def _cell(asker: Asker, kind: str, hops: int, wanted: int, surnames: Counter[str], rng: random.Random) -> list[tuple[Question, Form]]:
+def _cell(
+    asker: Asker, kind: str, hops: int, wanted: int, surnames: Counter[str], rng: random.Random
+) -> list[tuple[Question, Form]]:
     rows: list[tuple[Question, Form]] = []
     seen: set[str] = set()
     given: Counter[str] = Counter()
@@ -99,17 +110,30 @@ def _cell(asker: Asker, kind: str, hops: int, wanted: int, surnames: Counter[str
         except Unfit:
             continue
         answers = spellings(draft.value, surnames, is_year=draft.form[0] == "year")
-        if draft.text in seen or given[answers[0]] >= max(1, SHARE * wanted) or not _is_fair(draft, answers, hops):
+        if (
+            draft.text in seen
+            or given[answers[0]] >= max(1, SHARE * wanted)
+            or not _is_fair(draft, answers, hops)
+        ):
             continue
         seen.add(draft.text)
         given[answers[0]] += 1
         text = draft.text[0].upper() + draft.text[1:]
-        rows.append((Question(content_id(kind, text), text, answers, kind, hops, draft.chain), draft.form))
+        rows.append(
+            (Question(content_id(kind, text), text, answers, kind, hops, draft.chain), draft.form)
+        )
     if len(rows) < wanted:
-        raise ValueError(f"questions: this world has no {wanted} of kind {kind!r} with {hops} hops, {len(rows)} at most")
+        raise ValueError(
+            f"questions: this world has no {wanted} of kind {kind!r} with {hops} hops, "
+            f"{len(rows)} at most"
+        )
     return rows
 
 
 def _is_fair(draft: Draft, answers: tuple[str, ...], hops: int) -> bool:
-    """As many lookups as announced, all of different articles, and an answer that the question does not contain."""
-    return len({look.article for look in draft.chain}) == len(draft.chain) == hops and not gives_away(draft.text, answers)
+    """As many lookups as announced, all of different articles, and an answer that the question does
+    not contain.
+    """
+    return len({look.article for look in draft.chain}) == len(
+        draft.chain
+    ) == hops and not gives_away(draft.text, answers)

@@ -1,4 +1,6 @@
-"""The spellings in which an answer is right, and the check that a question does not give it away."""
+"""The spellings in which an answer is right,
+and the check that a question does not give it away.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from datetime import date
 from palestra.envs.search.world_articles import date_styles
 from palestra.envs.search.world_facts import Entity
 
-ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+ONES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen
+fifteen sixteen seventeen eighteen
 nineteen""".split()
 TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
@@ -26,7 +29,9 @@ def surname_counts(entities: list[Entity]) -> Counter[str]:
     return Counter(entity.name.split()[-1] for entity in entities if entity.kind == "person")
 
 
-def spellings(value: Entity | int | str | date, surnames: Counter[str], *, is_year: bool) -> tuple[str, ...]:
+def spellings(
+    value: Entity | int | str | date, surnames: Counter[str], *, is_year: bool
+) -> tuple[str, ...]:
     """The answer first, then what else is right; a surname alone where one person only bears it."""
     if isinstance(value, date):
         found = date_styles(value)

@@ -1,4 +1,6 @@
-"""Writes the articles: every fact once, in sentences chosen and ordered by chance, and remembers how each fact was worded."""
+"""Writes the articles: every fact once, in sentences chosen and ordered by chance, and remembers
+how each fact was worded.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,25 @@ from palestra.envs.search.world_openings import FILLERS, OPENINGS
 from palestra.envs.search.world_prose import SENTENCES
 
 WORDS = (64, 200)
-"""An article is filled up to the first number with sentences that state no facts; beyond the second none are added."""
+"""An article is filled up to the first number with sentences that state no facts; beyond the second
+none are added.
+"""
 
 YEAR_FACTS = frozenset(
-    """independent founded charted opened published released painted acquired premiered proved began first_held established
+    """independent founded charted opened published released painted acquired premiered proved began
+first_held established
     discovered""".split()
 )
-WITH_THE = frozenset("river university orchestra museum theorem expedition treaty festival battle award".split())
-NOUNS = {"land": "country", "publisher": "house", "company": "firm", "composition": "work", "theorem": "result"}
+WITH_THE = frozenset(
+    "river university orchestra museum theorem expedition treaty festival battle award".split()
+)
+NOUNS = {
+    "land": "country",
+    "publisher": "house",
+    "company": "firm",
+    "composition": "work",
+    "theorem": "result",
+}
 LIFE = "occupation birthplace born alma_mater teacher spouse employer".split()
 """A life is told in order: these first, then what somebody made, then the end."""
 END = "students awards deathplace died".split()
@@ -48,7 +61,12 @@ def date_styles(day: date) -> list[str]:
     """The ways to write a date, the common ones first."""
     ending = "th" if 10 < day.day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day.day % 10, "th")
     month = MONTHS[day.month - 1]
-    return [f"{day.day} {month} {day.year}", f"{month} {day.day}, {day.year}", f"{day.day}{ending} {month} {day.year}", day.isoformat()]
+    return [
+        f"{day.day} {month} {day.year}",
+        f"{month} {day.day}, {day.year}",
+        f"{day.day}{ending} {month} {day.year}",
+        day.isoformat(),
+    ]
 
 
 def fact_of(word: str) -> str:
@@ -59,7 +77,10 @@ def fact_of(word: str) -> str:
 @cache
 def templates(kind: str) -> tuple[list[Template], list[Template], list[Template]]:
     """Openings, sentences and fillers of a kind of article."""
-    openings, sentences, fillers = ([_read(line) for line in block[kind].strip().splitlines()] for block in (OPENINGS, SENTENCES, FILLERS))
+    openings, sentences, fillers = (
+        [_read(line) for line in block[kind].strip().splitlines()]
+        for block in (OPENINGS, SENTENCES, FILLERS)
+    )
     return openings, sentences, fillers
 
 
@@ -83,7 +104,11 @@ class Writer:
     def write(self) -> Article:
         openings, sentences, fillers = templates(self.entity.kind)
         required = {word for word in self.entity.facts if not word.startswith("winner ")}
-        required |= {name for name in (*LISTS, "winners", "awards") if (self.entity.id, name) in self.facts.lists}
+        required |= {
+            name
+            for name in (*LISTS, "winners", "awards")
+            if (self.entity.id, name) in self.facts.lists
+        }
         opening = self.rng.choice([t for t in openings if self.has(t)])
         chosen, told = [], set(opening.states)
         while missing := required - told:
@@ -91,8 +116,14 @@ class Writer:
             chosen.extend(self.rng.choices(fitting, [5 ** len(t.states) for t in fitting]))
             told |= chosen[-1].states
         chosen.sort(key=self.place_in_text)
-        text = self.fill_up([opening, *chosen], [t for t in fillers if self.has(t) and (not t.words or self.rng.random() < 0.25)])
-        self.stated = {fact: wording if wording in text else wording[0].upper() + wording[1:] for fact, wording in self.stated.items()}
+        text = self.fill_up(
+            [opening, *chosen],
+            [t for t in fillers if self.has(t) and (not t.words or self.rng.random() < 0.25)],
+        )
+        self.stated = {
+            fact: wording if wording in text else wording[0].upper() + wording[1:]
+            for fact, wording in self.stated.items()
+        }
         return Article(self.entity.id, self.entity.name, text)
 
     def place_in_text(self, template: Template) -> float:
@@ -100,14 +131,20 @@ class Writer:
         if self.entity.kind != "person":
             return self.rng.random()
         order = [*LIFE, "", *END]
-        return max(order.index(fact) if fact in order else len(LIFE) for fact in template.states) + self.rng.random() * 0.9
+        return (
+            max(order.index(fact) if fact in order else len(LIFE) for fact in template.states)
+            + self.rng.random() * 0.9
+        )
 
     def fill_up(self, chosen: list[Template], fillers: list[Template]) -> str:
         """Facts become sentences in their order; sentences without facts are put between them."""
         sentences = [self.sentence(template) for template in chosen]
         spare = [self.sentence(filler) for filler in self.rng.sample(fillers, len(fillers))]
         most, least = self.rng.randint(1, 3), WORDS[0] + self.rng.randint(0, 30)
-        while spare and ((length := sum(len(sentence.split()) for sentence in sentences)) < least or (most > 0 and length < WORDS[1])):
+        while spare and (
+            (length := sum(len(sentence.split()) for sentence in sentences)) < least
+            or (most > 0 and length < WORDS[1])
+        ):
             last = len(sentences) - (self.entity.kind == "person" and len(sentences) > 2)
             sentences.insert(self.rng.randint(1, last), spare.pop())
             most -= 1
@@ -115,9 +152,17 @@ class Writer:
 
     def sentence(self, template: Template) -> str:
         self.is_named_here = False
-        text = re.sub(r"\[([^\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), template.text)
         text = re.sub(
-            r"\{([\w.]+)\}", lambda found: self.grammar(found[1]) if found[1] in GRAMMAR else self.wording(self.entity, found[1]), text
+            r"\[([^\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), template.text
+        )
+        text = re.sub(
+            r"\{([\w.]+)\}",
+            lambda found: (
+                self.grammar(found[1])
+                if found[1] in GRAMMAR
+                else self.wording(self.entity, found[1])
+            ),
+            text,
         )
         text = with_articles(text)
         return text[0].upper() + text[1:]
@@ -128,25 +173,44 @@ class Writer:
             return entity.name
         if word in ("S", "s"):
             return self.subject()
-        forms = {"her": ("its", "his", "her"), "him": ("it", "him", "her"), "man": ("", "man", "woman"), "wife": ("", "wife", "husband")}
+        forms = {
+            "her": ("its", "his", "her"),
+            "him": ("it", "him", "her"),
+            "man": ("", "man", "woman"),
+            "wife": ("", "wife", "husband"),
+        }
         form = forms[word.lower()][1 + entity.is_woman if entity.kind == "person" else 0]
         return form.capitalize() if word[0].isupper() else form
 
     def subject(self) -> str:
-        """A pronoun, or now and then a name: never twice in a row, and once in a sentence at most."""
-        is_pronoun = self.is_named_here or self.pronouns_in_row == 0 or (self.pronouns_in_row < 4 and self.rng.random() < 0.6)
+        """A pronoun, or now and then a name: never twice in a row,
+        and once in a sentence at most.
+        """
+        is_pronoun = (
+            self.is_named_here
+            or self.pronouns_in_row == 0
+            or (self.pronouns_in_row < 4 and self.rng.random() < 0.6)
+        )
         self.is_named_here = True
         if is_pronoun:
             self.pronouns_in_row += 1
             return {"person": "she" if self.entity.is_woman else "he"}.get(self.entity.kind, "it")
         self.pronouns_in_row = 0
-        return self.entity.name.split()[-1] if self.entity.kind == "person" else "the " + NOUNS.get(self.entity.kind, self.entity.kind)
+        return (
+            self.entity.name.split()[-1]
+            if self.entity.kind == "person"
+            else "the " + NOUNS.get(self.entity.kind, self.entity.kind)
+        )
 
     def has(self, template: Template) -> bool:
-        return all(self.members(word) if word not in self.entity.facts else True for word in template.words)
+        return all(
+            self.members(word) if word not in self.entity.facts else True for word in template.words
+        )
 
     def members(self, word: str) -> bool:
-        """Whether a word that is no plain fact can be filled: a path, a form of a fact, or a list of the right length."""
+        """Whether a word that is no plain fact can be filled: a path, a form of a fact, or a list
+        of the right length.
+        """
         first, _, rest = word.partition(".")
         if rest:
             return first in self.entity.facts and rest in self.entity.facts[first].facts
@@ -179,5 +243,9 @@ class Writer:
         if isinstance(value, date):
             text = date_styles(value)[self.date_style]
         else:
-            text = f"{value:,}" if isinstance(value, int) and relation not in YEAR_FACTS else str(value)
+            text = (
+                f"{value:,}"
+                if isinstance(value, int) and relation not in YEAR_FACTS
+                else str(value)
+            )
         return text, text

@@ -1,4 +1,6 @@
-"""The fact base under a generated encyclopaedia: entities, what is true of each, and the lists that follow from it."""
+"""The fact base under a generated encyclopaedia: entities, what is true of each, and the lists that
+follow from it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ LISTS = {
     "mines": ("town", "mineral"),
     "bought": ("company", "buyer"),
 }
-"""A list in an article: of which kind of entity, and by which of its facts it belongs here. `winners` and `awards` are kept by hand."""
+"""A list in an article: of which kind of entity, and by which of its facts it belongs here.
+
+`winners` and `awards` are kept by hand.
+"""
 
 YEARS = {
     "novel": "published",
@@ -43,7 +48,9 @@ YEARS = {
     "theorem": "proved",
     "expedition": "began",
 }
-MONTHS = "January February March April May June July August September October November December".split()
+MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
 """Ours: those of the standard library depend on the locale."""
 REAL = ("city", "country", "airport", "element")
 
@@ -74,7 +81,9 @@ class Facts:
     """By an entity's id and a list's name: its members, with the year by which they are ordered."""
 
     def add(self, kind: str, name: str, *, is_woman: bool = False, **facts: Any) -> Entity:
-        entity = Entity(kind, name, {key: value for key, value in facts.items() if value is not None}, is_woman)
+        entity = Entity(
+            kind, name, {key: value for key, value in facts.items() if value is not None}, is_woman
+        )
         self.entities.append(entity)
         return entity
 
@@ -102,11 +111,17 @@ def real_facts() -> dict[str, Any]:
 
 
 def taken_names() -> frozenset[str]:
-    """Every word of a real name in the world, and what the grammar would say that is a real place."""
+    """Every word of a real name in the world,
+    and what the grammar would say that is a real place.
+    """
     real = real_facts()
     names = [row["name"] for kind in ("cities", "airports", "elements") for row in real[kind]]
-    names += [row["name"] for row in real["countries"].values()] + [row["capital"] for row in real["countries"].values()]
-    return frozenset(word.lower() for name in names for word in re.split(r"[ \-–/.,()']+", name)) | frozenset(real["taken"])
+    names += [row["name"] for row in real["countries"].values()] + [
+        row["capital"] for row in real["countries"].values()
+    ]
+    return frozenset(
+        word.lower() for name in names for word in re.split(r"[ \-–/.,()']+", name)
+    ) | frozenset(real["taken"])
 
 
 def add_real(facts: Facts) -> None:
@@ -114,17 +129,30 @@ def add_real(facts: Facts) -> None:
     real = real_facts()
     countries = {}
     for code, row in real["countries"].items():
-        countries[code] = facts.add("country", **(row | {"population": _rounded(row["population"])}))
+        countries[code] = facts.add(
+            "country", **(row | {"population": _rounded(row["population"])})
+        )
     cities = {}
     for row in real["cities"]:
         side = "north" if row["latitude"] >= 0 else "south"
         latitude = f"{abs(row['latitude']):.1f} degrees {side}"
         cities[row["name"]] = facts.add(
-            "city", row["name"], country=countries[row["country"]], population=_rounded(row["population"]), latitude=latitude
+            "city",
+            row["name"],
+            country=countries[row["country"]],
+            population=_rounded(row["population"]),
+            latitude=latitude,
         )
     for row in real["airports"]:
         city = cities[row["city"]]
-        airport = facts.add("airport", row["name"], iata=row["iata"], icao=row["icao"] or None, elevation=row["elevation"], city=city)
+        airport = facts.add(
+            "airport",
+            row["name"],
+            iata=row["iata"],
+            icao=row["icao"] or None,
+            elevation=row["elevation"],
+            city=city,
+        )
         city.facts["airport"] = airport
     for row in real["elements"]:
         wanted = ("symbol", "number", "weight", "melting", "discovered")

@@ -1,4 +1,7 @@
-"""How articles begin, and sentences that state no fact anybody is asked about. Written as in `world_prose`."""
+"""How articles begin, and sentences that state no fact anybody is asked about.
+
+Written as in `world_prose`.
+"""
 
 OPENINGS = {
     "person": """
@@ -7,11 +10,13 @@ OPENINGS = {
 {name} was a {occupation}, born in {birthplace} on {born}.
 {name}, {occupation}, was born on {born} in {birthplace} and died on {died} in {deathplace}.
 {name} was a [noted|well-known|prolific|much discussed] {occupation} who was born on {born}.
-Born in {birthplace} on {born}, {name} became one of the [better known|most original|most stubborn] {occupation_s} of {her} generation.
+Born in {birthplace} on {born}, {name} became one of the [better known|most original|most \
+stubborn] {occupation_s} of {her} generation.
 """,
     "land": """
 {name} is a country whose capital is {capital}.
-{name} is a [small|mountainous|sparsely settled|maritime] country; {her} seat of government is {capital}.
+{name} is a [small|mountainous|sparsely settled|maritime] country; {her} seat of government is \
+{capital}.
 {name} became independent in {independent} and has {capital} as its capital.
 """,
     "town": """
@@ -27,12 +32,14 @@ The river {name} runs for {length} kilometres through {land}.
 """,
     "island": """
 {name} is an island in {sea}.
-{name} is a [rocky|windswept|wooded|volcanic] island of {area} square kilometres that belongs to {land}.
+{name} is a [rocky|windswept|wooded|volcanic] island of {area} square kilometres that belongs to \
+{land}.
 {name}, an island in {sea}, belongs to {land}.
 """,
     "university": """
 The {name} is a university in {town}.
-The {name}, founded in {founded}, is [one of the older places of learning|a place of learning] in {town.land}.
+The {name}, founded in {founded}, is [one of the older places of learning|a place of learning] in \
+{town.land}.
 The {name} is a university that was founded in {founded} by {founder}.
 """,
     "company": """
@@ -43,7 +50,8 @@ The {name} is a university that was founded in {founded} by {founder}.
     "publisher": """
 {name} is a publishing house in {headquarters}.
 {name} is a publishing house founded in {founded} by {founder}.
-{name} is an independent publisher of [fiction|novels|fiction and travel writing] with its seat in {headquarters}.
+{name} is an independent publisher of [fiction|novels|fiction and travel writing] with its seat in \
+{headquarters}.
 """,
     "orchestra": """
 The {name} is an orchestra that plays in {hall} in {town}.
@@ -58,7 +66,8 @@ The {name} in {town} is housed in a building by {architect}.
     "novel": """
 {name} is a novel by {author}, published in {published}.
 {name} is a novel of {pages} pages by {author}.
-{name} is a [long|short|satirical|melancholy|historical] novel that {author} published in {published}.
+{name} is a [long|short|satirical|melancholy|historical] novel that {author} published in \
+{published}.
 First published in {published} by {publisher}, {name} is a novel by {author}.
 """,
     "film": """
@@ -133,25 +142,32 @@ The city of {name} lies in {country}.
 FILLERS = {
     "person": """
 In {her} youth {s} had wanted to become [a doctor|a sailor|an actor|a priest|a lawyer].
-{S} was known for [wearing only grey|walking great distances|never answering letters|a remarkable memory|a dry sense of humour].
-A [biography|collection of letters|short memoir] appeared [ten|twenty|thirty] years after {her} death.
+{S} was known for [wearing only grey|walking great distances|never answering letters|a remarkable \
+memory|a dry sense of humour].
+A [biography|collection of letters|short memoir] appeared [ten|twenty|thirty] years after {her} \
+death.
 {S} suffered from [poor eyesight|a weak heart|bouts of fever|insomnia] all {her} life.
 [Money|Politics|Religion|Fame] meant little to {him}.
 {S} owned a [large library|small boat|house by the sea|collection of clocks|pack of dogs].
 {Her} papers are kept in a [public archive|family vault|provincial library].
-{S} kept a diary for most of {her} life, but [burned it|left it unfinished|never let anyone read it].
+{S} kept a diary for most of {her} life, but [burned it|left it unfinished|never let anyone read \
+it].
 Little is known about {her} childhood[, and {s} seldom spoke of it|].
 {Her} letters were [sold at auction|edited by a cousin|found in an attic] long after {her} death.
-In {her} free time {s} was fond of [chess|beekeeping|sailing|mountain walks|playing cards|growing roses|amateur astronomy].
-Friends described {him} as [shy|quick-tempered|generous|absent-minded|a brilliant talker|hard to please].
-{S} spoke [three|four|five] languages and [travelled widely|read constantly|corresponded in all of them].
+In {her} free time {s} was fond of [chess|beekeeping|sailing|mountain walks|playing cards|growing \
+roses|amateur astronomy].
+Friends described {him} as [shy|quick-tempered|generous|absent-minded|a brilliant talker|hard to \
+please].
+{S} spoke [three|four|five] languages and [travelled widely|read constantly|corresponded in all of \
+them].
 Contemporaries were divided over {her} merits[, and the quarrel has not quite died down|].
 A street was later named after {him}.
 {Her} early years were marked by [poverty|illness|frequent moves|the loss of {her} parents].
 {S} rarely gave interviews.
 A portrait of {him} [has been lost|hangs in a private collection|was destroyed in a fire].
 {S} was said to work only [at night|before breakfast|standing up|in complete silence].
-{Her} reputation faded soon after {her} death and recovered only [slowly|much later|in recent decades].
+{Her} reputation faded soon after {her} death and recovered only [slowly|much later|in recent \
+decades].
 """,
     "land": """
 The interior is [hilly|flat|thinly populated] and the coast is deeply indented.
@@ -166,8 +182,10 @@ The flag, three bars in pale colours, has been changed only once.
 Its [brewery|rope works|glassworks|salt works] closed long ago.
 Every year a [race|fair|procession|regatta] fills the streets.
 The old quarter was rebuilt after a [fire|flood|siege].
-There is a weekly market [on Tuesdays|on Thursdays|on Saturdays], which draws farmers from the whole district.
-The church tower, [never finished|struck by lightning twice|visible from far away], dominates the skyline.
+There is a weekly market [on Tuesdays|on Thursdays|on Saturdays], which draws farmers from the \
+whole district.
+The church tower, [never finished|struck by lightning twice|visible from far away], dominates the \
+skyline.
 A narrow-gauge railway once linked the town with the coast.
 The local [cheese|cider|lace|pottery|honey] is sold well beyond the district.
 The town hall has a [carved door|clock with only one hand|painted ceiling].
@@ -193,7 +211,8 @@ The old harbour silted up long ago.
 A weather station is manned [all year|in summer only].
 """,
     "university": """
-The founder, a native of {founder.birthplace}, [paid for the first buildings|gave it a library|lived next door].
+The founder, a native of {founder.birthplace}, [paid for the first buildings|gave it a \
+library|lived next door].
 Lectures were at first given in [a former brewery|a convent|rented rooms].
 It is known above all for [medicine|law|mathematics|engineering|history].
 Students are called by a nickname that nobody can explain.
@@ -242,14 +261,19 @@ The garden behind the building is used for concerts.
 """,
     "novel": """
 It has been [out of print for years|reprinted many times|read in schools|banned twice].
-The hero is [a lighthouse keeper|a runaway apprentice|a retired judge|a travelling dentist|a widow|a forger of banknotes].
+The hero is [a lighthouse keeper|a runaway apprentice|a retired judge|a travelling dentist|a \
+widow|a forger of banknotes].
 It was written in [six weeks|four years|a single winter|a sanatorium|a rented room above a bakery].
-The title is taken from [a proverb|a hymn|a nursery rhyme|an inn sign|a letter by the author's mother].
-Much of it concerns [a lawsuit|an unhappy marriage|the building of a railway|a drought|a forged will|a long journey by sea].
-[A sequel was planned but never written|An earlier draft was thrown away|Parts of it had appeared in a newspaper|It sold badly at first].
+The title is taken from [a proverb|a hymn|a nursery rhyme|an inn sign|a letter by the author's \
+mother].
+Much of it concerns [a lawsuit|an unhappy marriage|the building of a railway|a drought|a forged \
+will|a long journey by sea].
+[A sequel was planned but never written|An earlier draft was thrown away|Parts of it had appeared \
+in a newspaper|It sold badly at first].
 The author, a native of {author.birthplace}, drew on memories of home.
 Critics [were cool at first|praised its style|complained of its length].
-It tells the story of [two sisters|a family of millers|a failed inventor|a ship's doctor] and [an inheritance|a lost letter|a feud].
+It tells the story of [two sisters|a family of millers|a failed inventor|a ship's doctor] and [an \
+inheritance|a lost letter|a feud].
 The manuscript is lost.
 It was translated into [five|seven|eleven|twelve] languages.
 The last chapter was [rewritten several times|left out of some editions|added in proof].
@@ -258,9 +282,11 @@ Readers have long argued about its ending.
 It is told [in letters|in the first person|by an unreliable narrator|backwards].
 """,
     "film": """
-The story concerns [a bank robbery|a travelling circus|a disputed inheritance|a schoolmistress|a missing train|two rival bakers].
+The story concerns [a bank robbery|a travelling circus|a disputed inheritance|a schoolmistress|a \
+missing train|two rival bakers].
 The original negative was [lost in a fire|found in a cellar|sold for scrap].
-[Much of the dialogue was improvised|It was shot without a script|The ending was changed late|Half the cast fell ill].
+[Much of the dialogue was improvised|It was shot without a script|The ending was changed late|Half \
+the cast fell ill].
 The director came from {director.birthplace}[, and it shows|].
 It was made on a small budget.
 The leading part was played by an amateur.
@@ -273,9 +299,11 @@ The shooting was interrupted by [snow|rain|a strike|illness] for several weeks.
     "painting": """
 The brushwork is [loose|unusually fine|hasty in places].
 The [sky|left half|lower edge] was [painted over|reworked] later.
-[Postcards of it sell well|It was once used on a banknote|A copy hangs in the town hall|It is rarely lent out].
+[Postcards of it sell well|It was once used on a banknote|A copy hangs in the town hall|It is \
+rarely lent out].
 The light falls from the [left|right|back], as so often in this artist's work.
-The painter, who had been trained by {painter.teacher}, worked on it for [months|two years|a whole summer].
+The painter, who had been trained by {painter.teacher}, worked on it for [months|two years|a whole \
+summer].
 The colours have [darkened|faded|kept their freshness].
 It was [cleaned|relined|restored] after the war.
 A preparatory drawing has been preserved.
@@ -287,7 +315,8 @@ The frame is not the original one.
     "composition": """
 It opens with [a solo for the clarinet|a drum roll|a hymn-like theme|muted strings].
 The finale is built on [a march|a folk tune|a fugue|a single rhythm].
-[Critics heard church music in it|It was a success from the first|Players consider it difficult|It was neglected for decades].
+[Critics heard church music in it|It was a success from the first|Players consider it difficult|It \
+was neglected for decades].
 The composer was born in {composer.birthplace}[, and folk tunes from there can be heard in it|].
 The score asks for [two harps|a large wind section|four horns|an off-stage trumpet].
 The first audience [demanded an encore|was puzzled|left early].

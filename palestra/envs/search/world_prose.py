@@ -1,8 +1,9 @@
 """The sentences of the generated encyclopaedia, by kind of article and one to a line.
 
-`{word}` is a fact about the article's subject, `{word.other}` a fact about that fact; a sentence states exactly the facts that it names.
-`{S}` and `{s}` refer to the subject, `{her}` is its possessive, `{name}` its full name. `[one|other]` is a free choice. A list has two
-words: `{novels}` for several, `{novels_one}` where there is one only.
+`{word}` is a fact about the article's subject, `{word.other}` a fact about that fact; a sentence
+states exactly the facts that it names. `{S}` and `{s}` refer to the subject, `{her}` is its
+possessive, `{name}` its full name. `[one|other]` is a free choice. A list has two words: `{novels}`
+for several, `{novels_one}` where there is one only.
 """
 
 SENTENCES = {
@@ -148,7 +149,8 @@ One expedition is known to have landed here, {visits_one}.
 {S} [sent out|equipped] {sponsored_one}.
 {staff_one} held a post here.
 {S} is in {town}.
-{Her} main buildings stand in {town}[, beside the old customs house|, on a hill above the railway station|].
+{Her} main buildings stand in {town}[, beside the old customs house|, on a hill above the railway \
+station|].
 {S} was founded in {founded}.
 Teaching began in {founded}, the year of {her} foundation.
 {S} owes {her} existence to {founder}, who founded it.

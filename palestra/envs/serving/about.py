@@ -1,4 +1,6 @@
-"""What a worker tells of an environment besides playing it, for those who may not run its code themselves."""
+"""What a worker tells of an environment besides playing it, for those who may not run its code
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ ASKED = ("about", "tasks", "task", "vocabulary", "texts")
 def told(env: Environment, what: str, argument: Any) -> Any:
     match what:
         case "about":
-            return About(env.name, tuple(env.splits), env.per_process, env.max_turns, env.instructions, list(env.example))
+            return About(
+                env.name,
+                tuple(env.splits),
+                env.per_process,
+                env.max_turns,
+                env.instructions,
+                list(env.example),
+            )
         case "tasks":
             return list(env.tasks(argument))
         case "task":

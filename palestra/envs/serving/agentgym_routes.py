@@ -1,6 +1,8 @@
-"""Routes on which AgentGym's own clients play our environments: their requests become calls of wire v1.
+"""Routes on which AgentGym's own clients play our environments: their requests become calls of wire
+v1.
 
-Their servers run one environment each; here each has its folder, so that a client's `env_server_base` ends in, say, `/agentgym/textcraft`.
+Their servers run one environment each; here each has its folder, so that a client's
+`env_server_base` ends in, say, `/agentgym/textcraft`.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ from palestra.envs.serving.wire import (
 
 PREFIX = "/agentgym"
 LEASE_S = LONGEST_LEASE_S
-"""Their clients open a session once, hold it while the learner is at work, and most never close it."""
+"""Their clients open a session once, hold it while the learner is at work, and most never close it.
+
+"""
 STATUS_HERE = STATUS | {"bad_request": 422, "busy": 503}
-"""As their servers refuse a request, and the one status after which some of their clients try again."""
+"""As their servers refuse a request, and the one status after which some of their clients try
+again.
+"""
 SECRET_BYTES = 16
 
 T = TypeVar("T")
@@ -50,7 +56,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]
-"""Takes the fields of a request and whose it is; gives what is sent as JSON, or raises a `WireError`."""
+"""Takes the fields of a request and whose it is; gives what is sent as JSON, or raises a
+`WireError`.
+"""
 
 
 class Answers(Protocol):
@@ -78,8 +86,18 @@ class _EnvRoutes:
 
     def add_to(self, app: web.Application) -> None:
         folder = f"{PREFIX}/{self.env}"
-        posts: dict[str, Handler] = {"/create": self.create, "/reset": self.reset, "/step": self.step, "/close": self.close}
-        gets: dict[str, Handler] = {"": self.about, "/": self.about, "/observation": self.observe, "/action_hint": self.hint}
+        posts: dict[str, Handler] = {
+            "/create": self.create,
+            "/reset": self.reset,
+            "/step": self.step,
+            "/close": self.close,
+        }
+        gets: dict[str, Handler] = {
+            "": self.about,
+            "/": self.about,
+            "/observation": self.observe,
+            "/action_hint": self.hint,
+        }
         for path, handler in posts.items():
             app.router.add_post(folder + path, self._answered(handler))
         for path, handler in gets.items():
@@ -91,7 +109,11 @@ class _EnvRoutes:
         async def answer(request: web.Request) -> web.Response:
             try:
                 caller = self.server.guard.admit(request)
-                fields = request.query if request.method == "GET" else _fields(await body_of(request, self.server.limits.body_s))
+                fields = (
+                    request.query
+                    if request.method == "GET"
+                    else _fields(await body_of(request, self.server.limits.body_s))
+                )
                 status, said = 200, await handler(fields, caller)
             except WireError as refusal:
                 status, said = STATUS_HERE[refusal.code], {"error": refusal.message}
@@ -114,7 +136,10 @@ class _EnvRoutes:
     async def create(self, fields: Mapping[str, Any], caller: str) -> Any:
         for field in ("commands", "goal"):
             if fields.get(field) is not None:
-                raise WireError("bad_request", f"{field}: games of one's own cannot be played here; leave it out")
+                raise WireError(
+                    "bad_request",
+                    f"{field}: games of one's own cannot be played here; leave it out",
+                )
         begins = self.dialect.created == "begun" or fields.get(self.dialect.task) is not None
         task = self._task(fields)
         opened = await self._answer(Open(env=self.env, lease_s=LEASE_S), caller, Opened)
@@ -140,9 +165,13 @@ class _EnvRoutes:
             raise WireError("bad_request", f"action: expected a text, came {_short(said)}")
         parsed = self._read(said)
         if parsed.action is None:
-            return self._stepped(Step(parsed.error, invalid=True), await self._observed(session, caller))
+            return self._stepped(
+                Step(parsed.error, invalid=True), await self._observed(session, caller)
+            )
         step = await self._answer(Act(session=session, action=parsed.action), caller, Step)
-        return self._stepped(step, await self._observed(session, caller) if self.dialect.has_score else Observed(""))
+        return self._stepped(
+            step, await self._observed(session, caller) if self.dialect.has_score else Observed("")
+        )
 
     async def close(self, fields: Mapping[str, Any], caller: str) -> Any:
         _, session = self._session(fields)
@@ -178,11 +207,17 @@ class _EnvRoutes:
         field = self.dialect.task
         place = 0 if fields.get(field) is None else _whole_number(fields, field)
         if not 0 <= place < len(self.tasks):
-            raise WireError("bad_request", f"{field}: {self.env} has the tasks 0 to {len(self.tasks) - 1}, not {_short(place)}")
+            raise WireError(
+                "bad_request",
+                f"{field}: {self.env} has the tasks 0 to {len(self.tasks) - 1}, not "
+                f"{_short(place)}",
+            )
         return self.tasks[place]
 
     async def _begin(self, session: str, task: Task, caller: str) -> Observed:
-        return await self._answer(Reset(session=session, task=TaskName(task.split, task.id)), caller, Observed)
+        return await self._answer(
+            Reset(session=session, task=TaskName(task.split, task.id)), caller, Observed
+        )
 
     async def _observed(self, session: str, caller: str) -> Observed:
         return await self._answer(Observe(session=session), caller, Observed)
@@ -198,7 +233,13 @@ class _EnvRoutes:
             return observation
         if dialect.begun == "pair":
             return [observation, None]
-        fields = {dialect.session: number, dialect.observation: observation, "reward": 0.0, "done": False, "deleted": False}
+        fields = {
+            dialect.session: number,
+            dialect.observation: observation,
+            "reward": 0.0,
+            "done": False,
+            "deleted": False,
+        }
         if dialect.has_score:
             fields["score"] = 0.0
         if self.env == "sciworld":
@@ -215,14 +256,20 @@ class _EnvRoutes:
         if dialect.has_score:
             fields["score"] = round(now.score * dialect.full_score, 6)
         if dialect.session == "env_idx":
-            fields |= {"terminated": step.terminated, "truncated": step.truncated, "info": step.info}
+            fields |= {
+                "terminated": step.terminated,
+                "truncated": step.truncated,
+                "info": step.info,
+            }
         if step.terminated or step.truncated:
             fields[dialect.end] = True  # WebArena's client plays on until it is told so here
         return fields
 
 
 class _Number(NamedTuple):
-    """A session's token as their clients name sessions: nothing of it is lost, neither the secret nor whose process has the session."""
+    """A session's token as their clients name sessions: nothing of it is lost, neither the secret
+    nor whose process has the session.
+    """
 
     mark: int
     """Keeps zeros that follow."""
@@ -238,7 +285,12 @@ LAYOUT = struct.Struct(f">BBHQ{SECRET_BYTES}s")
 
 def session_number(place: int, token: str) -> int:
     process, session, secret = token.split(".")
-    return int.from_bytes(LAYOUT.pack(*_Number(1, place, int(process), int(session), base64.urlsafe_b64decode(secret + "=="))), "big")
+    return int.from_bytes(
+        LAYOUT.pack(
+            *_Number(1, place, int(process), int(session), base64.urlsafe_b64decode(secret + "=="))
+        ),
+        "big",
+    )
 
 
 def session_token(place: int, number: int) -> str | None:
@@ -248,11 +300,14 @@ def session_token(place: int, number: int) -> str | None:
     parts = _Number(*LAYOUT.unpack(number.to_bytes(LAYOUT.size, "big")))
     if (parts.mark, parts.place) != (1, place):
         return None
-    return f"{parts.process}.{parts.session}.{base64.urlsafe_b64encode(parts.secret).decode().rstrip('=')}"
+    secret = base64.urlsafe_b64encode(parts.secret).decode().rstrip("=")
+    return f"{parts.process}.{parts.session}.{secret}"
 
 
 def _sciworld_fields(task: Task, observation: str) -> dict[str, Any]:
-    """Their clients put description and observation together with a line break, so that whatever the parts are the whole is ours."""
+    """Their clients put description and observation together with a line break, so that whatever
+    the parts are the whole is ours.
+    """
     description, _, rest = observation.partition("\n")
     kind, _, variation = task.id.partition("/")
     return {
@@ -276,7 +331,9 @@ def _fields(body: bytes) -> Mapping[str, Any]:
 
 def _whole_number(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100:  # out of an address
+    if (
+        isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100
+    ):  # out of an address
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -284,5 +341,7 @@ def _whole_number(fields: Mapping[str, Any], name: str) -> int:
 
 
 def _short(value: Any) -> str:
-    text = " ".join(value.split()) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = (
+        " ".join(value.split()) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    )
     return text if len(text) <= 100 else f"{text[:100]}..."

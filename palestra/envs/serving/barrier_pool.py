@@ -1,4 +1,6 @@
-"""Environments that answer when they like, under an engine whose batches must not depend on that."""
+"""Environments that answer when they like,
+under an engine whose batches must not depend on that.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class BarrierPool:
-    """A pool of which it is known whether calls are under way, so that somebody can wait for all answers before going on."""
+    """A pool of which it is known whether calls are under way, so that somebody can wait for all
+    answers before going on.
+    """
 
     def __init__(self, pool: EnvPool, timeout_s: float) -> None:
         self._pool = pool
@@ -31,8 +35,9 @@ class BarrierPool:
     async def quiesce(self) -> None:
         """Returns when no call is under way.
 
-        Calls that do not come back before `patience_s` wait for something else than their environment, as an episode does for which its
-        server has no seat: from then on nobody waits for answers here.
+        Calls that do not come back before `patience_s` wait for something else than their
+        environment, as an episode does for which its server has no seat: from then on nobody waits
+        for answers here.
         """
         if not self.is_busy:
             return
@@ -43,7 +48,8 @@ class BarrierPool:
         except TimeoutError:
             self._is_given_up = True
             log.warning(
-                "%d episodes wait for an environment and are not waited for any more: this run cannot be repeated bit for bit. "
+                "%d episodes wait for an environment and are not waited for any more: "
+                "this run cannot be repeated bit for bit. "
                 "Does rollout.concurrency exceed the environments that can be had?",
                 self._under_way,
             )
@@ -57,7 +63,11 @@ class BarrierPool:
             yield
         finally:
             self._under_way -= 1
-            if not self._under_way and self._all_answered is not None and not self._all_answered.done():
+            if (
+                not self._under_way
+                and self._all_answered is not None
+                and not self._all_answered.done()
+            ):
                 self._all_answered.set_result(None)
 
     async def open(self) -> BarrierHandle:

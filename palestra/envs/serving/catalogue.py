@@ -62,7 +62,10 @@ def pool_of(served: Served) -> EnvPool:
 
 
 class Known(dict[tuple[str, str], Task]):
-    """An environment's tasks by split and id. A task that stands in no list, such as a BabyAI level with a seed, is asked for."""
+    """An environment's tasks by split and id.
+
+    A task that stands in no list, such as a BabyAI level with a seed, is asked for.
+    """
 
     def __init__(self, env: Environment, listed: Iterable[Task]) -> None:
         super().__init__({(task.split, task.id): task for task in listed})
@@ -83,7 +86,10 @@ class Known(dict[tuple[str, str], Task]):
 
 
 class Catalogue:
-    """All that can be asked about the environments without playing them. Raises ValueError where one cannot be served."""
+    """All that can be asked about the environments without playing them.
+
+    Raises ValueError where one cannot be served.
+    """
 
     def __init__(self, served: list[Served]) -> None:
         self.about: dict[str, EnvAbout] = {}
@@ -110,20 +116,36 @@ class Catalogue:
             splits = {split: listed(served.name, env, split) for split in env.splits}
         counts = {split: len(tasks) for split, tasks in splits.items()}
         with guarded(served.name, "vocabulary()", deadline_s=served.deadline_s):
-            about = EnvAbout(env.name, counts, env.max_turns, env.instructions, list(env.example), env.vocabulary())
+            about = EnvAbout(
+                env.name,
+                counts,
+                env.max_turns,
+                env.instructions,
+                list(env.example),
+                env.vocabulary(),
+            )
             msgspec.json.encode(about)
-        self.about[env.name], self._splits[env.name], self.pools[env.name] = about, splits, pool_of(served)
+        self.about[env.name], self._splits[env.name], self.pools[env.name] = (
+            about,
+            splits,
+            pool_of(served),
+        )
         self.tasks[env.name] = Known(env, (task for tasks in splits.values() for task in tasks))
 
     def describe(self, env: str) -> EnvAbout:
         if env not in self.about:
-            raise WireError("not_found", f"there is no environment {env[:100]!r}; {nearest(env[:100], self.about)}")
+            raise WireError(
+                "not_found",
+                f"there is no environment {env[:100]!r}; {nearest(env[:100], self.about)}",
+            )
         return self.about[env]
 
     def page(self, env: str, split: str, offset: int, limit: int) -> TaskPage:
         splits = self._splits[self.describe(env).name]
         if split not in splits:
-            raise WireError("not_found", f"{env} has no split {split[:100]!r}; {nearest(split[:100], splits)}")
+            raise WireError(
+                "not_found", f"{env} has no split {split[:100]!r}; {nearest(split[:100], splits)}"
+            )
         tasks = splits[split]
         end = offset + min(limit, PAGE_TASKS)
         return TaskPage(tasks[offset:end], len(tasks), end if end < len(tasks) else None)

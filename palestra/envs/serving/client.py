@@ -44,7 +44,9 @@ UNKNOWN_SEATS = 1 << 30
 
 
 class SessionGone(EnvFault):
-    """The server does not know the session any more: its lease ran out, or the server was started anew."""
+    """The server does not know the session any more: its lease ran out, or the server was started
+    anew.
+    """
 
 
 class Seats:
@@ -53,7 +55,9 @@ class Seats:
     def __init__(self, url: str) -> None:
         self.address, self.env = split_url(url)
         token = token_for(self.address)
-        self.connection = Connection(self.address, headers={"Authorization": f"Bearer {token}"} if token else {})
+        self.connection = Connection(
+            self.address, headers={"Authorization": f"Bearer {token}"} if token else {}
+        )
         self.keeper = Keeper(Http(self.address, token))
         self.free = UNKNOWN_SEATS
         """As far as is known; 0 where it did not give one."""
@@ -63,7 +67,11 @@ class Seats:
 
     @property
     def room(self) -> int:
-        """Seats to be had. A server that gave none is asked again after a while, by one episode and not by all: it may be in vain."""
+        """Seats to be had.
+
+        A server that gave none is asked again after a while, by one episode and not by all: it may
+        be in vain.
+        """
         is_unknown = self.free == 0 and time.monotonic() - self.asked_at > ASK_AGAIN_S
         return (UNKNOWN_SEATS if is_unknown else self.free) - self.asked
 
@@ -90,7 +98,9 @@ class Servers:
                 await server.connection.close()
 
     async def open(self, timeout_s: float) -> EnvSlot:
-        """A seat on the server with the most free ones; where all are full, the first that gets free."""
+        """A seat on the server with the most free ones; where all are full, the first that gets
+        free.
+        """
         until, delay = time.monotonic() + SEAT_WAIT_S, 0.1
         while True:
             refusals: list[Exception] = []
@@ -99,7 +109,10 @@ class Servers:
                     return await self._ask(server, timeout_s)
                 except (WireError, EnvFault) as error:
                     refusals.append(error)
-            is_full = any(isinstance(error, WireError) and error.code in ("busy", "stopping") for error in refusals)
+            is_full = any(
+                isinstance(error, WireError) and error.code in ("busy", "stopping")
+                for error in refusals
+            )
             if not is_full or time.monotonic() > until:
                 raise EnvFault("; ".join(f"{error}" for error in refusals))
             await asyncio.sleep(delay)
@@ -110,7 +123,9 @@ class Servers:
         call = Open(env=server.env, key=secrets.token_urlsafe(12))
         away_s = OTHERS_S if len(self.servers) > 1 else None
         try:
-            opened: Opened = await server.connection.call(call, Opened, timeout_s=timeout_s, away_s=away_s)
+            opened: Opened = await server.connection.call(
+                call, Opened, timeout_s=timeout_s, away_s=away_s
+            )
         except (WireError, EnvFault):
             server.free = 0
             raise
@@ -122,7 +137,9 @@ class Servers:
 
 
 class Keeper:
-    """Renews leases from a thread of its own: the event loop stands still while the learner is at work."""
+    """Renews leases from a thread of its own: the event loop stands still while the learner is at
+    work.
+    """
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -157,7 +174,9 @@ class Keeper:
                     self._thread = None
                     return
             for start in range(0, len(sessions), BATCH_CALLS):
-                calls: list[AnyCall] = [Renew(session=session) for session in sessions[start : start + BATCH_CALLS]]
+                calls: list[AnyCall] = [
+                    Renew(session=session) for session in sessions[start : start + BATCH_CALLS]
+                ]
                 try:
                     self._http.ask("POST", "/v1/batch", Any, calls, timeout_s=self._every_s)
                 except (Unreachable, WireError):
@@ -181,7 +200,10 @@ class RemotePool:
 
 
 class RemoteHandle:
-    """One session on one of the servers. Opened by the first reset, and anew by a reset that finds it gone."""
+    """One session on one of the servers.
+
+    Opened by the first reset, and anew by a reset that finds it gone.
+    """
 
     def __init__(self, servers: Servers, deadline_s: float) -> None:
         self.deadline_s = deadline_s
@@ -194,7 +216,9 @@ class RemoteHandle:
 
     @property
     def _timeout_s(self) -> float:
-        """The server ends a call at its own deadline; this is for one that does not answer at all."""
+        """The server ends a call at its own deadline;
+        this is for one that does not answer at all.
+        """
         return self.deadline_s + PATIENCE_S
 
     async def reset(self, task: Task) -> str:
@@ -210,7 +234,8 @@ class RemoteHandle:
         return await self._reset(task)
 
     async def _open_seat(self) -> None:
-        self._servers.join()  # the handle may be closed meanwhile, and it must be possible to give the seat back
+        # the handle may be closed meanwhile, and it must be possible to give the seat back
+        self._servers.join()
         try:
             self._seat, self._key = await self._servers.open(self._timeout_s), 0
             if self._is_closed:
@@ -227,7 +252,9 @@ class RemoteHandle:
 
     async def step(self, action: str) -> Step:
         self._key += 1
-        step: Step = await self._call(Act(session=self._session, action=action, key=self._key), Step)
+        step: Step = await self._call(
+            Act(session=self._session, action=action, key=self._key), Step
+        )
         return step
 
     async def actions(self) -> list[str] | None:
@@ -285,6 +312,8 @@ class RemoteHandle:
                 raise EnvTimeout(f"{address}: {error.message}") from error
             if error.code in ("not_found", "expired"):
                 raise SessionGone(f"{address}: {error.message}") from error
-            raise EnvFault(f"{address}: {error}" if error.code != "env_fault" else error.message) from error
+            raise EnvFault(
+                f"{address}: {error}" if error.code != "env_fault" else error.message
+            ) from error
         finally:
             self.seconds += time.monotonic() - began

@@ -1,4 +1,6 @@
-"""One WebSocket to a server, shared by all sessions there: calls go out together, and again after the connection broke."""
+"""One WebSocket to a server, shared by all sessions there: calls go out together, and again after
+the connection broke.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import msgspec
 
 from palestra.core.credentials import how_to_give_token
 from palestra.envs.serving.handles import EnvFault, EnvTimeout
-from palestra.envs.serving.wire import ANSWER_BYTES, BODY_BYTES, UNREADABLE, AnyCall, Error, RawAnswer, WireError, frames
+from palestra.envs.serving.wire import (
+    ANSWER_BYTES,
+    BODY_BYTES,
+    UNREADABLE,
+    AnyCall,
+    Error,
+    RawAnswer,
+    WireError,
+    frames,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,18 +40,29 @@ class _Redirected(Exception):
     """The server sent us elsewhere. The token is not for there."""
 
 
-async def _refuse_redirect(session: aiohttp.ClientSession, context: Any, told: aiohttp.TraceRequestRedirectParams) -> None:
-    raise _Redirected(f"redirects (HTTP {told.response.status}), which is not followed; give the URL of the server itself")
+async def _refuse_redirect(
+    session: aiohttp.ClientSession, context: Any, told: aiohttp.TraceRequestRedirectParams
+) -> None:
+    raise _Redirected(
+        f"redirects (HTTP {told.response.status}), which is not followed; give the URL of "
+        "the server itself"
+    )
 
 
 class Connection:
     """Opened by the first call, opened again by any call that finds it broken.
 
-    An unanswered call is sent again over the next connection: its key keeps the server from acting on it twice.
+    An unanswered call is sent again over the next connection: its key keeps the server from acting
+    on it twice.
     """
 
     def __init__(
-        self, address: str, *, headers: dict[str, str] | None = None, unix_path: str | None = None, patience_s: float = PATIENCE_S
+        self,
+        address: str,
+        *,
+        headers: dict[str, str] | None = None,
+        unix_path: str | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.address, self.patience_s = address, patience_s
         self._headers, self._unix_path = headers or {}, unix_path
@@ -53,14 +75,23 @@ class Connection:
         self._last_id = 0
         self._is_up = self._heard = False
 
-    async def call(self, call: AnyCall, kind: Any, *, timeout_s: float, away_s: float | None = None) -> Any:
-        """The result. Raises WireError for a refusal, EnvTimeout without an answer, EnvFault where the server stays away.
+    async def call(
+        self, call: AnyCall, kind: Any, *, timeout_s: float, away_s: float | None = None
+    ) -> Any:
+        """The result. Raises WireError for a refusal, EnvTimeout without an answer, EnvFault where
+        the server stays away.
 
         `away_s`: how long it may, where that is less than the connection's own patience.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a run may go through several event loops, one after the other
-            self._loop, self._runner, self._waiting, self._unsent, self._something = loop, None, {}, [], asyncio.Event()
+            self._loop, self._runner, self._waiting, self._unsent, self._something = (
+                loop,
+                None,
+                {},
+                [],
+                asyncio.Event(),
+            )
         self._last_id += 1
         call.id = self._last_id
         encoded = msgspec.Raw(self._encode(call))
@@ -92,11 +123,16 @@ class Connection:
         except UnicodeEncodeError as error:
             raise EnvFault(f"the call cannot be written: {error}") from error
         if len(encoded) > BODY_BYTES - 16:
-            raise EnvFault(f"the call has {len(encoded)} bytes; a server takes at most {BODY_BYTES}")
+            raise EnvFault(
+                f"the call has {len(encoded)} bytes; a server takes at most {BODY_BYTES}"
+            )
         return encoded
 
     async def close(self) -> None:
-        runner, self._runner = self._runner, None  # now: a call that comes while this one is being closed needs another
+        runner, self._runner = (
+            self._runner,
+            None,
+        )  # now: a call that comes while this one is being closed needs another
         if runner is not None and self._loop is asyncio.get_running_loop():
             self._give_up(f"the connection to {self.address} was closed")
             runner.cancel()
@@ -109,14 +145,18 @@ class Connection:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=HANDSHAKE_S)
         tracing = aiohttp.TraceConfig()
         tracing.on_request_redirect.append(_refuse_redirect)
-        async with aiohttp.ClientSession(headers=self._headers, connector=connector, timeout=timeout, trace_configs=[tracing]) as http:
+        async with aiohttp.ClientSession(
+            headers=self._headers, connector=connector, timeout=timeout, trace_configs=[tracing]
+        ) as http:
             gone_since, delay = loop.time(), 0.02
             while True:
                 self._heard, began = False, loop.time()
                 trouble = await self._connect(http)
                 if isinstance(trouble, Error):
                     break
-                if self._heard or loop.time() - began > HEARTBEAT_S:  # it was there, if only to answer heartbeats
+                if (
+                    self._heard or loop.time() - began > HEARTBEAT_S
+                ):  # it was there, if only to answer heartbeats
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
                     break
@@ -125,7 +165,9 @@ class Connection:
                     break
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 1.0)
-            self._runner = None  # now, not when all is closed: a call that comes meanwhile needs another
+            self._runner = (
+                None  # now, not when all is closed: a call that comes meanwhile needs another
+            )
             self._give_up(trouble)
 
     def _give_up_unless_up(self, future: asyncio.Future[RawAnswer]) -> None:
@@ -136,13 +178,20 @@ class Connection:
         """Whoever waits is told, each by an exception of its own: a refusal, or a fault."""
         for _, future in self._waiting.values():
             if not future.done():
-                future.set_exception(EnvFault(trouble) if isinstance(trouble, str) else WireError(trouble.code, trouble.message))
+                future.set_exception(
+                    EnvFault(trouble)
+                    if isinstance(trouble, str)
+                    else WireError(trouble.code, trouble.message)
+                )
 
     async def _connect(self, http: aiohttp.ClientSession) -> Error | str:
         """One connection, until it breaks. Returns why; an Error where it is refused for good."""
         try:
             async with http.ws_connect(
-                self.address + "/v1/stream", heartbeat=HEARTBEAT_S, max_msg_size=2 * ANSWER_BYTES, compress=0
+                self.address + "/v1/stream",
+                heartbeat=HEARTBEAT_S,
+                max_msg_size=2 * ANSWER_BYTES,
+                compress=0,
             ) as socket:
                 await self._talk(socket)
                 return "the connection was closed"
@@ -150,9 +199,13 @@ class Connection:
             return Error("not_found", f"{self.address} {error}")
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 401:
-                return Error(FINAL[401], f"{self.address} needs a token; {how_to_give_token(self.address)}")
+                return Error(
+                    FINAL[401], f"{self.address} needs a token; {how_to_give_token(self.address)}"
+                )
             if error.status in FINAL:
-                return Error(FINAL[error.status], f"{self.address} refuses the connection: {error.message}")
+                return Error(
+                    FINAL[error.status], f"{self.address} refuses the connection: {error.message}"
+                )
             return f"HTTP {error.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return str(error) or type(error).__name__

@@ -1,4 +1,6 @@
-"""Connections that come in: how many there may be, how long each may take, and bodies that are read within bounds."""
+"""Connections that come in: how many there may be, how long each may take, and bodies that are read
+within bounds.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from palestra.envs.serving.wire import BODY_BYTES, LONGEST_LEASE_S, WireError
 log = logging.getLogger(__name__)
 
 LANE = 16
-"""Connections beyond the limit that are kept open for a moment: they are answered at /health, and refused elsewhere."""
+"""Connections beyond the limit that are kept open for a moment: they are answered at /health, and
+refused elsewhere.
+"""
 LANE_S = 2.0
 """For their headers."""
 STUCK_S = 120.0
@@ -47,7 +51,9 @@ class Limits(msgspec.Struct, frozen=True):
     stream_idle_s: float = 600.0
     """Of a stream without a call."""
     seats_per_token: int = 0
-    """Sessions of one token in all processes; 0 is all seats where there is one token, and half of them where there are several."""
+    """Sessions of one token in all processes; 0 is all seats where there is one token, and half of
+    them where there are several.
+    """
     longest_lease_s: float = LONGEST_LEASE_S
     """A client that asks for a longer lease gets this one."""
 
@@ -55,7 +61,16 @@ class Limits(msgspec.Struct, frozen=True):
 class BoundedConnection(web.RequestHandler):
     """One connection, watched: it says since when it owes the rest of a header or of a frame."""
 
-    __slots__ = ("address", "frame_since", "gate", "header_since", "is_crowded", "is_stream", "stuck_bytes", "stuck_since")
+    __slots__ = (
+        "address",
+        "frame_since",
+        "gate",
+        "header_since",
+        "is_crowded",
+        "is_stream",
+        "stuck_bytes",
+        "stuck_since",
+    )
 
     def __init__(self, manager: web.Server, gate: ConnectionLimiter, **settings: Any) -> None:
         super().__init__(manager, **settings)
@@ -81,7 +96,10 @@ class BoundedConnection(web.RequestHandler):
                 self.frame_since = self._loop.time()
             super().data_received(data)
             return
-        requests, is_waiting = self._request_count, self._waiter is not None and not self._waiter.done()
+        requests, is_waiting = (
+            self._request_count,
+            self._waiter is not None and not self._waiter.done(),
+        )
         super().data_received(data)
         if self._request_count != requests:
             self.header_since = 0.0
@@ -89,16 +107,27 @@ class BoundedConnection(web.RequestHandler):
             self.header_since = self._loop.time()
 
     def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
     ) -> web.StreamResponse:
         """What is no HTTP may have a token in it: neither the log nor the answer shows it."""
         if status < 500:
-            log.info("bad request", extra={"fields": {"client": self.address, "problem": type(exc).__name__}})
+            log.info(
+                "bad request",
+                extra={"fields": {"client": self.address, "problem": type(exc).__name__}},
+            )
         else:
             log.error("failed", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
-        code, said = ("bad_request", "the request is not HTTP") if status < 500 else ("internal", "the server failed; its log says how")
+        code, said = (
+            ("bad_request", "the request is not HTTP")
+            if status < 500
+            else ("internal", "the server failed; its log says how")
+        )
         body = msgspec.json.encode({"error": {"code": code, "message": said}})
         response = web.Response(body=body, status=status, content_type="application/json")
         response.force_close()
@@ -126,7 +155,10 @@ class BoundedConnection(web.RequestHandler):
 
 
 class ConnectionLimiter:
-    """All connections of a process, by the address that they come from. Those of other processes of this server are not counted."""
+    """All connections of a process, by the address that they come from.
+
+    Those of other processes of this server are not counted.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -145,7 +177,9 @@ class ConnectionLimiter:
         return self.limits.per_client or max(1, self.most // 2)
 
     def fit_to_descriptors(self) -> None:
-        """Ask for as many descriptors as are needed, and take no more connections than there are descriptors for."""
+        """Ask for as many descriptors as are needed, and take no more connections than there are
+        descriptors for.
+        """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.limits.connections * 4 // 3 + 2 * OWN_DESCRIPTORS
         if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -154,7 +188,10 @@ class ConnectionLimiter:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
-            self.most = min(self.limits.connections, max(1, soft - _open_descriptors() - max(OWN_DESCRIPTORS, soft // 4)))
+            self.most = min(
+                self.limits.connections,
+                max(1, soft - _open_descriptors() - max(OWN_DESCRIPTORS, soft // 4)),
+            )
 
     def arrive(self, one: BoundedConnection) -> None:
         if not one.address:  # another process of this server, over a socket in its own folder
@@ -181,11 +218,18 @@ class ConnectionLimiter:
 
     @property
     def refusal(self) -> str:
-        return f"at most {self.most} connections, and {self.most_per_client} of one address; come back later"
+        return (
+            f"at most {self.most} connections, and {self.most_per_client} of one address; "
+            "come back later"
+        )
 
     def sweep(self, now: float) -> None:
         """Cut off those that take too long."""
-        for one in [one for one in (*self._held, *self._lane) if one.is_late(now, self.limits) or one.is_stuck(now)]:
+        for one in [
+            one
+            for one in (*self._held, *self._lane)
+            if one.is_late(now, self.limits) or one.is_stuck(now)
+        ]:
             self.late_total += 1
             one.cut_off()
 
@@ -202,7 +246,9 @@ class Runner(web.AppRunner):
 
     __slots__ = ("_gate",)
 
-    def __init__(self, app: web.Application, gate: ConnectionLimiter, *, shutdown_timeout: float) -> None:
+    def __init__(
+        self, app: web.Application, gate: ConnectionLimiter, *, shutdown_timeout: float
+    ) -> None:
         super().__init__(app, access_log=None, shutdown_timeout=shutdown_timeout)
         self._gate = gate
 
@@ -219,14 +265,24 @@ class _GatedServer(web.Server):
     def __call__(self) -> BoundedConnection:
         idle_s = self._gate.limits.idle_s
         loop = asyncio.get_running_loop()
-        return BoundedConnection(self, self._gate, loop=loop, access_log=None, keepalive_timeout=idle_s, auto_decompress=False)
+        return BoundedConnection(
+            self,
+            self._gate,
+            loop=loop,
+            access_log=None,
+            keepalive_timeout=idle_s,
+            auto_decompress=False,
+        )
 
 
 # bodies
 
 
 async def body_of(request: web.BaseRequest, limit_s: float) -> bytes:
-    """The whole body, decompressed, within bounds on time and size. Raises WireError, or what aiohttp raises for one that is too large."""
+    """The whole body, decompressed, within bounds on time and size.
+
+    Raises WireError, or what aiohttp raises for one that is too large.
+    """
     try:
         if request.content.is_eof():
             body = await request.read()
@@ -243,7 +299,9 @@ async def body_of(request: web.BaseRequest, limit_s: float) -> bytes:
 
 def _decompressed(body: bytes, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
-        raise WireError("bad_request", f"Content-Encoding: expected gzip or deflate, came {encoding[:20]!r}")
+        raise WireError(
+            "bad_request", f"Content-Encoding: expected gzip or deflate, came {encoding[:20]!r}"
+        )
     # 32: the wrapping of zlib or gzip, whichever it is; some clients send deflate without any
     is_raw = encoding == "deflate" and (not body or body[0] & 0x0F != 8)
     stream = zlib.decompressobj(-zlib.MAX_WBITS if is_raw else 32 + zlib.MAX_WBITS)
@@ -252,14 +310,22 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
     except zlib.error:
         raise WireError("bad_request", f"the body is not {encoding}") from None
     if len(whole) > BODY_BYTES:
-        raise WireError("too_large", f"the body has more than {BODY_BYTES} bytes when it is decompressed")
+        raise WireError(
+            "too_large", f"the body has more than {BODY_BYTES} bytes when it is decompressed"
+        )
     if not stream.eof or stream.unused_data:
-        raise WireError("bad_request", f"the body is not {encoding}: it ends too early, or goes on behind its end")
+        raise WireError(
+            "bad_request",
+            f"the body is not {encoding}: it ends too early, or goes on behind its end",
+        )
     return whole
 
 
 def _address(peer: Any) -> str:
-    """Of the client; nothing where it has none. All addresses of one IPv6 network are one client."""
+    """Of the client; nothing where it has none.
+
+    All addresses of one IPv6 network are one client.
+    """
     if not isinstance(peer, tuple) or not peer:
         return ""
     host = str(peer[0]).partition("%")[0]

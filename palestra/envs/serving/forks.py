@@ -1,4 +1,6 @@
-"""Children that an environment's code forks: they have a copy of all that plays it, and must never go on as if they were that process."""
+"""Children that an environment's code forks: they have a copy of all that plays it, and must never
+go on as if they were that process.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,17 @@ from typing import NoReturn
 from palestra.core.errors import UserError
 
 PR_SET_PDEATHSIG = 1
-FORKED = 'the environment forked the process that plays it (os.fork); set isolation = "process", which gives it one of its own'
+FORKED = (
+    'the environment forked the process that plays it (os.fork); set isolation = "process", '
+    "which gives it one of its own"
+)
 CHILD_EXIT = 1
 BURIAL_MS = 1000
 """How long a child may take to say who it is: the first thing it does."""
 OWN_CODE = ("subprocess", "asyncio.subprocess")
-"""Modules whose forks run another program at once, and so return to nobody. multiprocessing's children run one function and end."""
+"""Modules whose forks run another program at once, and so return to nobody. multiprocessing's
+children run one function and end.
+"""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,7 +47,10 @@ class Exited(RuntimeError):
     """Code that must not end the process tried to."""
 
     def __init__(self, code: object) -> None:
-        super().__init__(f"the environment called os._exit({code!r}), which would have ended the process that plays it")
+        super().__init__(
+            f"the environment called os._exit({code!r}), which would have ended the "
+            "process that plays it"
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +58,10 @@ class Call:
     """A call of an environment's code that is under way."""
 
     pid: int
-    """Of the process that made it. A child inherits the call, and is known by having another pid."""
+    """Of the process that made it.
+
+    A child inherits the call, and is known by having another pid.
+    """
     is_refusing: bool
     may_exit: bool
     outer: Call | None
@@ -57,11 +70,15 @@ class Call:
 
 
 class _State(threading.local):
-    """A fork copies only the thread that asks for it, so no other thread's calls can come back in a child."""
+    """A fork copies only the thread that asks for it, so no other thread's calls can come back in a
+    child.
+    """
 
     call: Call | None = None
     fork: str = ""
-    """What the fork is that is under way in this thread: "refused", "own code", "other"; empty where it does not concern us."""
+    """What the fork is that is under way in this thread: "refused", "own code", "other"; empty
+    where it does not concern us.
+    """
     is_main_thread = False
     report: tuple[int, int] = (-1, -1)
     """A pipe on which a child that is refused says who it is."""
@@ -74,10 +91,12 @@ _here = _State()
 
 @contextmanager
 def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Call]:
-    """Around a call of an environment's code: a child that is forked in it ends where the call does, and says nothing.
+    """Around a call of an environment's code: a child that is forked in it ends where the call
+    does, and says nothing.
 
-    `refusing`: a child ends when it is born, unless it runs code of its own (`subprocess`, `multiprocessing`), and the parent gets
-    `Forked`. So nothing is ever left over of it, and a loop of forks has one child at a time.
+    `refusing`: a child ends when it is born, unless it runs code of its own (`subprocess`,
+    `multiprocessing`), and the parent gets `Forked`. So nothing is ever left over of it, and a loop
+    of forks has one child at a time.
 
     `may_exit`: `os._exit` ends this process, as it does in a worker. Else it raises `Exited`.
     """
@@ -109,7 +128,9 @@ def die_with_parent(parent: int) -> None:
 
 
 class _Ended:
-    """A pipe on which a process hears of the children that came back and were ended: nobody else will wait for them."""
+    """A pipe on which a process hears of the children that came back and were ended: nobody else
+    will wait for them.
+    """
 
     def __init__(self) -> None:
         self.pid = 0
@@ -132,7 +153,9 @@ class _Ended:
     def bury(self) -> None:
         with suppress(BlockingIOError):
             said = os.read(self._reader, 4096)
-            self._waiting += [int.from_bytes(said[at : at + 4], "little") for at in range(0, len(said), 4)]
+            self._waiting += [
+                int.from_bytes(said[at : at + 4], "little") for at in range(0, len(said), 4)
+            ]
         self._waiting = [pid for pid in self._waiting if _is_alive(pid)]
 
 
@@ -147,14 +170,18 @@ _ended = _Ended()
 
 
 def _end_child() -> None:
-    """Without flushing what the parent has buffered, and without anything that is to be done at exit: all that is the parent's."""
+    """Without flushing what the parent has buffered, and without anything that is to be done at
+    exit: all that is the parent's.
+    """
     _ended.say()
     os._exit(CHILD_EXIT)
 
 
 def _runs_own_code(caller: FrameType) -> bool:
     module = caller.f_globals.get("__name__", "")
-    return module in OWN_CODE or module.endswith("popen_fork")  # of multiprocessing, and of the packages made after it
+    return module in OWN_CODE or module.endswith(
+        "popen_fork"
+    )  # of multiprocessing, and of the packages made after it
 
 
 def _before() -> None:
@@ -182,7 +209,9 @@ def _in_child() -> None:
     assert _here.call is not None
     _forget_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, _here.mask)
-    if _here.fork == "other" and _here.is_main_thread:  # another thread may end long before its process
+    if (
+        _here.fork == "other" and _here.is_main_thread
+    ):  # another thread may end long before its process
         die_with_parent(_here.call.pid)
 
 
@@ -213,7 +242,8 @@ def _reported(reader: int, writer: int) -> int:
 
 
 def _forget_signals() -> None:
-    """A child does not answer for the run: SIGTERM ends it, and the pipe that tells the run of its signals is not told of the child's.
+    """A child does not answer for the run: SIGTERM ends it, and the pipe that tells the run of its
+    signals is not told of the child's.
 
     They are blocked while it is forked: multiprocessing may end a child that has not come to this.
     """
@@ -229,7 +259,9 @@ _exit = os._exit
 
 
 def _guarded_exit(status: int) -> NoReturn:
-    """`os._exit` in a call of an environment's code is an exception there; a child that was forked in it may end as it likes."""
+    """`os._exit` in a call of an environment's code is an exception there; a child that was forked
+    in it may end as it likes.
+    """
     call = _here.call
     if call is not None and call.pid == os.getpid() and not call.may_exit:
         raise Exited(status)

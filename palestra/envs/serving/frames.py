@@ -1,4 +1,6 @@
-"""What a pool and its worker processes say to each other: messages in msgpack, each behind its length."""
+"""What a pool and its worker processes say to each other: messages in msgpack, each behind its
+length.
+"""
 
 from __future__ import annotations
 

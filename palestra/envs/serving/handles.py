@@ -1,4 +1,6 @@
-"""Handles on environments: asynchronous, with a deadline on every call, and faults that have a type."""
+"""Handles on environments: asynchronous, with a deadline on every call, and faults that have a
+type.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from palestra.core.registry import UnknownName
 from palestra.core.types import Step, Stop, Task
 from palestra.envs.base import Environment
 from palestra.envs.serving.forks import FORKED, Forked, contained
-from palestra.envs.serving.validation import Overdue, ValidatedEnv, cut, described, is_environments, shown, text
+from palestra.envs.serving.validation import (
+    Overdue,
+    ValidatedEnv,
+    cut,
+    described,
+    is_environments,
+    shown,
+    text,
+)
 from palestra.envs.serving.watchdog import watchdog
 
 T = TypeVar("T")
@@ -39,7 +49,9 @@ class EnvTimeout(EnvFault):
 
 
 class CollateralFault(EnvFault):
-    """Another session of the same worker process broke it: this one is to be begun anew as if nothing had been."""
+    """Another session of the same worker process broke it: this one is to be begun anew as if
+    nothing had been.
+    """
 
     is_collateral = True
 
@@ -60,11 +72,18 @@ DEADLINE_S = 60.0
 
 @contextmanager
 def guarded(
-    name: str, what: str, *, deadline_s: float = DEADLINE_S, refusing: bool = False, telling: tuple[type[Exception], ...] = ()
+    name: str,
+    what: str,
+    *,
+    deadline_s: float = DEADLINE_S,
+    refusing: bool = False,
+    telling: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Around each question to an environment outside of episodes: whatever it does, within its deadline, is a `BadEnvironment`.
+    """Around each question to an environment outside of episodes: whatever it does, within its
+    deadline, is a `BadEnvironment`.
 
-    Errors that say themselves what is to be done are let through: those that are `telling`, and a name that is not known.
+    Errors that say themselves what is to be done are let through: those that are `telling`, and a
+    name that is not known.
     """
     words = ""
     try:
@@ -72,11 +91,15 @@ def guarded(
             try:
                 yield
             except BaseException as error:
-                if is_environments(error) and not isinstance(error, (BadEnvironment, UnknownName, *telling)):
+                if is_environments(error) and not isinstance(
+                    error, (BadEnvironment, UnknownName, *telling)
+                ):
                     words = cut(" ".join(described(error).split()), ONE_LINE)
                 raise
     except Overdue:
-        raise BadEnvironment(f"{name}: {what} gave no answer within {deadline_s:g} s (deadline_s)") from None
+        raise BadEnvironment(
+            f"{name}: {what} gave no answer within {deadline_s:g} s (deadline_s)"
+        ) from None
     except Forked as error:
         raise BadEnvironment(f"{name}: {what}: {error}") from error
     except BaseException as error:
@@ -90,8 +113,12 @@ def check_attributes(name: str, env: Environment) -> None:
     with guarded(name, "max_turns"):
         most, splits = env.max_turns, env.splits
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            raise BadEnvironment(f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on")
-        if not isinstance(splits, tuple | list) or not all(isinstance(split, str) for split in splits):
+            raise BadEnvironment(
+                f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on"
+            )
+        if not isinstance(splits, tuple | list) or not all(
+            isinstance(split, str) for split in splits
+        ):
             raise BadEnvironment(f"{name}: splits is {shown(splits)}, expected a tuple of names")
 
 
@@ -99,15 +126,22 @@ def listed(name: str, env: Environment, split: str) -> list[Task]:
     """The tasks of a split, if that is what they are."""
     tasks = list(env.tasks(split))
     for task in tasks:
-        if not isinstance(task, Task) or not all(type(field) is str for field in (task.env, task.split, task.id, task.category)):
-            raise BadEnvironment(f"{name}: tasks({split!r}) has {shown(task)}, expected a Task of texts")
+        if not isinstance(task, Task) or not all(
+            type(field) is str for field in (task.env, task.split, task.id, task.category)
+        ):
+            raise BadEnvironment(
+                f"{name}: tasks({split!r}) has {shown(task)}, expected a Task of texts"
+            )
         if not task.id.isascii():
             text(f"{name}: an id in tasks({split!r}) must be a text", task.id)
     return tasks
 
 
 class EnvHandle(Protocol):
-    """An environment, wherever it runs, for as long as somebody needs it. After an `EnvFault` it can only be closed."""
+    """An environment, wherever it runs, for as long as somebody needs it.
+
+    After an `EnvFault` it can only be closed.
+    """
 
     @property
     def seconds(self) -> float:
@@ -119,11 +153,15 @@ class EnvHandle(Protocol):
     async def expert(self) -> str | None: ...
 
     async def close(self) -> None:
-        """Back to its pool: the next one to open a handle may get the same environment, unless it broke. May be called twice."""
+        """Back to its pool: the next one to open a handle may get the same environment, unless it
+        broke. May be called twice.
+        """
 
 
 class EnvPool(Protocol):
-    """Where environments of one kind wait for their next episode, so that none is made anew each time."""
+    """Where environments of one kind wait for their next episode, so that none is made anew each
+    time.
+    """
 
     async def open(self) -> EnvHandle:
         """A handle on an environment that nobody else has."""
@@ -142,9 +180,14 @@ async def opened(pool: EnvPool) -> AsyncIterator[EnvHandle]:
 
 
 class InlinePool:
-    """Environments that run right here, between the engine's steps. Nothing races, so a run can be repeated bit for bit."""
+    """Environments that run right here, between the engine's steps.
 
-    def __init__(self, make: Callable[[], Environment], deadline_s: float, name: str = "the environment") -> None:
+    Nothing races, so a run can be repeated bit for bit.
+    """
+
+    def __init__(
+        self, make: Callable[[], Environment], deadline_s: float, name: str = "the environment"
+    ) -> None:
         self.make, self.deadline_s, self.name = make, deadline_s, name
         self.idle: list[ValidatedEnv] = []
         self.taken: set[InlineHandle] = set()
@@ -204,7 +247,10 @@ class InlineHandle:
         self._is_broken = True  # until it has answered
         words = ""
         try:
-            with contained(refusing=True) as inside, alarm(self._pool.deadline_s, self._pool.name, method):
+            with (
+                contained(refusing=True) as inside,
+                alarm(self._pool.deadline_s, self._pool.name, method),
+            ):
                 try:
                     if self._env is None:
                         self._env = ValidatedEnv(self._pool.make())
@@ -216,7 +262,10 @@ class InlineHandle:
             self._is_broken = False
             return answer
         except Overdue:
-            raise EnvTimeout(f"no answer within {self._pool.deadline_s:g} s" + (f"; {FORKED}" if inside.has_forked else "")) from None
+            raise EnvTimeout(
+                f"no answer within {self._pool.deadline_s:g} s"
+                + (f"; {FORKED}" if inside.has_forked else "")
+            ) from None
         except Forked as error:
             raise EnvFault(str(error)) from error
         except BaseException as error:
@@ -228,7 +277,9 @@ class InlineHandle:
 
 
 RING_AGAIN_S = 1.0
-"""An exception that rises while Python calls a finalizer is dropped, and libraries that talk to other processes have such as take long."""
+"""An exception that rises while Python calls a finalizer is dropped, and libraries that talk to
+other processes have such as take long.
+"""
 
 
 def _ring(*_: object) -> None:
@@ -237,7 +288,8 @@ def _ring(*_: object) -> None:
 
 @contextmanager
 def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
-    """Interrupts Python code of an environment that overruns. Off the main thread there are no signals: it is then judged when it returns.
+    """Interrupts Python code of an environment that overruns. Off the main thread there are no
+    signals: it is then judged when it returns.
 
     What cannot be interrupted, such as code in C, is for the watchdog, where one is at work.
     """
@@ -258,6 +310,8 @@ def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
             signal.signal(signal.SIGALRM, before)
             watchdog.ends()
             if left:  # somebody else's alarm
-                signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
+                signal.setitimer(
+                    signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval
+                )
     if time.monotonic() - began > seconds:  # it may have caught what was raised in it
         raise Overdue

@@ -1,4 +1,6 @@
-"""Runs the environment server, in one process or in several that are kept alive; stops when its sessions have ended."""
+"""Runs the environment server, in one process or in several that are kept alive; stops when its
+sessions have ended.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +66,20 @@ class JsonLines(logging.Formatter):
     """One event, one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = {"time": round(record.created, 3), "level": record.levelname.lower(), "event": record.getMessage()}
+        event = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
         event |= record.__dict__.get("fields", {})
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps({name: hidden(value) if isinstance(value, str) else value for name, value in event.items()})
+        return json.dumps(
+            {
+                name: hidden(value) if isinstance(value, str) else value
+                for name, value in event.items()
+            }
+        )
 
 
 def log_as_json(level: str) -> None:
@@ -87,7 +98,11 @@ def serve(settings: ServerSettings) -> int:
     if settings.processes == 1:
         return run_fast(serve_one(settings))
     with tempfile.TemporaryDirectory(prefix="palestra-") as folder, _reserved(settings) as reserved:
-        shared = {"folder": folder, "peer_secret": secrets.token_urlsafe(16), "port": reserved.getsockname()[1]}
+        shared = {
+            "folder": folder,
+            "peer_secret": secrets.token_urlsafe(16),
+            "port": reserved.getsockname()[1],
+        }
         return Supervisor(msgspec.structs.replace(settings, **shared)).run()
 
 
@@ -104,13 +119,17 @@ async def serve_one(settings: ServerSettings) -> int:
     catalogue = Catalogue(settings.served)
     share = _share(settings.capacity, settings)
     sessions = Sessions(
-        catalogue.pools, catalogue.tasks, capacity=share, lease_s=settings.lease_s, process=settings.process,
-        longest_lease_s=settings.limits.longest_lease_s, seats_per_caller=_share(settings.seats_per_token, settings),
+        catalogue.pools, catalogue.tasks, capacity=share, lease_s=settings.lease_s,
+        process=settings.process,
+        longest_lease_s=settings.limits.longest_lease_s,
+        seats_per_caller=_share(settings.seats_per_token, settings),
     )  # fmt: skip
     guard = RequestAuth(settings.tokens, (settings.host, *settings.hosts), settings.peer_secret)
     peers = None
     if settings.processes > 1:
-        peers = ProcessPeers(settings.folder, settings.process, settings.processes, settings.peer_secret)
+        peers = ProcessPeers(
+            settings.folder, settings.process, settings.processes, settings.peer_secret
+        )
     server = Server(catalogue, sessions, guard, peers=peers, limits=settings.limits)
     server.gate.fit_to_descriptors()
     runner = server.runner()
@@ -122,10 +141,20 @@ async def serve_one(settings: ServerSettings) -> int:
         await site.start()
         port = runner.addresses[-1][1]
         url, most = f"http://{settings.host}:{port}", server.gate.most
-        event("listening", url=url, process=settings.process, envs=list(catalogue.about), capacity=share, connections=most)
+        event(
+            "listening",
+            url=url,
+            process=settings.process,
+            envs=list(catalogue.about),
+            capacity=share,
+            connections=most,
+        )
         await _until_stopped(server, settings.drain_s)
     except OSError as error:
-        log.error("cannot listen", extra={"fields": {"host": settings.host, "port": settings.port, "reason": str(error)}})
+        log.error(
+            "cannot listen",
+            extra={"fields": {"host": settings.host, "port": settings.port, "reason": str(error)}},
+        )
         return 2
     finally:
         if peers is not None:
@@ -191,18 +220,28 @@ class Supervisor:
             self.is_hopeless = True
             self._pass_on(signal.SIGTERM, None)
         if not self.is_stopping:
-            log.error("process died", extra={"fields": {"process": process, "exit_code": child.returncode}})
+            log.error(
+                "process died",
+                extra={"fields": {"process": process, "exit_code": child.returncode}},
+            )
             time.sleep(RESTART_S)
             if not self.is_stopping:
                 self._start(process)
 
     def _start(self, process: int) -> None:
         kept = [name for one in self.settings.served for name in one.pass_env]
-        environment = {**without_secrets(kept), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment = {
+            **without_secrets(kept),
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
         command = [sys.executable, "-m", "palestra.envs.serving.main"]
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)  # noqa: S603
+        child = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, env=environment, start_new_session=True
+        )
         assert child.stdin is not None
-        child.stdin.write(msgspec.json.encode(msgspec.structs.replace(self.settings, process=process)) + b"\n")
+        child.stdin.write(
+            msgspec.json.encode(msgspec.structs.replace(self.settings, process=process)) + b"\n"
+        )
         child.stdin.flush()  # and it stays open: the child leaves when it is closed
         self.children[process] = child
 

@@ -14,11 +14,20 @@ HELP = {
     "palestra_free": ("gauge", "Seats that are free."),
     "palestra_streams": ("gauge", "Open WebSocket connections."),
     "palestra_connections": ("gauge", "Open connections, within the limit."),
-    "palestra_connections_refused_total": ("counter", "Connections beyond the limit, answered at /health alone."),
-    "palestra_connections_late_total": ("counter", "Connections that were cut off because they took too long."),
+    "palestra_connections_refused_total": (
+        "counter",
+        "Connections beyond the limit, answered at /health alone.",
+    ),
+    "palestra_connections_late_total": (
+        "counter",
+        "Connections that were cut off because they took too long.",
+    ),
     "palestra_expired_total": ("counter", "Sessions whose lease ran out."),
     "palestra_workers": ("gauge", "Worker processes of an environment."),
-    "palestra_worker_bytes": ("gauge", "Memory that the worker processes of an environment hold, with their children."),
+    "palestra_worker_bytes": (
+        "gauge",
+        "Memory that the worker processes of an environment hold, with their children.",
+    ),
     "palestra_worker_open_files": ("gauge", "Files that they have open."),
     "palestra_worker_restarts_total": ("counter", "Workers that were replaced."),
 }
@@ -59,5 +68,9 @@ class Measure:
         for family, (kind, meaning) in HELP.items():
             lines += [f"# HELP {family} {meaning}", f"# TYPE {family} {kind}"]
             parts = {family, f"{family}_bucket", f"{family}_sum", f"{family}_count"}
-            lines += [f"{name} {value:g}" for name, value in samples.items() if name.partition("{")[0] in parts]
+            lines += [
+                f"{name} {value:g}"
+                for name, value in samples.items()
+                if name.partition("{")[0] in parts
+            ]
         return "\n".join(lines) + "\n"

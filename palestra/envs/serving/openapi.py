@@ -30,8 +30,22 @@ def _of_session(kind: Any, name: str, result: Any, summary: str) -> Route:
 ROUTES = (
     Route("GET", "/v1/envs", "envs", "The environments, and the seats that are free", wire.EnvList),
     Route("GET", "/v1/envs/{env}", "env", "All about an environment", wire.EnvAbout),
-    Route("GET", "/v1/envs/{env}/tasks", "tasks", "The tasks of a split, in pages", wire.TaskPage, query=("split", "offset", "limit")),
-    Route("GET", "/v1/envs/{env}/task", "task", "The task with an id, whatever its split", Task, query=("id",)),
+    Route(
+        "GET",
+        "/v1/envs/{env}/tasks",
+        "tasks",
+        "The tasks of a split, in pages",
+        wire.TaskPage,
+        query=("split", "offset", "limit"),
+    ),
+    Route(
+        "GET",
+        "/v1/envs/{env}/task",
+        "task",
+        "The task with an id, whatever its split",
+        Task,
+        query=("id",),
+    ),
     Route("POST", "/v1/sessions", "open", "Open a session", wire.Opened, call=wire.Open),
     _of_session(wire.Reset, "reset", wire.Observed, "Begin a task"),
     _of_session(wire.Act, "step", Step, "Act"),
@@ -39,9 +53,23 @@ ROUTES = (
     _of_session(wire.Expert, "expert", wire.ExpertAction, "What an oracle would do now"),
     _of_session(wire.Observe, "observe", wire.Observed, "The last observation again"),
     _of_session(wire.Renew, "renew", wire.Lease, "Keep the session"),
-    Route("DELETE", "/v1/sessions/{session}", "close", "Close the session", wire.Done, call=wire.Close),
-    Route("POST", "/v1/batch", "batch", "Many calls at once; the answers come in their order", list[wire.Answer]),
-    Route("GET", "/v1/stream", "stream", "A WebSocket: binary frames, each an array of calls or of answers in MessagePack", None),
+    Route(
+        "DELETE", "/v1/sessions/{session}", "close", "Close the session", wire.Done, call=wire.Close
+    ),
+    Route(
+        "POST",
+        "/v1/batch",
+        "batch",
+        "Many calls at once; the answers come in their order",
+        list[wire.Answer],
+    ),
+    Route(
+        "GET",
+        "/v1/stream",
+        "stream",
+        "A WebSocket: binary frames, each an array of calls or of answers in MessagePack",
+        None,
+    ),
     Route("GET", "/health", "health", "Whether new sessions are taken", wire.Health),
     Route("GET", "/metrics", "metrics", "Numbers for Prometheus", None),
     Route("GET", "/openapi.json", "openapi", "This document", None),
@@ -53,25 +81,48 @@ IN_PATH = ("call", "id", "session")
 
 @cache
 def openapi() -> dict[str, Any]:
-    kinds = [*(route.result for route in ROUTES if route.result is not None), *(r.call for r in ROUTES if r.call), wire.AnyCall, wire.Error]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    kinds = [
+        *(route.result for route in ROUTES if route.result is not None),
+        *(r.call for r in ROUTES if r.call),
+        wire.AnyCall,
+        wire.Error,
+    ]
+    schemas, components = msgspec.json.schema_components(
+        kinds, ref_template="#/components/schemas/{name}"
+    )
     schema_of = {str(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
-    components = components | {"ErrorBody": {"type": "object", "properties": {"error": schema_of[str(wire.Error)]}, "required": ["error"]}}
+    components = components | {
+        "ErrorBody": {
+            "type": "object",
+            "properties": {"error": schema_of[str(wire.Error)]},
+            "required": ["error"],
+        }
+    }
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of, components)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(
+            route, schema_of, components
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Palestra environment server", "version": "1"},
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
         "security": [{"token": []}, {}],
     }
 
 
-def _operation(route: Route, schema_of: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    route: Route, schema_of: dict[str, Any], components: dict[str, Any]
+) -> dict[str, Any]:
     in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in in_path
+    ]
     for name in route.query:
         is_text = name in ("split", "id")
         schema = {"type": "string" if is_text else "integer"}
@@ -91,18 +142,29 @@ def _operation(route: Route, schema_of: dict[str, Any], components: dict[str, An
     }
     body = _body(route, schema_of, components)
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": body}},
+        }
     return operation
 
 
-def _body(route: Route, schema_of: dict[str, Any], components: dict[str, Any]) -> dict[str, Any] | None:
+def _body(
+    route: Route, schema_of: dict[str, Any], components: dict[str, Any]
+) -> dict[str, Any] | None:
     """What stands in the body: the call without what the path says."""
     if route.name == "batch":
-        return {"type": "array", "items": schema_of[str(wire.AnyCall)], "maxItems": wire.BATCH_CALLS}
+        return {
+            "type": "array",
+            "items": schema_of[str(wire.AnyCall)],
+            "maxItems": wire.BATCH_CALLS,
+        }
     if route.call is None:
         return None
     schema = copy.deepcopy(components[schema_of[str(route.call)]["$ref"].rsplit("/", 1)[1]])
     schema.pop("title", None)
-    schema["properties"] = {name: value for name, value in schema["properties"].items() if name not in IN_PATH}
+    schema["properties"] = {
+        name: value for name, value in schema["properties"].items() if name not in IN_PATH
+    }
     schema["required"] = [name for name in schema["required"] if name not in IN_PATH]
     return schema if schema["properties"] else None

@@ -1,4 +1,6 @@
-"""Several server processes behind one address: a call goes to the process that has its session, over a Unix socket."""
+"""Several server processes behind one address: a call goes to the process that has its session,
+over a Unix socket.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,17 @@ class ProcessPeers:
         connection = self._connections.get((process, caller))
         if connection is None:
             path = socket_path(self._folder, process)
-            connection = Connection("http://peer", headers=self._headers(caller), unix_path=path, patience_s=GONE_S)
+            connection = Connection(
+                "http://peer", headers=self._headers(caller), unix_path=path, patience_s=GONE_S
+            )
             self._connections[process, caller] = connection
         own_id = call.id
         try:
             return await connection.call(call, Any, timeout_s=ANSWER_S)
         except EnvFault as fault:
-            raise WireError("env_fault", f"the process of the session cannot be reached: {fault}") from fault
+            raise WireError(
+                "env_fault", f"the process of the session cannot be reached: {fault}"
+            ) from fault
         finally:
             call.id = own_id
 
@@ -61,10 +67,14 @@ class ProcessPeers:
         for other in self._others:
             connector = aiohttp.UnixConnector(socket_path(self._folder, other))
             timeout = aiohttp.ClientTimeout(total=2.0)
-            async with aiohttp.ClientSession(connector=connector, headers=self._headers(""), timeout=timeout) as http:
+            async with aiohttp.ClientSession(
+                connector=connector, headers=self._headers(""), timeout=timeout
+            ) as http:
                 try:
                     async with http.get("http://peer/metrics") as response:
-                        found.append(msgspec.json.decode(await response.read(), type=dict[str, float]))
+                        found.append(
+                            msgspec.json.decode(await response.read(), type=dict[str, float])
+                        )
                 except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError):
                     continue  # it is being replaced
         return found

@@ -1,4 +1,6 @@
-"""The reaper of a pool's workers, seen from the pool: a process that bounds them, and that outlives us to end what they leave behind."""
+"""The reaper of a pool's workers, seen from the pool: a process that bounds them, and that outlives
+us to end what they leave behind.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ LEAVE_S = 2 * reaper_process.KILL_S
 
 
 class Reaper:
-    """Started when the first worker is. What is told to a reaper that was killed is told to the next one."""
+    """Started when the first worker is.
+
+    What is told to a reaper that was killed is told to the next one.
+    """
 
     def __init__(self, most: int, own: int = 0) -> None:
         self.most, self.own = most, own
@@ -31,7 +36,9 @@ class Reaper:
         self._unread = b""
 
     def start(self) -> None:
-        """Before there is a worker to watch: where no process can be made, none is left without a reaper."""
+        """Before there is a worker to watch: where no process can be made, none is left without a
+        reaper.
+        """
         if self._process is None:
             self._process = _started()
 
@@ -48,12 +55,17 @@ class Reaper:
         """Why the reaper has killed it, where it has."""
         if self._process is not None and self._process.stdout is not None:
             with suppress(BlockingIOError):
-                *lines, self._unread = (self._unread + os.read(self._process.stdout.fileno(), 65536)).split(b"\n")
+                *lines, self._unread = (
+                    self._unread + os.read(self._process.stdout.fileno(), 65536)
+                ).split(b"\n")
                 self._over |= {int(line.removeprefix(b"over ")) for line in lines}
         if worker not in self._over:
             return None
         self._over.discard(worker)
-        return f"the worker was killed: it and what it had started were more processes than max_processes = {self.most}"
+        return (
+            "the worker was killed: it and what it had started were more processes than "
+            f"max_processes = {self.most}"
+        )
 
     async def close(self) -> None:
         """When this returns, nothing is left of any worker."""
@@ -69,7 +81,11 @@ class Reaper:
             log.warning("processes that an environment has started cannot be killed")
 
     def _tell(self, order: str) -> None:
-        if self._process is not None and self._process.poll() is None and _told(self._process, order):
+        if (
+            self._process is not None
+            and self._process.poll() is None
+            and _told(self._process, order)
+        ):
             return
         if self._process is not None:
             log.warning("the reaper of the worker processes is gone; another one is started")
@@ -92,7 +108,7 @@ def _told(process: subprocess.Popen[bytes], order: str) -> bool:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+    process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-I", "-S", reaper_process.__file__, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,14 +1,18 @@
-"""`python reaper_process.py PARENT`: bounds the processes that workers may have, and ends those that they leave behind.
+"""`python reaper_process.py PARENT`: bounds the processes that workers may have, and ends those
+that they leave behind.
 
-It outlives its parent, however that ends, and knows a worker's descendants also where they have left its process group and its session:
-they inherit a mark in their environment. It is told on its standard input, a line each:
+It outlives its parent, however that ends, and knows a worker's descendants also where they have
+left its process group and its session: they inherit a mark in their environment. It is told on its
+standard input, a line each:
 
-    watch PID MARK MOST    a worker, with the mark that its environment has, and how many processes it may have, itself included
+    watch PID MARK MOST    a worker, with the mark that its environment has, and how many processes
+    it may have, itself included
     end PID                kill all that is left of it
 
-and says on its standard output `over PID` before it kills a worker that has more.
-When its input ends, or its parent, it kills all that it watches, and leaves. It imports nothing but the standard library, and little
-of that: it starts in a few milliseconds. Where there is no /proc, it knows a worker's process group and nothing else.
+and says on its standard output `over PID` before it kills a worker that has more. When its input
+ends, or its parent, it kills all that it watches, and leaves. It imports nothing but the standard
+library, and little of that: it starts in a few milliseconds. Where there is no /proc, it knows a
+worker's process group and nothing else.
 """
 
 from __future__ import annotations
@@ -25,11 +29,16 @@ from typing import NamedTuple
 VARIABLE = "PALESTRA_WORKER"
 """Of a worker's environment: its mark."""
 LOOK_EVERY_MS = 20
-"""Reading one number tells whether any process was started since. Only then is there something to look at."""
+"""Reading one number tells whether any process was started since.
+
+Only then is there something to look at.
+"""
 IDLE_MS = 1000
 """For orders, while nobody is watched."""
 LOOK_ANEW_S = 5.0
-"""All processes are looked at again: in the middle of an `exec` one has no environment, and numbers are used again."""
+"""All processes are looked at again: in the middle of an `exec` one has no environment, and numbers
+are used again.
+"""
 KILL_S = 5.0
 """For what cannot be killed at once, such as a process that waits for a disk."""
 
@@ -57,12 +66,16 @@ class Family:
         """It has had more members than it may."""
 
     def add(self, pid: int, process: Process) -> None:
-        """At the first one too many its process group is killed, which no fork escapes: to look at all of them takes longer than that."""
+        """At the first one too many its process group is killed, which no fork escapes: to look at
+        all of them takes longer than that.
+        """
         self.members[pid] = process.started
         if len(self.members) > self.most and not self.is_over:
             self.is_over = True
             _say(f"over {self.worker}")
-            if process.session == self.worker:  # so there is such a session, and nobody else has got its number
+            if (
+                process.session == self.worker
+            ):  # so there is such a session, and nobody else has got its number
                 self.kill_group()
 
     def kill_group(self) -> None:
@@ -93,7 +106,10 @@ class ProcessReaper:
             self.end([family.worker])
 
     def end(self, workers: Iterable[int]) -> None:
-        """Kill all that is left of these. They are halted first: who is halted starts nobody else."""
+        """Kill all that is left of these.
+
+        They are halted first: who is halted starts nobody else.
+        """
         ending = [family for worker in workers if (family := self.families.get(worker))]
         until = time.monotonic() + KILL_S
         halted: set[tuple[int, int]] = set()
@@ -114,7 +130,10 @@ class ProcessReaper:
             del self.families[family.worker]
 
     def _find(self, *, anew: bool) -> None:
-        """Who belongs to which family. Who was once a member stays one; others are looked at once, unless all are looked at `anew`."""
+        """Who belongs to which family.
+
+        Who was once a member stays one; others are looked at once, unless all are looked at `anew`.
+        """
         now = _processes()
         if anew:
             self._seen, self._anew = set(), time.monotonic()
@@ -122,14 +141,18 @@ class ProcessReaper:
         for family in self.families.values():
             family.members = {pid: started for pid, started in family.members.items() if pid in now}
             owners |= dict.fromkeys(family.members, family)
-        sessions = {family.worker: family for family in self.families.values()}  # also of a worker that is dead
+        sessions = {
+            family.worker: family for family in self.families.values()
+        }  # also of a worker that is dead
         strangers: dict[int, Process] = {}
         for pid in sorted(now - self._seen):
             process = _look_at(pid)
             if process is None:
                 continue
             owner = owners.get(pid)
-            if owner is not None and owner.members[pid] != process.started:  # another process has got the number
+            if (
+                owner is not None and owner.members[pid] != process.started
+            ):  # another process has got the number
                 del owner.members[pid], owners[pid]
                 owner = None
             owner = owner or sessions.get(process.session) or owners.get(process.parent)
@@ -142,14 +165,20 @@ class ProcessReaper:
         self._find_escaped(strangers, owners)
 
     def _find_escaped(self, strangers: dict[int, Process], owners: dict[int, Family]) -> None:
-        """Those that have left their session and lost their parent: by their marks, and then whoever belongs to them."""
+        """Those that have left their session and lost their parent: by their marks, and then
+        whoever belongs to them.
+        """
         marks = {family.mark: family for family in self.families.values()}
         found = {pid: owner for pid in strangers if (owner := marks.get(_mark_of(pid)))}
         while found:
             for pid, owner in found.items():
                 owner.add(pid, strangers.pop(pid))
             owners |= found
-            found = {pid: owner for pid, each in strangers.items() if (owner := owners.get(each.parent) or owners.get(each.session))}
+            found = {
+                pid: owner
+                for pid, each in strangers.items()
+                if (owner := owners.get(each.parent) or owners.get(each.session))
+            }
 
 
 def _newest_process() -> str:
@@ -174,7 +203,11 @@ def _look_at(pid: int) -> Process | None:
             fields = file.read().rpartition(b") ")[2].split()
     except OSError:
         return None
-    return Process(int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in (b"Z", b"X")) if len(fields) > 19 else None
+    return (
+        Process(int(fields[1]), int(fields[3]), int(fields[19]), fields[0] in (b"Z", b"X"))
+        if len(fields) > 19
+        else None
+    )
 
 
 def _mark_of(pid: int) -> bytes:
@@ -190,7 +223,11 @@ def _mark_of(pid: int) -> bytes:
 def _living(families: Iterable[Family]) -> set[tuple[int, int]]:
     """Those that can still do something."""
     members = [(pid, started) for family in families for pid, started in family.members.items()]
-    return {(pid, started) for pid, started in members if (process := _look_at(pid)) and process.started == started and not process.is_dead}
+    return {
+        (pid, started)
+        for pid, started in members
+        if (process := _look_at(pid)) and process.started == started and not process.is_dead
+    }
 
 
 def _send(pid: int, started: int, number: signal.Signals) -> None:

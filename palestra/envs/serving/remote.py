@@ -1,4 +1,7 @@
-"""A served environment as an environment: plain requests, one after the other. Training plays over `client` instead."""
+"""A served environment as an environment: plain requests, one after the other.
+
+Training plays over `client` instead.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from palestra.core.credentials import TOKEN_VARIABLE, has_password, hidden, how_to_give_token, token_for
+from palestra.core.credentials import (
+    TOKEN_VARIABLE,
+    has_password,
+    hidden,
+    how_to_give_token,
+    token_for,
+)
 from palestra.core.registry import UnknownName, nearest
 from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
@@ -57,7 +66,10 @@ class Unreachable(Exception):
 def split_url(url: str) -> tuple[str, str]:
     """http://host:8100/textcraft -> the server's address, and the environment's name there."""
     if has_password(url):
-        raise UnknownName(f"{hidden(url)}: expected a URL without user and password; a server's token goes into {TOKEN_VARIABLE}")
+        raise UnknownName(
+            f"{hidden(url)}: expected a URL without user and password; a server's token "
+            f"goes into {TOKEN_VARIABLE}"
+        )
     parts = urlsplit(url)
     try:
         is_complete = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -65,7 +77,9 @@ def split_url(url: str) -> tuple[str, str]:
         is_complete = False
     name = unquote(parts.path.strip("/"))
     if not is_complete or not name or parts.query or parts.fragment:
-        raise UnknownName("expected the URL of a served environment, like http://host:8100/textcraft")
+        raise UnknownName(
+            "expected the URL of a served environment, like http://host:8100/textcraft"
+        )
     return f"{parts.scheme}://{parts.netloc}", name
 
 
@@ -75,7 +89,16 @@ class Http:
     def __init__(self, address: str, token: str) -> None:
         self.address, self._token = address, token
 
-    def ask(self, method: str, path: str, kind: Any, body: Any = None, *, patience_s: float = 0.0, timeout_s: float = ANSWER_S) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        kind: Any,
+        body: Any = None,
+        *,
+        patience_s: float = 0.0,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
         until, delay = time.monotonic() + patience_s, 0.05
         while True:
             try:
@@ -89,14 +112,19 @@ class Http:
     def _once(self, method: str, path: str, kind: Any, body: Any, timeout_s: float) -> Any:
         data = msgspec.json.encode(body if body is not None else {}) if method == "POST" else None
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        request = urllib.request.Request(self.address + path, data, headers, method=method)  # noqa: S310  http or https by `is_url`
+        request = urllib.request.Request(self.address + path, data, headers, method=method)  # noqa: S310
         try:
             status, content = _exchange(request, timeout_s)
         except (OSError, ValueError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise Unreachable(f"no environment server answers at {self.address}: {reason}") from error
+            raise Unreachable(
+                f"no environment server answers at {self.address}: {reason}"
+            ) from error
         if 300 <= status < 400:
-            raise Unreachable(f"{self.address} redirects (HTTP {status}), which is not followed; give the URL of the server itself")
+            raise Unreachable(
+                f"{self.address} redirects (HTTP {status}), which is not followed; give "
+                "the URL of the server itself"
+            )
         if status >= 400:
             raise self._refusal(status, content)
         try:
@@ -110,7 +138,9 @@ class Http:
         except (*UNREADABLE, KeyError):
             return Unreachable(f"no environment server answers at {self.address}: HTTP {status}")
         if error.code == "unauthorized":
-            return WireError(error.code, f"{self.address} needs a token; {how_to_give_token(self.address)}")
+            return WireError(
+                error.code, f"{self.address} needs a token; {how_to_give_token(self.address)}"
+            )
         if error.code not in STATUS or error.code == "stopping":
             return Unreachable(f"{self.address}: {error.message}")
         return WireError(error.code, error.message)
@@ -141,11 +171,15 @@ def remote_kind(url: str) -> type[RemoteEnvironment]:
     address, name = split_url(url)
     http = Http(address, token_for(address))
     try:
-        about: EnvAbout = http.ask("GET", f"/v1/envs/{quote(name, safe='')}", EnvAbout, timeout_s=CONNECT_S)
+        about: EnvAbout = http.ask(
+            "GET", f"/v1/envs/{quote(name, safe='')}", EnvAbout, timeout_s=CONNECT_S
+        )
     except (Unreachable, WireError) as error:
         if isinstance(error, WireError) and error.code == "not_found":
             there: EnvList = http.ask("GET", "/v1/envs", EnvList, timeout_s=CONNECT_S)
-            raise UnknownName(f"{address} has no environment {name!r}; {nearest(name, there.envs)}") from None
+            raise UnknownName(
+                f"{address} has no environment {name!r}; {nearest(name, there.envs)}"
+            ) from None
         raise UnknownName(error.message if isinstance(error, WireError) else str(error)) from None
 
     class Remote(RemoteEnvironment):
@@ -163,7 +197,11 @@ class RemoteEnvironment(Environment):
 
     def __init__(self, http: Http, about: EnvAbout) -> None:
         self._http, self._about = http, about
-        self.max_turns, self.instructions, self.example = about.max_turns, about.instructions, tuple(about.example)
+        self.max_turns, self.instructions, self.example = (
+            about.max_turns,
+            about.instructions,
+            tuple(about.example),
+        )
         self._session = ""
         self._key = 0
 
@@ -172,10 +210,15 @@ class RemoteEnvironment(Environment):
         offset: int | None = 0
         path = f"/v1/envs/{quote(self.name, safe='')}/tasks?split={quote(split, safe='')}"
         while offset is not None:
-            page: TaskPage = self._http.ask("GET", f"{path}&offset={offset}", TaskPage, patience_s=PATIENCE_S)
+            page: TaskPage = self._http.ask(
+                "GET", f"{path}&offset={offset}", TaskPage, patience_s=PATIENCE_S
+            )
             found += page.tasks
             if page.next is not None and page.next <= offset:
-                raise Unreachable(f"{self._http.address} is not an environment server: its pages of tasks never end")
+                raise Unreachable(
+                    f"{self._http.address} is not an environment server: its pages of "
+                    "tasks never end"
+                )
             offset = page.next
         return found
 
@@ -206,7 +249,9 @@ class RemoteEnvironment(Environment):
         return self._reset(task)
 
     def _reset(self, task: Task) -> str:
-        observed: Observed = self._call("reset", Observed, {"task": {"split": task.split, "id": task.id}, "key": self._key + 1})
+        observed: Observed = self._call(
+            "reset", Observed, {"task": {"split": task.split, "id": task.id}, "key": self._key + 1}
+        )
         self._key += 1
         return observed.observation
 
@@ -234,4 +279,6 @@ class RemoteEnvironment(Environment):
     def _call(self, name: str, kind: Any, body: Any = None) -> Any:
         if not self._session:
             raise RuntimeError(f"{self.name}: call reset(task) before this")
-        return self._http.ask("POST", f"/v1/sessions/{self._session}/{name}", kind, body, patience_s=PATIENCE_S)
+        return self._http.ask(
+            "POST", f"/v1/sessions/{self._session}/{name}", kind, body, patience_s=PATIENCE_S
+        )

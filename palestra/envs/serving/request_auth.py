@@ -1,4 +1,6 @@
-"""Who may talk to the server: programs that know a token, and no web page that a browser was led to."""
+"""Who may talk to the server: programs that know a token, and no web page that a browser was led
+to.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ OPEN_PATHS = ("/health",)
 class RequestAuth:
     """Checks where a request says it goes and comes from, and its token."""
 
-    def __init__(self, tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = (), peer_secret: str = "") -> None:
+    def __init__(
+        self, tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = (), peer_secret: str = ""
+    ) -> None:
         self.tokens = tuple(token.encode() for token in tokens)
         self.hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
         self.peer_secret = peer_secret.encode()
@@ -31,16 +35,26 @@ class RequestAuth:
             return request.headers.get(PEER_HEADER, "")
         host = request.headers.get("Host", "")
         if not _is_address(name := _name(host)) and name not in self.hosts:
-            raise WireError("forbidden", f"the host {host[:100]!r} is not this server; --allow-host adds a name")
+            raise WireError(
+                "forbidden", f"the host {host[:100]!r} is not this server; --allow-host adds a name"
+            )
         origin = request.headers.get("Origin")
         if origin is not None and _origin_host(origin) != host.lower():
-            raise WireError("forbidden", f"requests of pages from {origin[:100]!r} are not answered")
+            raise WireError(
+                "forbidden", f"requests of pages from {origin[:100]!r} are not answered"
+            )
         if not self.tokens or request.path in OPEN_PATHS:
             return ""
         given = bearer_token(request).encode(errors="replace")
-        matches = [number for number, token in enumerate(self.tokens) if hmac.compare_digest(given, token)]
+        matches = [
+            number for number, token in enumerate(self.tokens) if hmac.compare_digest(given, token)
+        ]
         if not matches:
-            raise WireError("unauthorized", "the request needs the header Authorization: Bearer TOKEN with a token of this server")
+            raise WireError(
+                "unauthorized",
+                "the request needs the header Authorization: Bearer TOKEN with a token of "
+                "this server",
+            )
         return str(matches[0])
 
     def is_peer(self, request: web.Request) -> bool:
@@ -52,7 +66,9 @@ class RequestAuth:
 
 
 def bearer_token(request: web.BaseRequest) -> str:
-    """What stands behind `Bearer` in the request's Authorization; nothing for any other scheme, or none."""
+    """What stands behind `Bearer` in the request's Authorization; nothing for any other scheme, or
+    none.
+    """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -18,15 +18,21 @@ T = TypeVar("T")
 
 
 def make_sandboxed(name: str, options: dict[str, Any], settings: WorkerSettings) -> Environment:
-    """As `make_env`; ValueError says in one line what is wrong with the environment or its options."""
+    """As `make_env`; ValueError says in one line what is wrong with the
+    environment or its options.
+    """
     try:
         return Sandboxed(name, options, settings)
     except EnvFault as fault:
-        raise ValueError(f"options = {options!r}: {name}, in its sandbox: {' '.join(str(fault).split())}") from fault
+        raise ValueError(
+            f"options = {options!r}: {name}, in its sandbox: {' '.join(str(fault).split())}"
+        ) from fault
 
 
 class Sandboxed(Environment):
-    """Its calls go to a worker of its own, over an event loop of its own: it may be used inside of another, too."""
+    """Its calls go to a worker of its own, over an event loop of its own: it may be used inside of
+    another, too.
+    """
 
     def __init__(self, name: str, options: dict[str, Any], settings: WorkerSettings) -> None:
         self._pool = Workers(name, options, replace(settings, workers=1, per_worker=1))
@@ -37,8 +43,14 @@ class Sandboxed(Environment):
         except BaseException:
             self.close()
             raise
-        vars(self).update(name=about.name, splits=about.splits, per_process=about.per_process)  # of this one alone, and not of the class
-        self.max_turns, self.instructions, self.example = about.max_turns, about.instructions, tuple(about.example)
+        vars(self).update(
+            name=about.name, splits=about.splits, per_process=about.per_process
+        )  # of this one alone, and not of the class
+        self.max_turns, self.instructions, self.example = (
+            about.max_turns,
+            about.instructions,
+            tuple(about.example),
+        )
 
     def tasks(self, split: str) -> Sequence[Task]:
         found: list[Task] = self._asked("tasks", list[Task], split)
@@ -96,7 +108,9 @@ class Sandboxed(Environment):
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_run_loop, args=(self._loop,), name="sandboxed", daemon=True).start()
+            threading.Thread(
+                target=_run_loop, args=(self._loop,), name="sandboxed", daemon=True
+            ).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

@@ -1,4 +1,6 @@
-"""The environment server: wire v1 over HTTP and a stream of frames, with one way to answer a call behind both."""
+"""The environment server: wire v1 over HTTP and a stream of frames, with one way to answer a call
+behind both.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from aiohttp import WSCloseCode, web
 
 from palestra.envs.serving.agentgym_routes import add_agentgym_routes
 from palestra.envs.serving.catalogue import PAGE_TASKS, Catalogue
-from palestra.envs.serving.connection_limits import BoundedConnection, ConnectionLimiter, Limits, Runner, body_of
+from palestra.envs.serving.connection_limits import (
+    BoundedConnection,
+    ConnectionLimiter,
+    Limits,
+    Runner,
+    body_of,
+)
 from palestra.envs.serving.metrics import Measure
 from palestra.envs.serving.openapi import ROUTES, Route, openapi
 from palestra.envs.serving.request_auth import OPEN_PATHS, RequestAuth
@@ -98,7 +106,9 @@ class Server:
             log.exception("failed", extra={"fields": {"call": type(call).__name__}})
             raise WireError("internal", "the server failed; its log says how") from error
         finally:
-            self.measure.call(str(type(call).__struct_config__.tag), code, time.perf_counter() - began)
+            self.measure.call(
+                str(type(call).__struct_config__.tag), code, time.perf_counter() - began
+            )
 
     async def _answer_or_forward(self, call: AnyCall, caller: str, peers: Peers) -> Any:
         if isinstance(call, Open):
@@ -127,8 +137,10 @@ class Server:
     def _handler(self, route: Route) -> Handler:
         """Nobody gets in whom the guard does not know."""
         special = {
-            "batch": self._batch, "stream": self._stream, "envs": self._envs, "env": self._env, "tasks": self._tasks,
-            "task": self._task, "health": self._health, "metrics": self._metrics, "openapi": self._openapi,
+            "batch": self._batch, "stream": self._stream, "envs": self._envs, "env": self._env,
+            "tasks": self._tasks,
+            "task": self._task, "health": self._health, "metrics": self._metrics,
+            "openapi": self._openapi,
         }  # fmt: skip
 
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -152,8 +164,12 @@ class Server:
             codes = {status: code for code, status in STATUS.items()}
             return error_response(WireError(codes.get(error.status, "bad_request"), error.reason))
         except Exception:
-            resource = request.match_info.route.resource  # the path itself would tell the session's secret
-            log.exception("failed", extra={"fields": {"path": resource.canonical if resource else ""}})
+            resource = (
+                request.match_info.route.resource
+            )  # the path itself would tell the session's secret
+            log.exception(
+                "failed", extra={"fields": {"path": resource.canonical if resource else ""}}
+            )
             return error_response(WireError("internal", "the server failed; its log says how"))
 
     async def _crowded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -188,39 +204,59 @@ class Server:
         return json_response(await asyncio.gather(*(self.answered(call, caller) for call in calls)))
 
     async def _stream(self, request: web.Request, caller: str) -> web.StreamResponse:
-        socket = web.WebSocketResponse(max_msg_size=BODY_BYTES, compress=False, autoping=False, timeout=CLOSE_S)
+        socket = web.WebSocketResponse(
+            max_msg_size=BODY_BYTES, compress=False, autoping=False, timeout=CLOSE_S
+        )
         if not socket.can_prepare(request):
             raise WireError("bad_request", "this address speaks WebSocket")
         await socket.prepare(request)
         forward = not self.guard.is_peer(request)
         connection = request.protocol if isinstance(request.protocol, BoundedConnection) else None
-        stream = Stream(socket, lambda call: self.answered(call, caller, forward=forward), connection)
+        stream = Stream(
+            socket, lambda call: self.answered(call, caller, forward=forward), connection
+        )
         self.streams.add(stream)
         try:
             await stream.run()
         except Exception:  # an answer in HTTP has no place in an open WebSocket
             log.exception("failed", extra={"fields": {"path": "/v1/stream"}})
-            await socket.close(code=WSCloseCode.INTERNAL_ERROR, message=b"the server failed; its log says how")
+            await socket.close(
+                code=WSCloseCode.INTERNAL_ERROR, message=b"the server failed; its log says how"
+            )
         finally:
             self.streams.discard(stream)
         return socket
 
     async def _envs(self, request: web.Request, caller: str) -> web.Response:
         samples = await self._samples(request)
-        return json_response(EnvList(list(self.catalogue.about), int(samples["palestra_capacity"]), int(samples["palestra_free"])))
+        return json_response(
+            EnvList(
+                list(self.catalogue.about),
+                int(samples["palestra_capacity"]),
+                int(samples["palestra_free"]),
+            )
+        )
 
     async def _env(self, request: web.Request, caller: str) -> web.Response:
         return json_response(self.catalogue.describe(request.match_info["env"]))
 
     async def _tasks(self, request: web.Request, caller: str) -> web.Response:
-        numbers = {"offset": request.query.get("offset", "0"), "limit": request.query.get("limit", str(PAGE_TASKS))}
+        numbers = {
+            "offset": request.query.get("offset", "0"),
+            "limit": request.query.get("limit", str(PAGE_TASKS)),
+        }
         for name, text in numbers.items():
-            if not (text.isascii() and text.isdecimal() and len(text) < 10) or (name, int(text)) == ("limit", 0):
+            if not (text.isascii() and text.isdecimal() and len(text) < 10) or (
+                name,
+                int(text),
+            ) == ("limit", 0):
                 raise WireError("bad_request", f"{name}: expected a number, got {text[:100]!r}")
         if "split" not in request.query:
             raise WireError("bad_request", "split: is required and not set")
         env, split = request.match_info["env"], request.query["split"]
-        return json_response(self.catalogue.page(env, split, int(numbers["offset"]), int(numbers["limit"])))
+        return json_response(
+            self.catalogue.page(env, split, int(numbers["offset"]), int(numbers["limit"]))
+        )
 
     async def _task(self, request: web.Request, caller: str) -> web.Response:
         if "id" not in request.query:
@@ -229,16 +265,23 @@ class Server:
 
     async def _health(self, request: web.Request, caller: str) -> web.Response:
         accepts = self.sessions.accepts_new
-        return json_response(Health("ok" if accepts else "stopping", len(self.sessions)), status=200 if accepts else 503)
+        return json_response(
+            Health("ok" if accepts else "stopping", len(self.sessions)),
+            status=200 if accepts else 503,
+        )
 
     async def _metrics(self, request: web.Request, caller: str) -> web.Response:
         samples = await self._samples(request)
         if self.guard.is_peer(request):
             return json_response(samples)
-        return web.Response(text=self.measure.text(samples), content_type="text/plain", charset="utf-8")
+        return web.Response(
+            text=self.measure.text(samples), content_type="text/plain", charset="utf-8"
+        )
 
     async def _samples(self, request: web.Request) -> dict[str, float]:
-        """The numbers of this process, and of all others behind the address unless one of them asks."""
+        """The numbers of this process, and of all others behind the address unless one of them
+        asks.
+        """
         table = self.sessions
         samples = self.measure.samples() | {
             "palestra_sessions": len(table),
@@ -251,7 +294,10 @@ class Server:
         }
         if self.peers is not None and not self.guard.is_peer(request):
             for other in await self.peers.samples():
-                samples = {name: samples.get(name, 0.0) + other.get(name, 0.0) for name in samples.keys() | other.keys()}
+                samples = {
+                    name: samples.get(name, 0.0) + other.get(name, 0.0)
+                    for name in samples.keys() | other.keys()
+                }
         return samples
 
     async def _openapi(self, request: web.Request, caller: str) -> web.Response:
@@ -270,11 +316,15 @@ class Server:
                 self._close_idle_streams()
                 await self.sessions.sweep()
             except Exception:
-                log.exception("sweep failed")  # the next one may do better; without any, sessions would pile up
+                log.exception(
+                    "sweep failed"
+                )  # the next one may do better; without any, sessions would pile up
 
     def _close_idle_streams(self) -> None:
         """Their clients open them again for the next call."""
-        for stream in [stream for stream in self.streams if stream.is_idle(self.limits.stream_idle_s)]:
+        for stream in [
+            stream for stream in self.streams if stream.is_idle(self.limits.stream_idle_s)
+        ]:
             self.streams.discard(stream)
             task = asyncio.create_task(stream.close(1000, "no calls for a long time"))
             self._closing.add(task)
@@ -300,7 +350,9 @@ class Server:
 
 
 def json_response(value: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+    return web.Response(
+        body=msgspec.json.encode(value), status=status, content_type="application/json"
+    )
 
 
 def error_response(error: WireError) -> web.Response:

@@ -49,8 +49,17 @@ REMEMBERED = 2000
 class Session:
     """One client's environment. Its calls run one at a time, in the order in which they came."""
 
-    def __init__(self, number: int, call: Open, caller: str, handle: EnvHandle, lease_s: float) -> None:
-        self.number, self.env, self.caller, self.key, self.handle, self.lease_s = number, call.env, caller, call.key, handle, lease_s
+    def __init__(
+        self, number: int, call: Open, caller: str, handle: EnvHandle, lease_s: float
+    ) -> None:
+        self.number, self.env, self.caller, self.key, self.handle, self.lease_s = (
+            number,
+            call.env,
+            caller,
+            call.key,
+            handle,
+            lease_s,
+        )
         self.secret = secrets.token_urlsafe(16)
         self.holds_seat = True
         self.expires = 0.0
@@ -89,7 +98,9 @@ class Sessions:
         self.expired_total = 0
         self._sessions: dict[int, Session] = {}
         self._keyed: dict[tuple[str, str, str | None], asyncio.Task[Opened]] = {}
-        """What was answered, or is going to be, to those who opened a session with a key: by caller, environment and key."""
+        """What was answered, or is going to be, to those who opened a session with a key: by
+        caller, environment and key.
+        """
         self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._seats: Counter[str] = Counter()
         """That are taken, by caller."""
@@ -139,14 +150,19 @@ class Sessions:
         if not self.accepts_new:
             raise WireError("stopping", "this server is being stopped")
         if env not in self.pools:
-            raise WireError("not_found", f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}")
+            raise WireError(
+                "not_found",
+                f"there is no environment {env[:100]!r}; there are: {', '.join(self.pools)}",
+            )
         handle = await self._seated(env, caller)
         session = Session(self._opened, call, caller, handle, lease_s)
         self._opened += 1
         session.expires = self.clock() + lease_s
         self._sessions[session.number] = session
         log.debug("opened", extra={"fields": {"session": session.number, "env": env}})
-        return Opened(f"{self.process}.{session.number}.{session.secret}", lease_s, self.free_for(caller))
+        return Opened(
+            f"{self.process}.{session.number}.{session.secret}", lease_s, self.free_for(caller)
+        )
 
     async def _seated(self, env: str, caller: str) -> EnvHandle:
         """An environment, and a seat for it."""
@@ -168,7 +184,11 @@ class Sessions:
         return handle
 
     def _find(self, call: SessionCall, caller: str) -> Session:
-        """The caller's session. The number in a token is no secret; the rest is compared without telling how much of it was right."""
+        """The caller's session.
+
+        The number in a token is no secret; the rest is compared without telling how much of it was
+        right.
+        """
         _, _, rest = call.session.partition(".")
         number, _, secret = rest.partition(".")
         key = int(number) if number.isascii() and number.isdecimal() and len(number) < 16 else -1
@@ -176,7 +196,9 @@ class Sessions:
         if session is None:
             was_secret, was_caller = self._expired.get(key, ("", ""))
             if was_secret and _equal(secret, was_secret) and _equal(caller, was_caller):
-                raise WireError("expired", "the session had no call before its lease ended, and was closed")
+                raise WireError(
+                    "expired", "the session had no call before its lease ended, and was closed"
+                )
         elif _equal(secret, session.secret) and _equal(caller, session.caller):
             return session
         raise WireError("not_found", "there is no such session")
@@ -193,7 +215,9 @@ class Sessions:
         if session.fault is not None and not isinstance(call, Reset):
             raise WireError(session.fault.code, session.fault.message)
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
-            raise WireError("out_of_order", f"the next key is {session.changes + 1}, not {call.key}")
+            raise WireError(
+                "out_of_order", f"the next key is {session.changes + 1}, not {call.key}"
+            )
         if session.fault is not None:
             session.handle = await self._seated(session.env, session.caller)
             session.fault, session.holds_seat = None, True
@@ -205,7 +229,12 @@ class Sessions:
         except EnvFault as fault:
             error = _as_wire(fault)
             session.fault = Error(error.code, error.message)
-            log.warning("fault", extra={"fields": {"session": session.number, "env": session.env, "fault": str(fault)}})
+            log.warning(
+                "fault",
+                extra={
+                    "fields": {"session": session.number, "env": session.env, "fault": str(fault)}
+                },
+            )
             await self._let_go(session)
             raise error from None
         except (WireError, asyncio.CancelledError):
@@ -231,7 +260,9 @@ class Sessions:
             assert session.observed is not None
             self._begin(session, call)
             step = cut(await session.handle.step(call.action))
-            session.observed = Observed(step.observation, step.info, session.observed.score + step.reward)
+            session.observed = Observed(
+                step.observation, step.info, session.observed.score + step.reward
+            )
             session.last_result = step
             return step
         if isinstance(call, Reset):
@@ -256,7 +287,10 @@ class Sessions:
         try:
             return self.tasks[env][name.split, name.id]
         except KeyError:
-            raise WireError("bad_request", f"{env} has no task {name.id[:100]!r} in the split {name.split[:100]!r}") from None
+            raise WireError(
+                "bad_request",
+                f"{env} has no task {name.id[:100]!r} in the split {name.split[:100]!r}",
+            ) from None
 
     async def _let_go(self, session: Session) -> None:
         """Close its environment, once: one that broke was closed then."""
@@ -273,7 +307,11 @@ class Sessions:
     async def sweep(self) -> None:
         """Close the sessions whose lease has run out; one whose call is being answered lives."""
         now = self.clock()
-        late = [session for session in self._sessions.values() if session.expires < now and not session.calls]
+        late = [
+            session
+            for session in self._sessions.values()
+            if session.expires < now and not session.calls
+        ]
         for session in late:
             self._forget(session)
             self._expired[session.number] = (session.secret, session.caller)
@@ -301,5 +339,11 @@ def _equal(given: str, right: str) -> bool:
 
 def _as_wire(fault: EnvFault) -> WireError:
     """What broke, in one line: tracebacks stay here."""
-    text = " ".join(str(fault).encode(errors="replace").decode().partition("Traceback (most recent call last)")[0].split())[:500]
+    text = " ".join(
+        str(fault)
+        .encode(errors="replace")
+        .decode()
+        .partition("Traceback (most recent call last)")[0]
+        .split()
+    )[:500]
     return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", text)

@@ -1,4 +1,6 @@
-"""The server's end of a stream: frames of calls in, frames of answers out, each as soon as there are any."""
+"""The server's end of a stream: frames of calls in, frames of answers out, each as soon as there
+are any.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from palestra.envs.serving.wire import BATCH_CALLS, UNREADABLE, Answer, AnyCall,
 
 CALLS_IN_FLIGHT = 8 * BATCH_CALLS
 UNSENT_BYTES = 64 * 1024 * 1024
-"""Of one connection: beyond these, further frames wait in the socket until the client reads its answers."""
+"""Of one connection: beyond these, further frames wait in the socket until the client reads its
+answers.
+"""
 
 ENDS = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
@@ -23,10 +27,21 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Stream:
-    """One WebSocket connection. A call that is under way goes on when the connection breaks: its answer is stored in the session."""
+    """One WebSocket connection.
 
-    def __init__(self, socket: web.WebSocketResponse, answer: Callable[[AnyCall], Awaitable[Answer]], connection: Any = None) -> None:
-        """`connection`: is told that a frame is complete; until the next one begins, the client owes nothing."""
+    A call that is under way goes on when the connection breaks: its answer is stored in the
+    session.
+    """
+
+    def __init__(
+        self,
+        socket: web.WebSocketResponse,
+        answer: Callable[[AnyCall], Awaitable[Answer]],
+        connection: Any = None,
+    ) -> None:
+        """`connection`: is told that a frame is complete; until the next one begins, the client
+        owes nothing.
+        """
         self._socket, self._answer, self._connection = socket, answer, connection
         self._used = time.monotonic()
         """When the last frame of calls came."""
@@ -44,14 +59,25 @@ class Stream:
                 elif message.type is WSMsgType.PING:
                     await self._socket.pong(message.data)
                 elif message.type is not WSMsgType.PONG:
-                    self._put(Answer(0, error=Error("bad_request", "frames are binary: an array of calls in MessagePack")))
+                    self._put(
+                        Answer(
+                            0,
+                            error=Error(
+                                "bad_request", "frames are binary: an array of calls in MessagePack"
+                            ),
+                        )
+                    )
         except ConnectionError:
             return  # the client is gone
         finally:
             writer.cancel()
 
     async def _received(self) -> WSMessage:
-        """The next frame. While none is waited for, because too much is under way, the client is not to blame for what is not read."""
+        """The next frame.
+
+        While none is waited for, because too much is under way, the client is not to blame for what
+        is not read.
+        """
         if self._connection is not None:
             self._connection.is_stream, self._connection.frame_since = True, 0.0
         message = await self._socket.receive()
@@ -61,7 +87,9 @@ class Stream:
 
     def is_idle(self, limit_s: float) -> bool:
         """Whether the client has neither sent a call for so long nor waits for an answer."""
-        return not self._running and not self._unsent_bytes and time.monotonic() - self._used > limit_s
+        return (
+            not self._running and not self._unsent_bytes and time.monotonic() - self._used > limit_s
+        )
 
     async def _take(self, frame: bytes) -> None:
         self._used = time.monotonic()
@@ -70,13 +98,24 @@ class Stream:
         except UNREADABLE as error:
             return self._put(Answer(0, error=Error("bad_request", str(error))))
         if len(calls) > BATCH_CALLS:
-            return self._put(Answer(0, error=Error("too_large", f"at most {BATCH_CALLS} calls in a frame, not {len(calls)}")))
+            return self._put(
+                Answer(
+                    0,
+                    error=Error(
+                        "too_large", f"at most {BATCH_CALLS} calls in a frame, not {len(calls)}"
+                    ),
+                )
+            )
         for call in calls:
             task = asyncio.create_task(self._one(call))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        await asyncio.sleep(0)  # frames that have arrived already would all be taken before the first call begins
-        while (len(self._running) > CALLS_IN_FLIGHT or self._unsent_bytes > UNSENT_BYTES) and not self._writer.done():
+        await asyncio.sleep(
+            0
+        )  # frames that have arrived already would all be taken before the first call begins
+        while (
+            len(self._running) > CALLS_IN_FLIGHT or self._unsent_bytes > UNSENT_BYTES
+        ) and not self._writer.done():
             await asyncio.sleep(0.01)
         return None
 

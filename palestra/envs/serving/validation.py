@@ -1,4 +1,6 @@
-"""What an environment's answers must be, wherever it runs: the one place where they are checked, converted and bounded."""
+"""What an environment's answers must be, wherever it runs: the one place where they are checked,
+converted and bounded.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,31 @@ MARK_END = " characters more]"
 
 
 class Overdue(BaseException):
-    """A deadline has passed. Not an Exception, so that an environment's `except Exception` does not swallow it."""
+    """A deadline has passed.
+
+    Not an Exception, so that an environment's `except Exception` does not swallow it.
+    """
 
 
 def is_environments(error: BaseException) -> bool:
     """Whether an environment raised it, and not our own clock or a person's Ctrl-C.
 
-    Where nobody handles SIGINT but Python itself, a KeyboardInterrupt may be either, and is taken for the person's.
+    Where nobody handles SIGINT but Python itself, a KeyboardInterrupt may be either, and is taken
+    for the person's.
     """
     if isinstance(error, Overdue | Interrupted):
         return False
-    return type(error) is not KeyboardInterrupt or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    return (
+        type(error) is not KeyboardInterrupt
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    )
 
 
 class ValidatedEnv:
-    """An environment whose answers are checked. What is wrong with one is raised as a TypeError or ValueError that says so."""
+    """An environment whose answers are checked.
+
+    What is wrong with one is raised as a TypeError or ValueError that says so.
+    """
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -50,7 +62,9 @@ class ValidatedEnv:
         step = checked(self.env.step(action))
         self._score += step.reward
         if not math.isfinite(self._score):
-            raise ValueError(f"the episode's rewards add up to {self._score}: the last one was {step.reward!r}")
+            raise ValueError(
+                f"the episode's rewards add up to {self._score}: the last one was {step.reward!r}"
+            )
         return step
 
     def actions(self) -> list[str] | None:
@@ -112,14 +126,20 @@ def _storable(expected: str, value: Any) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"{expected}, and this one cannot be encoded: {error.reason}, at character {error.start}") from None
+            raise ValueError(
+                f"{expected}, and this one cannot be encoded: {error.reason}, at "
+                f"character {error.start}"
+            ) from None
     return value
 
 
 def _truth(name: str, value: Any) -> bool:
     plain = value if type(value) is bool else _plain(value)
     if type(plain) is not bool:
-        raise TypeError(f"a step's {name} must be True or False{' or None' * (name == 'success')}, not {shown(value)}")
+        raise TypeError(
+            f"a step's {name} must be True or False{' or None' * (name == 'success')}, "
+            f"not {shown(value)}"
+        )
     return plain
 
 
@@ -158,7 +178,9 @@ def _depth(value: Any) -> int:
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, dict | list)]:
         depth += 1
-        level = [child for one in level for child in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            child for one in level for child in (one.values() if isinstance(one, dict) else one)
+        ]
     return depth
 
 
@@ -167,7 +189,9 @@ def cut(value: str, most: int) -> str:
     if len(value) <= most:
         return value
     kept, mark = most, ""
-    while kept + len(mark) != most or not mark:  # the number in the mark depends on the mark's length
+    while (
+        kept + len(mark) != most or not mark
+    ):  # the number in the mark depends on the mark's length
         kept = most - len(mark)
         mark = f"[... cut, {len(value) - kept:,}{MARK_END}"
     return value[:kept] + mark

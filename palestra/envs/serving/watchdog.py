@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Where the watchdog reads what is called. It is started by the first call of a program that wants one, and ends with it."""
+    """Where the watchdog reads what is called.
+
+    It is started by the first call of a program that wants one, and ends with it.
+    """
 
     def __init__(self) -> None:
         self.is_wanted = False
@@ -52,9 +55,19 @@ class Watchdog:
         with tempfile.TemporaryFile() as file:
             file.truncate(watchdog_process.SIZE)
             memory = mmap.mmap(file.fileno(), watchdog_process.SIZE)
-            command = [sys.executable, "-I", "-S", watchdog_process.__file__, str(os.getpid()), str(file.fileno()), str(self.grace_s)]
+            command = [
+                sys.executable,
+                "-I",
+                "-S",
+                watchdog_process.__file__,
+                str(os.getpid()),
+                str(file.fileno()),
+                str(self.grace_s),
+            ]
             try:
-                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])  # noqa: S603
+                self._process = subprocess.Popen(  # noqa: S603
+                    command, stdin=subprocess.PIPE, pass_fds=[file.fileno()]
+                )
             except OSError as error:
                 log.warning("nobody watches over environments that hang in C: %s", error)
         return memory

@@ -1,7 +1,9 @@
-"""`python -I -S watchdog_process.py PID FILE`: ends a process that an inline environment never lets go of.
+"""`python -I -S watchdog_process.py PID FILE`: ends a process that an inline environment never lets
+go of.
 
-Code in C that keeps the interpreter cannot be interrupted from inside, not even by another thread. So this is a process of its own. It
-reads from shared memory which call is under way, and counts its own looks: a machine that was asleep makes nobody late.
+Code in C that keeps the interpreter cannot be interrupted from inside, not even by another thread.
+So this is a process of its own. It reads from shared memory which call is under way, and counts its
+own looks: a machine that was asleep makes nobody late.
 """
 
 from __future__ import annotations
@@ -28,18 +30,26 @@ def main() -> None:
     grace_s, seen, looks = float(sys.argv[3]), 0, 0
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent's: it leaves when it has ended
-    while os.getppid() == parent and not select.select([0], [], [], LOOK_EVERY_S)[0]:  # a pipe that closes when the parent ends
+    while (
+        os.getppid() == parent and not select.select([0], [], [], LOOK_EVERY_S)[0]
+    ):  # a pipe that closes when the parent ends
         number, allowed_s = HEAD.unpack_from(memory)
         if number != seen or not number:
             seen, looks = number, 0
         elif not _is_stopped(parent):
             looks += 1
         if looks * LOOK_EVERY_S > allowed_s + grace_s:
-            _say(f"{_what(memory)} does not return and cannot be interrupted (deadline_s = {allowed_s:g}): the run is ended; {REMEDY}")
+            _say(
+                f"{_what(memory)} does not return and cannot be interrupted (deadline_s = "
+                f"{allowed_s:g}): the run is ended; {REMEDY}"
+            )
             os.kill(parent, signal.SIGKILL)
             return
     if HEAD.unpack_from(memory)[0]:
-        _say(f"the process ended in the middle of {_what(memory)}; if nobody has ended it, the environment did: {REMEDY}")
+        _say(
+            f"the process ended in the middle of {_what(memory)}; if nobody has ended it, "
+            f"the environment did: {REMEDY}"
+        )
 
 
 def _what(memory: mmap.mmap) -> str:

@@ -39,7 +39,9 @@ STATUS = {
 """Every error code, and its HTTP status."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for bytes that are no message: msgspec gives up on deep ones by a RecursionError."""
+"""What decoding raises for bytes that are no message: msgspec gives up on deep ones by a
+RecursionError.
+"""
 
 
 class WireError(Exception):
@@ -67,13 +69,22 @@ class TaskName(Struct, forbid_unknown_fields=True):
 # Calls. Over HTTP their `call` and `session` stand in the path, and the other fields in the body.
 
 
-class Call(Struct, tag_field="call", tag=str.lower, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+class Call(
+    Struct,
+    tag_field="call",
+    tag=str.lower,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    kw_only=True,
+):
     id: Annotated[int, Meta(ge=0, le=2**53)] = 0
     """The answer carries the same."""
 
 
 class Open(Call):
-    """The same key again gives the same session, while it lives: a client that lost the answer gets it back."""
+    """The same key again gives the same session, while it lives: a client that lost the answer gets
+    it back.
+    """
 
     env: str
     key: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
@@ -89,7 +100,8 @@ class SessionCall(Call):
 class Change(SessionCall):
     """A call that changes the environment: the first of a session has key 1, the next 2.
 
-    The same key again gives the stored answer and does not act again. Without a key nothing can be repeated safely.
+    The same key again gives the stored answer and does not act again. Without a key nothing can be
+    repeated safely.
     """
 
     key: Key | None = None
@@ -209,7 +221,9 @@ class Health(Struct):
 
 
 def cut(step: Step) -> Step:
-    """The step with an observation that can be sent, and with a word in `info` where there was more of it."""
+    """The step with an observation that can be sent, and with a word in `info` where there was more
+    of it.
+    """
     observation = shortened(step.observation, OBSERVATION_CHARACTERS)
     if not (len(observation) == OBSERVATION_CHARACTERS and is_cut(observation)):
         return step
@@ -217,16 +231,24 @@ def cut(step: Step) -> Step:
 
 
 def unsendable(result: Any) -> str:
-    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, deep nesting, megabytes of information."""
+    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, deep
+    nesting, megabytes of information.
+    """
     try:
         size = len(msgspec.msgpack.encode(result))
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         return f"the answer cannot be sent: {error}"
-    return f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent" if size > ANSWER_BYTES else ""
+    return (
+        f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent"
+        if size > ANSWER_BYTES
+        else ""
+    )
 
 
 def frames(parts: list[msgspec.Raw]) -> list[bytes]:
-    """Encoded calls or answers, as frames of at most the allowed size unless one alone is larger."""
+    """Encoded calls or answers, as frames of at most the allowed size unless
+    one alone is larger.
+    """
     found: list[bytes] = []
     waiting: list[msgspec.Raw] = []
     size = 0

@@ -1,4 +1,6 @@
-"""`python -m palestra.envs.serving.worker SOCKET PARENT`: plays environments of one kind, one call after another."""
+"""`python -m palestra.envs.serving.worker SOCKET PARENT`: plays environments of one kind, one call
+after another.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def main() -> None:
     descriptor, parent = map(int, sys.argv[1:3])
     if parent:
         _die_with(parent)
-    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the trainer's; an environment that sends it to itself must not end us
+    signal.signal(
+        signal.SIGINT, lambda *_: None
+    )  # Ctrl-C is the trainer's; an environment that sends it to itself must not end us
     player, frames, decoder = _Player(), Frames(), msgspec.msgpack.Decoder(Call)
     with socket.socket(fileno=descriptor) as pool:
         while data := pool.recv(CHUNK):
@@ -36,7 +40,9 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Leave when the process that asks is gone, even in the middle of a call that never ends and never lets go of the interpreter."""
+    """Leave when the process that asks is gone, even in the middle of a call that never ends and
+    never lets go of the interpreter.
+    """
     die_with_parent(parent)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
@@ -58,10 +64,13 @@ class _Player:
     def answer(self, call: Call) -> bytes:
         began = time.perf_counter()
         try:
-            with contained(may_exit=True):  # else a child that is forked in there would answer as well
+            with contained(
+                may_exit=True
+            ):  # else a child that is forked in there would answer as well
                 result = self._play(call)
             return framed((call.id, time.perf_counter() - began, None, result))
-        except BaseException as error:  # noqa: BLE001  whatever it is, it is this episode's fault and no other's
+        # Whatever it raises is this episode's fault and no other's.
+        except BaseException as error:  # noqa: BLE001
             return framed((call.id, time.perf_counter() - began, described(error), None))
 
     def _play(self, call: Call) -> Any:

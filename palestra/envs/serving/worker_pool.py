@@ -1,4 +1,6 @@
-"""A pool of worker processes for environments of one kind: they can hang, leak or die without taking anything else along."""
+"""A pool of worker processes for environments of one kind: they can hang, leak or die without
+taking anything else along.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,17 @@ LOOK_EVERY_S = 0.1
 TIDY_EVERY_S = 0.5
 """For what they print and what they hold."""
 MADE_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
-"""So many processes and environments of a pool are started at a time: a hundred together would all miss their deadline."""
+"""So many processes and environments of a pool are started at a time: a hundred together would all
+miss their deadline.
+"""
 IDLE_S = 600.0
-"""A worker that nobody has used for so long ends, unless it is one of the first, of which there is one for each core."""
+"""A worker that nobody has used for so long ends, unless it is one of the first, of which there is
+one for each core.
+"""
 TOGETHER = 3
-"""A task whose worker broke so many times in a row, whoever broke it, is played in a worker of its own from then on."""
+"""A task whose worker broke so many times in a row, whoever broke it, is played in a worker of its
+own from then on.
+"""
 FAR_TOO_LARGE = 1.5
 """A worker that holds so many times its `memory_mb` is not waited for."""
 
@@ -56,13 +64,20 @@ class WorkerSettings:
     boot_s: float = 60.0
     """Seconds that a process may take to start, and an environment to be made."""
     memory_mb: int = 4096
-    """A process that holds more, with its children, gets no new sessions, and ends with its last one."""
+    """A process that holds more, with its children, gets no new sessions, and ends with its last
+    one.
+    """
     open_files: int = 4096
     """At most so many in one process."""
     max_processes: int = 128
-    """A worker that has more, itself and all that its environments have started, is killed. A browser has one for each page."""
+    """A worker that has more, itself and all that its environments have started, is killed.
+
+    A browser has one for each page.
+    """
     pass_env: tuple[str, ...] = ()
-    """Secrets among the environment variables that the processes get; they get all that is no secret."""
+    """Secrets among the environment variables that the processes get; they get all that is no
+    secret.
+    """
     sandbox: str = "none"
     """"bwrap" runs the processes under bubblewrap."""
     sandbox_read: tuple[str, ...] = ()
@@ -124,7 +139,10 @@ class _Worker:
 
 
 class Workers:
-    """Seats for environments of one kind. All belongs to the event loop that opens the first one, until it is closed."""
+    """Seats for environments of one kind.
+
+    All belongs to the event loop that opens the first one, until it is closed.
+    """
 
     def __init__(self, name: str, options: dict[str, Any], settings: WorkerSettings) -> None:
         self.name, self.options, self.settings = name, options, settings
@@ -135,7 +153,9 @@ class Workers:
         self._workers: dict[WorkerProcess, _Worker] = {}
         self._sandbox = None
         if settings.sandbox != "none":
-            self._sandbox = Sandbox(settings.memory_mb, settings.max_processes, settings.sandbox_read)
+            self._sandbox = Sandbox(
+                settings.memory_mb, settings.max_processes, settings.sandbox_read
+            )
         self._reaper = Reaper(settings.max_processes, OWN_PROCESSES if self._sandbox else 0)
         self._timer: asyncio.TimerHandle | None = None
         self._tidied = 0.0
@@ -173,18 +193,24 @@ class Workers:
         self._suspects.pop(task, None)
 
     async def lone_worker(self) -> _Worker:
-        """A new process for a single episode: beside those that are shared, however many these may be."""
+        """A new process for a single episode: beside those that are shared, however many these may
+        be.
+        """
         async with (making := self._making):
             if making is not self._making:
                 raise EnvFault("the pool was closed")
             worker = self._start()
-            worker.is_lone = worker.is_draining = True  # nobody else gets a seat in it, and it ends with its episode
+            worker.is_lone = worker.is_draining = (
+                True  # nobody else gets a seat in it, and it ends with its episode
+            )
             worker.made = worker.taken = 1
             return worker
 
     async def close(self) -> None:
         workers, self._workers = self._workers, {}
-        self._making = asyncio.Semaphore(MADE_AT_ONCE)  # the next to use it may have another event loop
+        self._making = asyncio.Semaphore(
+            MADE_AT_ONCE
+        )  # the next to use it may have another event loop
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -195,38 +221,67 @@ class Workers:
         for process in self._workers:
             process.measure()
         workers = [
-            WorkerStats(w.process.pid, w.taken, w.process.queue, w.process.memory_mb, w.process.open_files, w.is_draining)
+            WorkerStats(
+                w.process.pid,
+                w.taken,
+                w.process.queue,
+                w.process.memory_mb,
+                w.process.open_files,
+                w.is_draining,
+            )
             for w in self._workers.values()
         ]
-        return PoolStats(sum(w.sessions for w in workers), self.calls, self.faults, self.restarts, workers)
+        return PoolStats(
+            sum(w.sessions for w in workers), self.calls, self.faults, self.restarts, workers
+        )
 
     def free(self, worker: _Worker) -> None:
         """Somebody has left a seat."""
         worker.taken -= 1
         worker.used = time.monotonic()
         if worker.is_draining and worker.taken == 0:
-            worker.process.end("the only episode of the worker is over" if worker.is_lone else "the worker held too much memory")
+            worker.process.end(
+                "the only episode of the worker is over"
+                if worker.is_lone
+                else "the worker held too much memory"
+            )
 
     def _emptiest(self) -> _Worker | None:
-        """Where to go next; None for a worker that is yet to be started. All cores get one before any has a second session."""
+        """Where to go next; None for a worker that is yet to be started.
+
+        All cores get one before any has a second session.
+        """
         shared = [w for w in self._workers.values() if not w.is_lone]
         with_room = [w for w in shared if w.taken < self.per_worker and not w.is_draining]
         emptiest = min(with_room, key=lambda worker: worker.taken, default=None)
         may_start = self.settings.workers is None or len(shared) < self.settings.workers
-        if emptiest is not None and (emptiest.taken == 0 or not may_start or len(shared) >= (os.cpu_count() or 1)):
+        if emptiest is not None and (
+            emptiest.taken == 0 or not may_start or len(shared) >= (os.cpu_count() or 1)
+        ):
             return emptiest
         if not may_start:
             seats = len(shared) * self.per_worker
-            raise PoolExhausted(f"{self.name}: all {seats} seats are taken ({len(shared)} workers, {self.per_worker} in each)")
+            raise PoolExhausted(
+                f"{self.name}: all {seats} seats are taken ({len(shared)} workers, "
+                f"{self.per_worker} in each)"
+            )
         return None
 
     def _start(self) -> _Worker:
         boot = (self.name, self.options, self.settings.open_files)
         try:
             self._reaper.start()
-            keep = (*self.settings.pass_env, *((TOKEN_VARIABLE,) if is_url(self.name) else ()))  # a served one runs no code there
+            keep = (
+                *self.settings.pass_env,
+                *((TOKEN_VARIABLE,) if is_url(self.name) else ()),
+            )  # a served one runs no code there
             process = WorkerProcess(
-                boot, boot_s=self.settings.boot_s, reaper=self._reaper, on_end=self._replace, keep=keep, sandbox=self._sandbox
+                boot,
+                boot_s=self.settings.boot_s,
+                reaper=self._reaper,
+                on_end=self._replace,
+                keep=keep,
+                sandbox=self._sandbox,
             )
         except OSError as error:
             raise EnvFault(f"a worker cannot be started: {error}") from error
@@ -258,7 +313,11 @@ class Workers:
             self._suspects[task] = TOGETHER if is_culprit else self._suspects.get(task, 0) + 1
 
     def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look) if self._workers else None
+        self._timer = (
+            asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
+            if self._workers
+            else None
+        )
         for process in list(self._workers):
             process.look()
         if time.monotonic() - self._tidied > TIDY_EVERY_S:
@@ -269,7 +328,9 @@ class Workers:
             self._end_idle()
 
     def _end_idle(self) -> None:
-        unused = [w for w in self._workers.values() if w.taken == 0 and time.monotonic() - w.used > IDLE_S]
+        unused = [
+            w for w in self._workers.values() if w.taken == 0 and time.monotonic() - w.used > IDLE_S
+        ]
         for worker in unused[: max(0, len(self._workers) - (os.cpu_count() or 1))]:
             del self._workers[worker.process]  # it is not to be replaced
             worker.process.end("nobody used the worker any more")
@@ -281,11 +342,16 @@ class Workers:
                 continue
             worker.is_draining = True
             if worker.taken == 0 or process.memory_mb > FAR_TOO_LARGE * most:
-                process.end(f"the worker was killed: it held {process.memory_mb:.0f} MB, with memory_mb = {most}")
+                process.end(
+                    f"the worker was killed: it held {process.memory_mb:.0f} MB, with "
+                    f"memory_mb = {most}"
+                )
 
 
 def _per_process(name: str, options: dict[str, Any], settings: WorkerSettings) -> int:
-    """What the environment says itself; where its code runs in a sandbox only, it is asked there."""
+    """What the environment says itself; where its code runs in a sandbox only,
+    it is asked there.
+    """
     if settings.sandbox == "none":
         return envs[name].per_process
     from palestra.envs.serving.sandboxed import Sandboxed
@@ -302,7 +368,9 @@ class EnvSlot:
         self.seconds = 0.0
         self._workers, self._worker, self._instance = workers, worker, instance
         self._unanswered = 0
-        """Calls that ended in a fault, were cancelled or are still under way: nobody knows in what state they leave the environment."""
+        """Calls that ended in a fault, were cancelled or are still under way: nobody knows in what
+        state they leave the environment.
+        """
         self._is_closed = False
 
     async def reset(self, task: Task) -> str:
@@ -347,7 +415,9 @@ class EnvSlot:
         await self._ask("make", None, self._workers.settings.boot_s)
 
     async def close(self) -> None:
-        """Nobody waits for an environment that has to be thrown away, but until it is gone its seat is taken."""
+        """Nobody waits for an environment that has to be thrown away, but until it is gone its seat
+        is taken.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -396,7 +466,9 @@ class EnvSlot:
         except EnvFault as fault:
             self._workers.faults += 1
             self.seconds += time.monotonic() - began
-            if self._worker.was_sole and isinstance(fault, CollateralFault):  # there was no other who could have done it
+            if self._worker.was_sole and isinstance(
+                fault, CollateralFault
+            ):  # there was no other who could have done it
                 raise EnvFault(str(fault)) from fault
             raise
         self.seconds += answer.seconds

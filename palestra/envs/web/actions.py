@@ -1,4 +1,6 @@
-"""What an agent can do in a browser: the grammar of WebArena (arXiv:2307.13854), and a few actions more."""
+"""What an agent can do in a browser: the grammar of WebArena (arXiv:2307.13854), and a few actions
+more.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Literal, NamedTuple
 
 # fmt: off
 Kind = Literal[
-    "click", "hover", "check", "uncheck", "type", "select", "press", "scroll", "new_tab", "tab_focus", "close_tab",
+    "click", "hover", "check", "uncheck", "type", "select", "press", "scroll", "new_tab",
+    "tab_focus", "close_tab",
     "goto", "go_back", "go_forward", "accept", "dismiss", "wait", "stop",
 ]
 # fmt: on
@@ -46,7 +49,12 @@ def _form(usage: str, pattern: str, meaning: str, made: Callable[[re.Match[str]]
 
 
 def _of_element(kind: Kind, meaning: str) -> _Form:
-    return _form(f"{kind} [id]", rf"{kind}\s*\[(\d{{1,6}})\]", meaning, lambda m: Action(kind, element=int(m[1])))
+    return _form(
+        f"{kind} [id]",
+        rf"{kind}\s*\[(\d{{1,6}})\]",
+        meaning,
+        lambda m: Action(kind, element=int(m[1])),
+    )
 
 
 def _alone(kind: Kind, meaning: str) -> _Form:
@@ -54,7 +62,12 @@ def _alone(kind: Kind, meaning: str) -> _Form:
 
 
 def _with_text(kind: Kind, what: str, meaning: str) -> _Form:
-    return _form(f"{kind} [{what}]", rf"{kind}\s*\[(.*)\]", meaning, lambda m: Action(kind, text=m[1].strip()))
+    return _form(
+        f"{kind} [{what}]",
+        rf"{kind}\s*\[(.*)\]",
+        meaning,
+        lambda m: Action(kind, text=m[1].strip()),
+    )
 
 
 FORMS: dict[str, _Form] = {
@@ -62,8 +75,11 @@ FORMS: dict[str, _Form] = {
     "type": _form(
         "type [id] [text] [press_enter_after=0|1]",
         r"type\s*\[(\d{1,6})\]\s*\[(.*?)\](?:\s*\[(?:press_enter_after=)?([01])\])?",
-        "Replaces what stands in the field by the text, and presses Enter unless the last argument is 0.",
-        lambda m: Action("type", element=int(m[1]), text=m[2].replace("\\n", "\n"), enter=m[3] != "0"),
+        "Replaces what stands in the field by the text, and presses Enter unless the last "
+        "argument is 0.",
+        lambda m: Action(
+            "type", element=int(m[1]), text=m[2].replace("\\n", "\n"), enter=m[3] != "0"
+        ),
     ),
     "select": _form(
         "select [id] [option]",
@@ -74,7 +90,9 @@ FORMS: dict[str, _Form] = {
     "check": _of_element("check", "Ticks a checkbox, radio button or switch."),
     "uncheck": _of_element("uncheck", "Takes the tick away."),
     "hover": _of_element("hover", "Moves the mouse over the element."),
-    "press": _with_text("press", "key_comb", "Presses keys, such as press [Enter] or press [Control+a]."),
+    "press": _with_text(
+        "press", "key_comb", "Presses keys, such as press [Enter] or press [Control+a]."
+    ),
     "scroll": _form(
         "scroll [down|up]",
         r"scroll\s*\[(?:direction=)?(down|up)\]",
@@ -100,10 +118,20 @@ FORMS: dict[str, _Form] = {
     ),
     "dismiss": _alone("dismiss", "Answers an open dialog with Cancel."),
     "wait": _alone("wait", "Waits for a second."),
-    "stop": _with_text("stop", "answer", "Ends the task, with the answer where it asks for one: stop [3 items] or stop []."),
+    "stop": _with_text(
+        "stop",
+        "answer",
+        "Ends the task, with the answer where it asks for one: stop [3 items] or stop [].",
+    ),
 }
 
-OTHER_NAMES = {"page_focus": "tab_focus", "page_close": "close_tab", "tab_close": "close_tab", "noop": "wait", "back": "go_back"}
+OTHER_NAMES = {
+    "page_focus": "tab_focus",
+    "page_close": "close_tab",
+    "tab_close": "close_tab",
+    "noop": "wait",
+    "back": "go_back",
+}
 """What some agents call them."""
 
 
@@ -113,11 +141,16 @@ def parse(text: str) -> Action:
     if words.startswith("```") and words.endswith("```") and len(words) > 6:
         words = words[3:-3].strip()
     if len(words) > LONGEST_TEXT:
-        raise ActionError(f"Expected an action of at most {LONGEST_TEXT} characters; there were {len(words)}.")
+        raise ActionError(
+            f"Expected an action of at most {LONGEST_TEXT} characters; there were {len(words)}."
+        )
     found = re.match(r"[a-z_]+", words)
     name = OTHER_NAMES.get(found[0], found[0]) if found else ""
     if found is None or name not in FORMS:
-        raise ActionError(f"Expected one of the actions {', '.join(FORMS)}, such as click [12]; there was {words[:60]!r}.")
+        raise ActionError(
+            f"Expected one of the actions {', '.join(FORMS)}, such as click [12]; there "
+            f"was {words[:60]!r}."
+        )
     form = FORMS[name]
     match = form.pattern.fullmatch(name + words[found.end() :])
     if match is None:
@@ -127,4 +160,6 @@ def parse(text: str) -> Action:
 
 def usage(*, without: tuple[str, ...] = ()) -> str:
     """A line for each action, for instructions."""
-    return "\n".join(f"- {form.usage}: {form.meaning}" for name, form in FORMS.items() if name not in without)
+    return "\n".join(
+        f"- {form.usage}: {form.meaning}" for name, form in FORMS.items() if name not in without
+    )

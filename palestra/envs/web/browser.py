@@ -1,4 +1,6 @@
-"""One Chromium for all environments of a process, driven by an event loop on a thread of its own, behind a synchronous face."""
+"""One Chromium for all environments of a process, driven by an event loop on a thread of its own,
+behind a synchronous face.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,30 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
-"""Debian's, the lighter one first (the program itself: what is in /usr/bin is a script that stays). The variable CHROMIUM names another."""
+"""Debian's, the lighter one first (the program itself: what is in /usr/bin is a script that stays).
+
+The variable CHROMIUM names another.
+"""
 FLAGS = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-proxy-server", "--disable-extensions", "--disable-domain-reliability", "--disable-breakpad"),
-    *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--mute-audio", "--disable-speech-api"),
+    *(
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+    ),
+    *(
+        "--disable-sync",
+        "--no-proxy-server",
+        "--disable-extensions",
+        "--disable-domain-reliability",
+        "--disable-breakpad",
+    ),
+    *(
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--mute-audio",
+        "--disable-speech-api",
+    ),
     "--renderer-process-limit=64",
 )
 LAUNCH_S = 30.0
@@ -42,7 +63,9 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class BrowserGone(RuntimeError):
-    """Chromium ended or crashed under an episode: a fault of ours, and the next episode starts another."""
+    """Chromium ended or crashed under an episode: a fault of ours, and the next episode starts
+    another.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +73,9 @@ class Reach:
     """What the browser can reach. All other names and addresses do not exist for it."""
 
     sites: tuple[tuple[str, str], ...] = ()
-    """Pairs of what a page calls a site ("shop.test" or "127.0.0.1:8080") and where it is ("127.0.0.1:9101")."""
+    """Pairs of what a page calls a site ("shop.test" or "127.0.0.1:8080") and where it is
+    ("127.0.0.1:9101").
+    """
 
     @property
     def flag(self) -> str:
@@ -68,9 +93,14 @@ def find_chromium() -> Path:
     if find_spec("playwright") is None:
         raise RuntimeError("needs Playwright; pip install 'palestra[web]'")
     named = os.environ.get("CHROMIUM")
-    found = next((Path(path) for path in ([named] if named else CHROMIUMS) if Path(path).exists()), None)
+    found = next(
+        (Path(path) for path in ([named] if named else CHROMIUMS) if Path(path).exists()), None
+    )
     if found is None:
-        raise RuntimeError(f"there is no {named or CHROMIUMS[0]}; apt-get install chromium-headless-shell, or set CHROMIUM to another")
+        raise RuntimeError(
+            f"there is no {named or CHROMIUMS[0]}; apt-get install "
+            "chromium-headless-shell, or set CHROMIUM to another"
+        )
     return found
 
 
@@ -113,8 +143,13 @@ class Browser:
         _adopt_orphans()
 
     def run(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Wait for `work` on the browser's thread. It is cancelled when it takes too long, or when the wait is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(self._watched(work), within_s), self._loop)
+        """Wait for `work` on the browser's thread.
+
+        It is cancelled when it takes too long, or when the wait is interrupted.
+        """
+        future = asyncio.run_coroutine_threadsafe(
+            asyncio.wait_for(self._watched(work), within_s), self._loop
+        )
         try:
             return future.result()
         except CancelledError:
@@ -125,12 +160,16 @@ class Browser:
             raise
 
     async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """A browser that is killed does not always let go of those who wait for it: they are told."""
+        """A browser that is killed does not always let go of those who wait for it:
+        they are told.
+        """
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
                 gone, was_there = self._gone, not self._gone.is_set()
-                ending = asyncio.ensure_future(gone.wait() if was_there else asyncio.sleep(LOOK_EVERY_S))
+                ending = asyncio.ensure_future(
+                    gone.wait() if was_there else asyncio.sleep(LOOK_EVERY_S)
+                )
                 await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
                 ending.cancel()
                 if was_there and gone.is_set() and not task.done():
@@ -164,7 +203,10 @@ class Browser:
         try:
             self._playwright = await async_playwright().start()
             self._chromium = await self._playwright.chromium.launch(
-                executable_path=path, args=[*FLAGS, self.reach.flag], timeout=LAUNCH_S * 1000, chromium_sandbox=False
+                executable_path=path,
+                args=[*FLAGS, self.reach.flag],
+                timeout=LAUNCH_S * 1000,
+                chromium_sandbox=False,
             )
         except Error as error:
             await self._end()
@@ -178,7 +220,10 @@ class Browser:
             log.warning("the browser was started again")
 
     async def _end(self) -> None:
-        """The driver goes too: it may have died with the browser. Whoever still waits for it waits in vain."""
+        """The driver goes too: it may have died with the browser.
+
+        Whoever still waits for it waits in vain.
+        """
         self._gone.set()
         chromium, self._chromium = self._chromium, None
         playwright, self._playwright = self._playwright, None
@@ -220,7 +265,9 @@ _browsers: dict[Reach, Browser] = {}
 
 
 def shared_browser(reach: Reach) -> Browser:
-    """The browser of this process that reaches just these sites, or a new one where it was closed."""
+    """The browser of this process that reaches just these sites,
+    or a new one where it was closed.
+    """
     if reach not in _browsers or _browsers[reach].is_closed:
         if not _browsers:
             atexit.register(close_browsers)
@@ -234,17 +281,27 @@ def close_browsers() -> None:
 
 
 def _adopt_orphans() -> None:
-    """A Chromium that is killed leaves children behind. They become ours, so that they can be buried."""
+    """A Chromium that is killed leaves children behind.
+
+    They become ours, so that they can be buried.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _reap() -> None:
-    """Bury the dead processes of Chromium that were left to us. Others' children are not touched."""
+    """Bury the dead processes of Chromium that were left to us.
+
+    Others' children are not touched.
+    """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ChildProcessError):
             pid, _, rest = stat.read_text().partition(" (")
             name, _, fields = rest.rpartition(") ")
             state, parent = fields.split()[:2]
-            if state == "Z" and int(parent) == os.getpid() and name.startswith(("chrom", "headless_shell")):
+            if (
+                state == "Z"
+                and int(parent) == os.getpid()
+                and name.startswith(("chrom", "headless_shell"))
+            ):
                 os.waitpid(int(pid), os.WNOHANG)

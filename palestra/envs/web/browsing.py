@@ -1,4 +1,6 @@
-"""What all environments in a browser have in common: an episode's session, its observations, faults and scenes."""
+"""What all environments in a browser have in common: an episode's session, its observations, faults
+and scenes.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,16 @@ class Browsing:
         return self._session
 
     def begin(self, reach: Reach, beginning: Beginning, *, is_fresh: bool = True) -> Observation:
-        """A fresh context; the one before is closed meanwhile. Otherwise the one before, some of the time."""
-        if self._session is not None and not is_fresh and self._session.is_usable and self._reused < MOST_REUSED:
+        """A fresh context; the one before is closed meanwhile.
+
+        Otherwise the one before, some of the time.
+        """
+        if (
+            self._session is not None
+            and not is_fresh
+            and self._session.is_usable
+            and self._reused < MOST_REUSED
+        ):
             self._reused += 1
             assert self._browser is not None
             return self._seen(self._browser.run(self._session.again(beginning), OPEN_S))
@@ -51,7 +61,9 @@ class Browsing:
         self._reused = 0
         browser = self._browser = shared_browser(reach)
         session = self._session = Session(browser, self.look, beginning)
-        self._finalizer = weakref.finalize(self, _drop, browser, session)  # an environment may be forgotten without being closed
+        self._finalizer = weakref.finalize(
+            self, _drop, browser, session
+        )  # an environment may be forgotten without being closed
         return self._seen(browser.run(session.open(), OPEN_S))
 
     def act(self, action: Action) -> Observation:
@@ -99,7 +111,14 @@ def offered(seen: Observation) -> list[str]:
     """Clicks and choices that can be made now. What could be typed or answered cannot be listed."""
     if "dialog" in seen.marks and not seen.elements:
         return ["accept", "dismiss"]
-    enabled = [element for element in seen.elements if element.id and "disabled" not in element.states]
+    enabled = [
+        element for element in seen.elements if element.id and "disabled" not in element.states
+    ]
     clicks = [f"click [{element.id}]" for element in enabled]
-    choices = [f"select [{element.id}] [{option}]" for element in enabled for option in element.options if option]
+    choices = [
+        f"select [{element.id}] [{option}]"
+        for element in enabled
+        for option in element.options
+        if option
+    ]
     return [*clicks, *choices, "scroll [down]", "scroll [up]"]

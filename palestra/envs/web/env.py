@@ -1,4 +1,6 @@
-"""The environment `web`: do something on real sites, in a real browser that is seen through its accessibility tree."""
+"""The environment `web`: do something on real sites, in a real browser that is seen through its
+accessibility tree.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,27 @@ from palestra.envs.web.tasks import WebTask, shipped_tasks
 from palestra.envs.web.templates import Template, all_templates
 
 INSTRUCTIONS = """\
-You do a task on web sites with a browser. Each turn you see the page: its URL, the open tabs, and a line for each element. What you can \
-act on has a number in front, which actions call its id. A long page is shown by the screenful: scroll to see more.
+You do a task on web sites with a browser. Each turn you see the page: its URL, the open tabs, and \
+a line for each element. What you can \
+act on has a number in front, which actions call its id. A long page is shown by the screenful: \
+scroll to see more.
 
 Each turn you take one action:
 {actions}
 
-When the task is done, or when you know the answer, take the action stop. If it cannot be done, answer N/A."""
+When the task is done, or when you know the answer, take the action stop. If it cannot be done, \
+answer N/A."""
 
 EXAMPLE = (
     Example(
-        observation='Task: What does the red mug cost?\nURL: http://shop.example/\n[1] searchbox "Search"\n[2] button "Search"',
+        observation="Task: What does the red mug cost?\nURL: http://shop.example/\n[1] searchbox "
+        '"Search"\n[2] button "Search"',
         thought="I have to find the red mug first.",
         action="type [1] [red mug] [1]",
     ),
     Example(
-        observation='URL: http://shop.example/search?q=red+mug\n[1] searchbox "Search" value="red mug"\n[3] link "Red mug"\n12.50',
+        observation='URL: http://shop.example/search?q=red+mug\n[1] searchbox "Search" value="red '
+        'mug"\n[3] link "Red mug"\n12.50',
         thought="The price of the red mug is 12.50.",
         action="stop [12.50]",
     ),
@@ -59,7 +66,10 @@ class Ending:
 
 
 class Web(Environment):
-    """Tasks on self-hosted sites: a shop, a forum, a CMS, a code host and a map. `palestra web up` starts them."""
+    """Tasks on self-hosted sites: a shop, a forum, a CMS, a code host and a map.
+
+    `palestra web up` starts them.
+    """
 
     name: ClassVar[str] = "web"
     per_process: ClassVar[int] = 8
@@ -75,9 +85,11 @@ class Web(Environment):
         max_chars: int = 8000,
         max_turns: int = 30,
     ) -> None:
-        """`sites`: tasks on these alone. `templates`: tasks of these alone. `changes`: those that change something, or that do not.
+        """`sites`: tasks on these alone. `templates`: tasks of these alone. `changes`: those that
+        change something, or that do not.
 
-        `shown`: the whole page, the viewport, or the whole page where it is not longer than `max_chars` ("auto").
+        `shown`: the whole page, the viewport, or the whole page where it is not longer than
+        `max_chars` ("auto").
         """
         self._sites = _names("sites", sites)
         self._templates = _names("templates", templates)
@@ -106,10 +118,17 @@ class Web(Environment):
         if split not in self.splits:
             raise ValueError(f"{self.name} has no split {split!r}; {nearest(split, self.splits)}")
         known = self._known(split)
-        chosen = [Task(self.name, split, id, str(task.intent_template_id)) for id, task in known.items() if self._is_chosen(task)]
+        chosen = [
+            Task(self.name, split, id, str(task.intent_template_id))
+            for id, task in known.items()
+            if self._is_chosen(task)
+        ]
         if known and not chosen:
             there = sorted({site for task in known.values() for site in task.sites})
-            raise ValueError(f"{self.name}: no task of {split} fits these options; its sites are: {', '.join(there)}")
+            raise ValueError(
+                f"{self.name}: no task of {split} fits these options; its sites are: "
+                f"{', '.join(there)}"
+            )
         return chosen
 
     def _is_chosen(self, task: WebTask) -> bool:
@@ -122,7 +141,10 @@ class Web(Environment):
     def reset(self, task: Task) -> str:
         found = self._known(task.split).get(task.id)
         if found is None:
-            raise ValueError(f"{self.name} has no task {task.id!r} in {task.split}; {nearest(task.id, self._known(task.split))}")
+            raise ValueError(
+                f"{self.name} has no task {task.id!r} in {task.split}; "
+                f"{nearest(task.id, self._known(task.split))}"
+            )
         self.close()
         beginning = self._hosting.begin(found)
         seen = self._browsing.begin(self._hosting.reach, beginning)
@@ -135,7 +157,11 @@ class Web(Environment):
 
     def _solving(self, task: WebTask, seen: Observation) -> Expert | None:
         template = self._template(task)
-        return None if template is None else Expert(lambda page: template.solve(page, task.instantiation_dict), seen)
+        return (
+            None
+            if template is None
+            else Expert(lambda page: template.solve(page, task.instantiation_dict), seen)
+        )
 
     def step(self, action: str) -> Step:
         if self._ending is not None:
@@ -144,7 +170,9 @@ class Web(Environment):
             raise RuntimeError(f"{self.name}: call reset(task) before this")
         try:
             wanted = parse(action)
-            step = self._stop(wanted) if wanted.kind == "stop" else _step(self._browsing.act(wanted))
+            step = (
+                self._stop(wanted) if wanted.kind == "stop" else _step(self._browsing.act(wanted))
+            )
         except ActionError as error:
             step = Step(f"{error}\n{self._browsing.observation.text}", invalid=True)
         if self._expert is not None:
@@ -154,7 +182,13 @@ class Web(Environment):
     def _stop(self, action: Action) -> Step:
         success = self._is_solved(action.text)
         self._ending = Step("The task is over.", terminated=True, success=success)
-        return Step("The task is over.", reward=float(success), terminated=True, success=success, info={"answer": action.text})
+        return Step(
+            "The task is over.",
+            reward=float(success),
+            terminated=True,
+            success=success,
+            info={"answer": action.text},
+        )
 
     def _is_solved(self, answer: str) -> bool:
         assert self._task is not None

@@ -1,4 +1,5 @@
-"""Whether a task on the self-hosted sites is solved: matches of answers, addresses and pages, and checks of the sites' databases.
+"""Whether a task on the self-hosted sites is solved: matches of answers, addresses and pages, and
+checks of the sites' databases.
 
 The kinds of matches are WebArena's, and stricter: `webarena_matching` has its own.
 """
@@ -30,10 +31,15 @@ class Ending(Protocol):
 
 
 def solved(evaluation: Evaluation, ending: Ending) -> bool:
-    """All kinds of checks that the task names hold. One that names none, or one that we do not have, is an error of the task."""
+    """All kinds of checks that the task names hold.
+
+    One that names none, or one that we do not have, is an error of the task.
+    """
     unknown = [kind for kind in evaluation.eval_types if kind not in CHECKS]
     if unknown or not evaluation.eval_types:
-        raise ValueError(f"eval_types = {evaluation.eval_types}: expected some of {', '.join(CHECKS)}")
+        raise ValueError(
+            f"eval_types = {evaluation.eval_types}: expected some of {', '.join(CHECKS)}"
+        )
     return all(CHECKS[kind](evaluation, ending) for kind in evaluation.eval_types)
 
 
@@ -48,7 +54,9 @@ def matches(text: str, required: dict[str, Any]) -> bool:
             case "must_exclude":
                 fits = not any(_clean(part) in _clean(text) for part in wanted)
             case _:
-                raise ValueError(f"{kind} is no way to match: expected exact_match, must_include or must_exclude")
+                raise ValueError(
+                    f"{kind} is no way to match: expected exact_match, must_include or must_exclude"
+                )
         if not fits:
             return False
     return True
@@ -58,7 +66,10 @@ def _includes(text: str, part: str, *, alone: bool) -> bool:
     """One word that is all that is asked for must stand as a word: 5 is not in 15."""
     alternatives = [_clean(alternative) for alternative in part.split(" |OR| ")]
     if alone and all(re.fullmatch(r"[\w.]+", alternative) for alternative in alternatives):
-        return any(re.search(rf"(?<![\w.]){re.escape(alternative)}(?!\w|\.\w)", _clean(text)) for alternative in alternatives)
+        return any(
+            re.search(rf"(?<![\w.]){re.escape(alternative)}(?!\w|\.\w)", _clean(text))
+            for alternative in alternatives
+        )
     return any(alternative in _clean(text) for alternative in alternatives)
 
 
@@ -70,13 +81,18 @@ def _clean(text: str) -> str:
 
 
 def same_page(url: str, reference: str) -> bool:
-    """Host and path of one of the references, and what it asks for in the query; more may be asked."""
+    """Host and path of one of the references, and what it asks for in the query;
+    more may be asked.
+    """
     own = urlsplit(url.rstrip("/"))
     asked = parse_qs(own.query)
     for alternative in reference.split(" |OR| "):
         wanted = urlsplit(alternative.strip().rstrip("/"))
         place, other = own.netloc + own.path.rstrip("/"), wanted.netloc + wanted.path.rstrip("/")
-        if other == place and all(any(value in asked.get(key, ()) for value in values) for key, values in parse_qs(wanted.query).items()):
+        if other == place and all(
+            any(value in asked.get(key, ()) for value in values)
+            for key, values in parse_qs(wanted.query).items()
+        ):
             return True
     return False
 
@@ -106,7 +122,10 @@ def _database(evaluation: Evaluation, ending: Ending) -> bool:
     for check in evaluation.database:
         if ending.query(check.site, check.query) != check.rows:
             return False
-    return all(set(ending.changed_tables(site)) <= set(tables) for site, tables in evaluation.changed.items())
+    return all(
+        set(ending.changed_tables(site)) <= set(tables)
+        for site, tables in evaluation.changed.items()
+    )
 
 
 CHECKS: dict[str, Callable[[Evaluation, Ending], bool]] = {

@@ -1,4 +1,7 @@
-"""A folder as a site: its files on a port of loopback, for as long as the process lives. A browser keeps what it has read."""
+"""A folder as a site: its files on a port of loopback, for as long as the process lives.
+
+A browser keeps what it has read.
+"""
 
 from __future__ import annotations
 

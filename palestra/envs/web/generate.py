@@ -1,4 +1,6 @@
-"""`python -m palestra.envs.web.generate`: writes the tasks of all templates to JSON files, one for each combination of sites."""
+"""`python -m palestra.envs.web.generate`: writes the tasks of all templates to JSON files, one for
+each combination of sites.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where an episode's sites are: a copy of the self-hosted ones for each episode, or others at fixed addresses."""
+"""Where an episode's sites are: a copy of the self-hosted ones for each episode, or others at fixed
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ class OwnSites:
 
     @property
     def reach(self) -> Reach:
-        return Reach(tuple((site["host"], f"127.0.0.1:{site['port']}") for site in self._found().sites.values()))
+        return Reach(
+            tuple(
+                (site["host"], f"127.0.0.1:{site['port']}") for site in self._found().sites.values()
+            )
+        )
 
     def _found(self) -> Sites:
         """Looked up again after each episode: they may have been started anew."""
@@ -57,10 +63,16 @@ class OwnSites:
     def begin(self, task: WebTask) -> Beginning:
         self.end()
         instance = self._instance = self._found().open(task.sites, seed=str(task.task_id))
-        hosts = tuple(site["host"] for name, site in instance.sites.sites.items() if name in task.sites)
-        cookies = [cookie for site, user in task.users.items() for cookie in instance.login(site, user)]
+        hosts = tuple(
+            site["host"] for name, site in instance.sites.sites.items() if name in task.sites
+        )
+        cookies = [
+            cookie for site, user in task.users.items() for cookie in instance.login(site, user)
+        ]
         headers = (("X-Instance", instance.id),)
-        return Beginning(task.start_url, hosts, headers=headers, cookies=tuple(cookies), every_page=PRESENT)
+        return Beginning(
+            task.start_url, hosts, headers=headers, cookies=tuple(cookies), every_page=PRESENT
+        )
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
         return evaluation
@@ -99,7 +111,11 @@ class FixedSites:
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
         pages = [replace(check, url=self._placed(check.url)) for check in evaluation.program_html]
-        return replace(evaluation, reference_url=self._placed(evaluation.reference_url or ""), program_html=pages)
+        return replace(
+            evaluation,
+            reference_url=self._placed(evaluation.reference_url or ""),
+            program_html=pages,
+        )
 
     def _placed(self, url: str) -> str:
         """A task's URL, with the site's own address in the place of its name: __SHOPPING__/cart."""
@@ -108,10 +124,14 @@ class FixedSites:
         return url
 
     def query(self, site: str, sql: str) -> list[list[Any]]:
-        raise ValueError(f"the database of {site} cannot be looked into: it is not one of the self-hosted sites")
+        raise ValueError(
+            f"the database of {site} cannot be looked into: it is not one of the self-hosted sites"
+        )
 
     def changed_tables(self, site: str) -> list[str]:
-        raise ValueError(f"the database of {site} cannot be looked into: it is not one of the self-hosted sites")
+        raise ValueError(
+            f"the database of {site} cannot be looked into: it is not one of the self-hosted sites"
+        )
 
     def end(self) -> None:
         pass

@@ -1,4 +1,6 @@
-"""MiniWoB++ (arXiv:1802.08802) from the package `miniwob`: small tasks on small pages, offline, seeded, with the package's own rewards."""
+"""MiniWoB++ (arXiv:1802.08802) from the package `miniwob`: small tasks on small pages, offline,
+seeded, with the package's own rewards.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ Reward = Literal["positive", "raw"]
 HOST = "miniwob.test"
 """A name for the package's pages, which this process serves."""
 FIRST_TEST_SEED = 1_000_000
-NOT_HERE = ("new_tab", "tab_focus", "close_tab", "goto", "go_back", "go_forward", "accept", "dismiss", "stop")
+NOT_HERE = (
+    "new_tab",
+    "tab_focus",
+    "close_tab",
+    "goto",
+    "go_back",
+    "go_forward",
+    "accept",
+    "dismiss",
+    "stop",
+)
 
 BEGIN = """async () => {
   const started = Date.now(), Clock = Date;
@@ -35,12 +47,15 @@ BEGIN = """async () => {
     constructor(...given) { if (given.length) super(...given); else super(Date.now()); }
     static now() { return Clock.now() - started + 1.5e12; }
   };
-  const named = 'input, textarea, select, option, button, button *, [role=menuitem] *, br, hr, img, canvas, svg, svg *, [aria-label]';
+  const named = 'input, textarea, select, option, button, button *, [role=menuitem] *, br, hr, \
+img, canvas, svg, svg *, [aria-label]';
   const nameless = `:not(:has(*), ${named})`;
-  const label = () => document.querySelectorAll('#area ' + nameless + ', .ui-dialog ' + nameless).forEach(element => {
+  const label = () => document.querySelectorAll('#area ' + nameless + ', .ui-dialog ' + \
+nameless).forEach(element => {
     const name = (element.className || element.id).split(' ')[0].replace('ui-slider-', 'slider-');
     const isDrawn = element.offsetWidth || getComputedStyle(element).content !== 'normal';
-    if (name && isDrawn && !name.startsWith('ui-') && !element.textContent.trim()) element.setAttribute('aria-label', name);
+    if (name && isDrawn && !name.startsWith('ui-') && !element.textContent.trim()) \
+element.setAttribute('aria-label', name);
   });
   core.EPISODE_MAX_TIME = 1e9;
   core.setDataMode('%s');
@@ -53,14 +68,28 @@ BEGIN = """async () => {
   }
   new MutationObserver(label).observe(document.body, {subtree: true, childList: true});
   label();
-  while (typeof WOB_TASK_READY !== 'undefined' && !WOB_TASK_READY) await new Promise(done => setTimeout(done, 5));
+  while (typeof WOB_TASK_READY !== 'undefined' && !WOB_TASK_READY) await new Promise(done => \
+setTimeout(done, 5));
 }"""
-"""Starts an episode at a fixed time. Icons have no text: they are called by their class, as there is nothing else to call them by."""
+"""Starts an episode at a fixed time.
+
+Icons have no text: they are called by their class, as there is nothing else to call them by.
+"""
 STATE = "({is_done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL, task: core.getUtterance()})"
-LOOK = Look(max_chars=4000, number_all=True, width=320, height=320, quiet_ms=10, load_s=4.0, probe=STATE, is_one_page=True)
+LOOK = Look(
+    max_chars=4000,
+    number_all=True,
+    width=320,
+    height=320,
+    quiet_ms=10,
+    load_s=4.0,
+    probe=STATE,
+    is_one_page=True,
+)
 
 INSTRUCTIONS = """\
-You do a small task on a web page. Each turn you see a line for each element of the page, with a number in front, which actions call its id.
+You do a small task on a web page. Each turn you see a line for each element of the page, with a \
+number in front, which actions call its id.
 
 Each turn you take one action:
 {actions}
@@ -69,11 +98,18 @@ The task ends by itself, as soon as it is done or gone wrong."""
 
 EXAMPLE = (
     Example(
-        observation='Task: Enter "Ann" into the text field and press Submit.\n[1] textbox\n[2] button "Submit"',
+        observation=(
+            'Task: Enter "Ann" into the text field and press Submit.\n[1] textbox\n[2] '
+            'button "Submit"'
+        ),
         thought="First the text, then the button.",
         action="type [1] [Ann] [0]",
     ),
-    Example(observation='[1] textbox value="Ann" focused\n[2] button "Submit"', thought="Now the button.", action="click [2]"),
+    Example(
+        observation='[1] textbox value="Ann" focused\n[2] button "Submit"',
+        thought="Now the button.",
+        action="click [2]",
+    ),
 )
 
 
@@ -95,16 +131,25 @@ class MiniWob(Environment):
         max_chars: int = LOOK.max_chars,
         max_turns: int = 15,
     ) -> None:
-        """`tasks` such as "click-button", or all of some `categories`; all that can be played with text where both are None.
+        """`tasks` such as "click-button", or all of some `categories`; all that can be played with
+        text where both are None.
 
         `train_seeds` and `test_seeds`: how many variants of each a split has; no seed is in both.
-        `reward`: "raw" is the package's, from -1 to 1; "positive" has 0 in the place of what is below.
+        `reward`: "raw" is the package's, from -1 to 1; "positive" has 0 in the place of what is
+        below.
         """
         self._tasks = _chosen(tasks, categories)
-        self._seeds = {"train": range(train_seeds), "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds)}
+        self._seeds = {
+            "train": range(train_seeds),
+            "test": range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
+        }
         if reward not in get_args(Reward):
             raise ValueError(f"reward = {reward!r}: {nearest(reward, get_args(Reward))}")
-        for option, value in (("train_seeds", train_seeds), ("test_seeds", test_seeds), ("max_turns", max_turns)):
+        for option, value in (
+            ("train_seeds", train_seeds),
+            ("test_seeds", test_seeds),
+            ("max_turns", max_turns),
+        ):
             if value < 1 or value >= FIRST_TEST_SEED:
                 raise ValueError(f"{option} = {value}: it must be from 1 to {FIRST_TEST_SEED - 1}")
         self._reward, self.max_turns = reward, max_turns
@@ -117,7 +162,11 @@ class MiniWob(Environment):
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
             raise ValueError(f"miniwob has no split {split!r}; {nearest(split, self.splits)}")
-        return [Task(self.name, split, f"{name}/{seed}", name) for name in self._tasks for seed in self._seeds[split]]
+        return [
+            Task(self.name, split, f"{name}/{seed}", name)
+            for name in self._tasks
+            for seed in self._seeds[split]
+        ]
 
     def reset(self, task: Task) -> str:
         name, seed = _parsed(task)
@@ -147,7 +196,9 @@ class MiniWob(Environment):
         if not state["is_done"]:
             return Step(_tree(seen), info={"marks": list(seen.marks)} if seen.marks else {})
         raw = float(state["reward"])
-        self._ending = Step("The task is over.", terminated=True, success=raw > 0, info={"raw_reward": raw})
+        self._ending = Step(
+            "The task is over.", terminated=True, success=raw > 0, info={"raw_reward": raw}
+        )
         return Step(
             "The task is over.",
             reward=raw if self._reward == "raw" else max(raw, 0.0),
@@ -185,7 +236,10 @@ def _said(utterance: Any) -> str:
 
 
 def _state(seen: Observation) -> dict[str, Any]:
-    """Nothing of it where a dialog stands before the page. A page that gives none otherwise is broken: a fault, not a failure."""
+    """Nothing of it where a dialog stands before the page.
+
+    A page that gives none otherwise is broken: a fault, not a failure.
+    """
     if seen.probed is None and "dialog" not in seen.marks:
         raise RuntimeError("the page does not say how its task stands")
     return seen.probed or {"is_done": False, "reward": 0.0, "task": ""}
@@ -206,7 +260,9 @@ def pages_folder() -> Path:
 
 
 def begin_script(seed: int) -> str:
-    """A number, as the package passes it: `Math.seedrandom` draws other tasks for the same digits in quotes."""
+    """A number, as the package passes it: `Math.seedrandom` draws other tasks for the same digits
+    in quotes.
+    """
     return BEGIN % (_mode(seed), seed)
 
 
@@ -218,7 +274,9 @@ def _mode(seed: int) -> str:
 def _parsed(task: Task) -> tuple[str, int]:
     name, _, seed = task.id.partition("/")
     if name not in TASKS:
-        raise ValueError(f"miniwob has no task {task.id!r}: expected <task>/<seed>; {nearest(name, TASKS)}")
+        raise ValueError(
+            f"miniwob has no task {task.id!r}: expected <task>/<seed>; {nearest(name, TASKS)}"
+        )
     if not (seed.isascii() and seed.isdecimal() and len(seed) < 10):
         raise ValueError(f"miniwob has no task {task.id!r}: the seed must be a number")
     return name, int(seed)
@@ -231,4 +289,8 @@ def _chosen(tasks: Sequence[str] | None, categories: Sequence[str] | None) -> tu
         for name in names or ():
             if name not in known:
                 raise ValueError(f"{option}: miniwob has no {name!r}; {nearest(name, known)}")
-    return tuple(name for name, kind in TASKS.items() if (tasks is None or name in tasks) and (categories is None or kind in categories))
+    return tuple(
+        name
+        for name, kind in TASKS.items()
+        if (tasks is None or name in tasks) and (categories is None or kind in categories)
+    )

@@ -109,12 +109,18 @@ def _open_section(page: View, goal: str) -> Solution:
 def _multiply(page: View, goal: str) -> Solution:
     problem = page.find("text", re.compile(r"^-?\d+ [-+x] -?\d+ =$")).name.split()
     left, right = int(problem[0]), int(problem[2])
-    yield page.type("textbox", re.compile(""), str({"+": left + right, "-": left - right, "x": left * right}[problem[1]]))
+    yield page.type(
+        "textbox",
+        re.compile(""),
+        str({"+": left + right, "-": left - right, "x": left * right}[problem[1]]),
+    )
     yield page.click("button", "Submit")
 
 
 def _read_table(page: View, goal: str) -> Solution:
-    label = goal.removeprefix("Enter the value of ").removesuffix(" into the text field and press Submit.")
+    label = goal.removeprefix("Enter the value of ").removesuffix(
+        " into the text field and press Submit."
+    )
     yield page.type("textbox", re.compile(""), page.find("cell", after=label, nth=1).name)
     yield page.click("button", "Submit")
 

@@ -8,22 +8,30 @@ SETTLED = """new Promise(done => {
     title: document.title,
     top: Math.round(window.scrollY),
     height: window.innerHeight,
-    whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, window.innerHeight),
+    whole: Math.max(document.documentElement ? document.documentElement.scrollHeight : 0, \
+window.innerHeight),
     elements: document.getElementsByTagName('*').length,
     probed: probed(),
   });
-  const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(state()); };
+  const end = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); \
+done(state()); };
   let timer = setTimeout(end, quiet);
   const limit = setTimeout(end, most);
-  const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, quiet); });
-  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const observer = new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(end, \
+quiet); });
+  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: \
+true});
 })"""
-"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`, and what an expression gives then."""
+"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`, and what an
+expression gives then.
+"""
 
 AIM = """function () {
   const isTicked = element => {
-    if (element instanceof HTMLInputElement && ['checkbox', 'radio'].includes(element.type)) return element.checked;
-    const stated = element.getAttribute && (element.getAttribute('aria-checked') || element.getAttribute('aria-pressed'));
+    if (element instanceof HTMLInputElement && ['checkbox', 'radio'].includes(element.type)) \
+return element.checked;
+    const stated = element.getAttribute && (element.getAttribute('aria-checked') || \
+element.getAttribute('aria-pressed'));
     return stated === null || stated === undefined ? null : stated === 'true';
   };
   const aimed = aim => ({ticked: isTicked(this), ...aim});
@@ -45,9 +53,11 @@ AIM = """function () {
   const x = Math.min(Math.max(box.left + box.width / 2, 1), innerWidth - 1);
   const y = Math.min(Math.max(box.top + box.height / 2, 1), innerHeight - 1);
   let hit = document.elementFromPoint(x, y);
-  while (hit && hit.shadowRoot && hit.shadowRoot.elementFromPoint(x, y) !== hit) hit = hit.shadowRoot.elementFromPoint(x, y);
+  while (hit && hit.shadowRoot && hit.shadowRoot.elementFromPoint(x, y) !== hit) hit = \
+hit.shadowRoot.elementFromPoint(x, y);
   const label = hit && hit.closest ? hit.closest('label') : null;
-  const fits = hit && (element.contains(hit) || hit.contains(element) || (label && label.control === element));
+  const fits = hit && (element.contains(hit) || hit.contains(element) || (label && label.control \
+=== element));
   let left = 0, top = 0;
   for (let inner = window; inner.frameElement; inner = inner.parent) {
     const outer = inner.frameElement.getBoundingClientRect();
@@ -56,12 +66,15 @@ AIM = """function () {
   }
   return aimed({how: fits ? 'mouse' : 'covered', x: x + left, y: y + top});
 }"""
-"""Brings an element into view and says where to click it, or why that cannot be done by mouse; also whether it is ticked."""
+"""Brings an element into view and says where to click it, or why that cannot be done by mouse; also
+whether it is ticked.
+"""
 
 CLICK = """function () {
   const element = this.nodeType === Node.TEXT_NODE ? this.parentElement : this;
   if (element.focus) element.focus();
-  if (element.click) element.click(); else element.dispatchEvent(new MouseEvent('click', {bubbles: true}));
+  if (element.click) element.click(); else element.dispatchEvent(new MouseEvent('click', {bubbles: \
+true}));
 }"""
 
 PREPARE = """function () {
@@ -69,9 +82,11 @@ PREPARE = """function () {
   if (element.disabled || element.readOnly) return 'readonly';
   element.scrollIntoViewIfNeeded && element.scrollIntoViewIfNeeded(true);
   if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) {
-    if (['checkbox', 'radio', 'button', 'submit', 'reset', 'image', 'file'].includes(element.type)) return 'no field';
+    if (['checkbox', 'radio', 'button', 'submit', 'reset', 'image', \
+'file'].includes(element.type)) return 'no field';
     element.focus();
-    if (['date', 'time', 'datetime-local', 'month', 'week', 'color', 'range'].includes(element.type)) return 'set';
+    if (['date', 'time', 'datetime-local', 'month', 'week', 'color', \
+'range'].includes(element.type)) return 'set';
     element.select();
     return element.value ? 'filled' : 'empty';
   }
@@ -84,7 +99,8 @@ PREPARE = """function () {
     selection.addRange(range);
     return element.textContent ? 'filled' : 'empty';
   }
-  if (element.tabIndex >= 0 && !['A', 'BUTTON', 'SELECT'].includes(element.tagName)) { element.focus(); return 'empty'; }
+  if (element.tabIndex >= 0 && !['A', 'BUTTON', 'SELECT'].includes(element.tagName)) { \
+element.focus(); return 'empty'; }
   return 'no field';
 }"""
 """Puts the cursor into a field with all its content selected."""
@@ -102,30 +118,37 @@ SELECT = """function (wanted) {
   if (!list) return {error: 'no list'};
   const clean = text => text.replace(/\\s+/g, ' ').trim();
   const names = Array.from(list.options, option => clean(option.label || option.text));
-  let at = this.tagName === 'OPTION' && wanted === null ? Array.from(list.options).indexOf(this) : names.indexOf(clean(wanted));
-  if (at < 0 && wanted !== null) at = names.findIndex(name => name.toLowerCase() === clean(wanted).toLowerCase());
+  let at = this.tagName === 'OPTION' && wanted === null ? Array.from(list.options).indexOf(this) : \
+names.indexOf(clean(wanted));
+  if (at < 0 && wanted !== null) at = names.findIndex(name => name.toLowerCase() === \
+clean(wanted).toLowerCase());
   if (at < 0) return {error: 'no option', names: names.slice(0, 50)};
   if (list.options[at].disabled || list.disabled) return {error: 'disabled'};
   list.focus();
-  if (list.multiple) list.options[at].selected = wanted === null ? !list.options[at].selected : true; else list.selectedIndex = at;
+  if (list.multiple) list.options[at].selected = wanted === null ? !list.options[at].selected : \
+true; else list.selectedIndex = at;
   list.dispatchEvent(new Event('input', {bubbles: true}));
   list.dispatchEvent(new Event('change', {bubbles: true}));
   return {};
 }"""
 
 SCROLL = """(direction) => {
-  const scrolls = element => element.scrollHeight > element.clientHeight + 2 && /(auto|scroll)/.test(getComputedStyle(element).overflowY);
+  const scrolls = element => element.scrollHeight > element.clientHeight + 2 && \
+/(auto|scroll)/.test(getComputedStyle(element).overflowY);
   let element = document.activeElement;
   while (element && element !== document.body && !scrolls(element)) element = element.parentElement;
   if (!element || element === document.body) {
     const page = document.scrollingElement;
-    element = page && page.scrollHeight > innerHeight + 2 ? null : Array.from(document.querySelectorAll('body *')).find(scrolls);
+    element = page && page.scrollHeight > innerHeight + 2 ? null : \
+Array.from(document.querySelectorAll('body *')).find(scrolls);
   }
   const target = element || window;
   const height = target === window ? innerHeight : element.clientHeight;
   target.scrollBy({top: direction * 0.8 * height, behavior: 'instant'});
 }"""
-"""Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it that can be."""
+"""Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it
+that can be.
+"""
 
 PRESENT = """(() => {
   if (location.hostname !== %s) return;
@@ -136,4 +159,6 @@ PRESENT = """(() => {
     get: (real, name) => name === 'now' ? () => begun + Math.round(performance.now()) : real[name],
   });
 })()"""
-"""On pages of one host, what is shown as the present is a moment that stands still; what is measured goes on from there."""
+"""On pages of one host, what is shown as the present is a moment that stands still; what is
+measured goes on from there.
+"""

@@ -23,5 +23,7 @@ def seed_rows(site: str, sql: str, *parameters: Any) -> list[dict[str, Any]]:
 
 def seed_users(site: str) -> dict[str, dict[str, str]]:
     """Who has an account, by what they log in with: name and password."""
-    found: dict[str, dict[str, str]] = json.loads((SOURCE / SITES[site].module / "users.json").read_text())
+    found: dict[str, dict[str, str]] = json.loads(
+        (SOURCE / SITES[site].module / "users.json").read_text()
+    )
     return found

@@ -67,7 +67,9 @@ class Session:
         self._held: set[asyncio.Future[Any]] = set()
         """What a dialog has stopped in the middle."""
         self._announced: list[asyncio.Future[None]] = []
-        """Tabs that pages are about to open: they come some time after the click that they are due to."""
+        """Tabs that pages are about to open: they come some time after the click that they are due
+        to.
+        """
         self._opening: set[asyncio.Future[Any]] = set()
         """Tabs that pages have opened, until they can be looked at."""
         self._notes: list[tuple[str, str]] = []
@@ -108,7 +110,9 @@ class Session:
         return await self.observe()
 
     async def again(self, beginning: Beginning) -> Observation:
-        """Begin anew in the same context, for pages that keep nothing: a tenth of a second less than another one."""
+        """Begin anew in the same context, for pages that keep nothing: a tenth of a second less
+        than another one.
+        """
         self._beginning = beginning
         self._notes.clear()
         await self._guarded(self._begin())
@@ -118,12 +122,22 @@ class Session:
     def _is_connected(self) -> bool:
         context = self._context
         is_its_own = context is not None and self._launch == self._browser.launches
-        return is_its_own and context is not None and context.browser is not None and context.browser.is_connected()
+        return (
+            is_its_own
+            and context is not None
+            and context.browser is not None
+            and context.browser.is_connected()
+        )
 
     @property
     def is_usable(self) -> bool:
         """It can begin anew."""
-        return self._is_connected and not self._crashed and self._dialog is None and len(self._tabs) == 1
+        return (
+            self._is_connected
+            and not self._crashed
+            and self._dialog is None
+            and len(self._tabs) == 1
+        )
 
     async def _begin(self) -> None:
         first, *others = self._beginning.url.split(" |AND| ")
@@ -147,7 +161,10 @@ class Session:
     # What is seen.
 
     async def observe(self) -> Observation:
-        """Settles first. A page with an open dialog answers nothing: then the dialog is all there is."""
+        """Settles first.
+
+        A page with an open dialog answers nothing: then the dialog is all there is.
+        """
         try:
             await self._within(self._settle())
             seen = await self._within(self._read())
@@ -195,41 +212,70 @@ class Session:
         if tab.is_loading:
             self._note("loading", "The page is still loading.")
         if state["elements"] > self.look.max_elements:
-            self._note("cut", f"The page is not shown: it has {state['elements']} elements, more than {self.look.max_elements}.")
+            self._note(
+                "cut",
+                f"The page is not shown: it has {state['elements']} elements, more than "
+                f"{self.look.max_elements}.",
+            )
             return self._observation(tab, state["title"], "", (), "")
         shown = await tab.elements()
         scrolled, left_out = "", written(shown, self.look.max_chars)[1]
         if self.look.shown == "viewport" or (self.look.shown == "auto" and left_out):
             shown = await tab.in_viewport(shown, state["top"])
-            scrolled = f"Scrolled: {state['top']} to {state['top'] + state['height']} of {state['whole']}"
+            scrolled = (
+                f"Scrolled: {state['top']} to {state['top'] + state['height']} of {state['whole']}"
+            )
         shown = numbered(shown, tab.numbers)
         text, left_out = written(shown, self.look.max_chars)
         if left_out:
             self._note("cut", f"{left_out} more lines are not shown.")
-        return self._observation(tab, state["title"], text, shown[: len(shown) - left_out], scrolled)
+        return self._observation(
+            tab, state["title"], text, shown[: len(shown) - left_out], scrolled
+        )
 
-    def _observation(self, tab: Tab, title: str, tree: str, shown: Sequence[Element], scrolled: str) -> Observation:
+    def _observation(
+        self, tab: Tab, title: str, tree: str, shown: Sequence[Element], scrolled: str
+    ) -> Observation:
         if tab.blocked:
             self._note("blocked", f"{tab.blocked} requests to other sites were blocked.")
             tab.blocked = 0
         url = BLANK if tab.has_failed else tab.page.url
-        head = [f"URL: {url[:500]}", f"Title: {title[:200]}" if title else "", self._tab_line(), scrolled]
+        head = [
+            f"URL: {url[:500]}",
+            f"Title: {title[:200]}" if title else "",
+            self._tab_line(),
+            scrolled,
+        ]
         body = "\n".join([*(line for _, line in self._notes), tree]).rstrip()
         lines = [*(line for line in head if line), body]
         marks = tuple(dict.fromkeys(mark for mark, _ in self._notes if mark))
-        return Observation(url, title, "\n".join(lines).rstrip(), body, tuple(shown), marks, tab.state["probed"])
+        return Observation(
+            url, title, "\n".join(lines).rstrip(), body, tuple(shown), marks, tab.state["probed"]
+        )
 
     def _tab_line(self) -> str:
         if len(self._tabs) < 2:
             return ""
-        names = [f"{n}: {tab.page.url[:100]}{' (this one)' if n == self._at else ''}" for n, tab in enumerate(self._tabs)]
+        names = [
+            f"{n}: {tab.page.url[:100]}{' (this one)' if n == self._at else ''}"
+            for n, tab in enumerate(self._tabs)
+        ]
         return f"Tabs: {', '.join(names)}"
 
     def _dialog_seen(self) -> Observation:
         assert self._dialog is not None
-        asked = f'Dialog: {self._dialog.type} "{self._dialog.message[:500]}" is open: accept or dismiss it.'
+        asked = (
+            f'Dialog: {self._dialog.type} "{self._dialog.message[:500]}" is open: accept or '
+            "dismiss it."
+        )
         body = "\n".join([*(line for _, line in self._notes), asked])
-        return Observation(self.tab.page.url, "", f"URL: {self.tab.page.url[:500]}\n{body}", body, marks=("dialog",))
+        return Observation(
+            self.tab.page.url,
+            "",
+            f"URL: {self.tab.page.url[:500]}\n{body}",
+            body,
+            marks=("dialog",),
+        )
 
     async def screenshot(self) -> bytes:
         """Nothing where a dialog stands before the page, or where it cannot be drawn."""
@@ -247,7 +293,9 @@ class Session:
     async def text(self, url: str, locator: str) -> str:
         """What the script `locator` gives on a page, or all of its text."""
         async with self.page_at(url) as page:
-            return str(await page.evaluate(locator or "document.body ? document.body.innerText : ''") or "")
+            return str(
+                await page.evaluate(locator or "document.body ? document.body.innerText : ''") or ""
+            )
 
     @asynccontextmanager
     async def page_at(self, url: str, load_s: float = 0.0) -> AsyncIterator[Page]:
@@ -316,9 +364,14 @@ class Session:
         if url != BLANK:
             url = url if "://" in url else f"http://{url}"
             parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or parts.netloc.lower() not in self._beginning.sites:
+            if (
+                parts.scheme not in ("http", "https")
+                or parts.netloc.lower() not in self._beginning.sites
+            ):
                 there = ", ".join(self._beginning.sites) or "none"
-                raise ActionError(f"{url[:200]} cannot be gone to; the sites that can be reached are: {there}.")
+                raise ActionError(
+                    f"{url[:200]} cannot be gone to; the sites that can be reached are: {there}."
+                )
         if not await self.tab.goto(url):
             await self._replace_page()
             await self.tab.goto(url)
@@ -354,7 +407,9 @@ class Session:
                 await self._new_tab()
             case "tab_focus":
                 if action.tab >= len(self._tabs):
-                    raise ActionError(f"There is no tab {action.tab}; the last one is {len(self._tabs) - 1}.")
+                    raise ActionError(
+                        f"There is no tab {action.tab}; the last one is {len(self._tabs) - 1}."
+                    )
                 self._at = action.tab
                 await self.tab.page.bring_to_front()
             case "close_tab":
@@ -380,7 +435,10 @@ class Session:
         assert self._context is not None
         cdp = await self._context.new_cdp_session(page)
         if not self.look.is_one_page:
-            cdp.on("Page.windowOpen", lambda _: self._announced.append(asyncio.get_running_loop().create_future()))
+            cdp.on(
+                "Page.windowOpen",
+                lambda _: self._announced.append(asyncio.get_running_loop().create_future()),
+            )
             await cdp.send("Page.enable")
         tab = Tab(page, cdp, self.look)
         page.on("crash", self._on_crash)
@@ -422,7 +480,9 @@ class Session:
         self._note("download", f"A download of {download.suggested_filename[:100]!r} was not kept.")
 
     def _on_dialog(self, dialog: Dialog) -> None:
-        """Messages are noted and closed; questions are the agent's to answer, unless one is open already."""
+        """Messages are noted and closed; questions are the agent's to answer, unless one is open
+        already.
+        """
         if dialog.type == "alert":
             self._note("dialog", f'Dialog: alert "{dialog.message[:500]}" was closed.')
         if dialog.type in ("alert", "beforeunload") or self._dialog is not None:
@@ -440,11 +500,17 @@ class Session:
             await self._replace_hung()
 
     async def _within(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for it. None where a dialog opens first: the page stands still then, and `work` goes on when it is answered."""
+        """Wait for it.
+
+        None where a dialog opens first: the page stands still then, and `work` goes on when it is
+        answered.
+        """
         task = asyncio.ensure_future(work)
         dialog = asyncio.ensure_future(self._dialog_opened.wait())
         try:
-            await asyncio.wait({task, dialog}, timeout=self.look.hang_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {task, dialog}, timeout=self.look.hang_s, return_when=asyncio.FIRST_COMPLETED
+            )
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -467,7 +533,10 @@ class Session:
         await self.tab.settle()
 
     async def _replace_page(self) -> None:
-        """A fresh page in front. The one that was there is closed, in its own time: it may not answer to that either."""
+        """A fresh page in front.
+
+        The one that was there is closed, in its own time: it may not answer to that either.
+        """
         left = self.tab.page
         self._forget(left)
         closing = asyncio.ensure_future(left.close())

@@ -1,4 +1,6 @@
-"""An episode's own copy of the self-hosted sites: opened, looked into, compared with the seed, and closed."""
+"""An episode's own copy of the self-hosted sites: opened, looked into, compared with the seed, and
+closed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class SitesDown(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rows of one table that are not in the seed any more, and rows that are new. A changed row is in both."""
+    """Rows of one table that are not in the seed any more, and rows that are new.
+
+    A changed row is in both.
+    """
 
     table: str
     removed: list[dict[str, Any]]
@@ -65,13 +70,19 @@ class Sites:
         """A request to the supervisor."""
         address = urlsplit(self.control)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        with closing(http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)) as connection:
+        with closing(
+            http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
+        ) as connection:
             try:
-                connection.request(method, path, None if content is None else json.dumps(content), headers)
+                connection.request(
+                    method, path, None if content is None else json.dumps(content), headers
+                )
                 answer = connection.getresponse()
                 said = json.loads(answer.read())
             except OSError as error:
-                raise SitesDown(f"the sites do not answer ({error}): run `palestra web up`") from None
+                raise SitesDown(
+                    f"the sites do not answer ({error}): run `palestra web up`"
+                ) from None
         if answer.status != 200:
             raise SitesDown(f"the sites: {said['error']}")
         return said
@@ -88,7 +99,10 @@ class Instance:
     def login(self, site: str, user: str) -> list[dict[str, str]]:
         """A session of `user`, as cookies for Playwright."""
         made = self.sites.ask("POST", f"/instances/{self.id}/login", {"site": site, "user": user})
-        return [{"name": name, "value": value, "domain": made["host"], "path": "/"} for name, value in made["cookies"].items()]
+        return [
+            {"name": name, "value": value, "domain": made["host"], "path": "/"}
+            for name, value in made["cookies"].items()
+        ]
 
     def query(self, site: str, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of the instance's database, which cannot be changed by asking."""
@@ -99,8 +113,15 @@ class Instance:
         """What differs from the seed, save what merely looking changes."""
         with closing(_open(self.files[site])) as connection:
             connection.execute("ATTACH ? AS seed", (f"file:{self.base[site]}?mode=ro",))
-            tables = [row[0] for row in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY name")]
-            found = [_compare(connection, table) for table in tables if not NOT_STATE.fullmatch(table)]
+            tables = [
+                row[0]
+                for row in connection.execute(
+                    "SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY name"
+                )
+            ]
+            found = [
+                _compare(connection, table) for table in tables if not NOT_STATE.fullmatch(table)
+            ]
         return [change for change in found if change.removed or change.added]
 
     def close(self) -> None:
@@ -119,5 +140,8 @@ def _compare(connection: sqlite3.Connection, table: str) -> Change:
     names = [row["name"] for row in connection.execute(f'PRAGMA main.table_info("{table}")')]
     columns = ", ".join(f'"{name}"' for name in names if name not in NOT_STATE_COLUMNS)
     ours, seeds = f'SELECT {columns} FROM main."{table}"', f'SELECT {columns} FROM seed."{table}"'  # noqa: S608
-    removed, added = (connection.execute(f"{one} EXCEPT {other}").fetchall() for one, other in ((seeds, ours), (ours, seeds)))
+    removed, added = (
+        connection.execute(f"{one} EXCEPT {other}").fetchall()
+        for one, other in ((seeds, ours), (ours, seeds))
+    )
     return Change(table, [dict(row) for row in removed], [dict(row) for row in added])

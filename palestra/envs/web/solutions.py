@@ -1,4 +1,6 @@
-"""Scripted solutions: generators that look an element up in the page as it is now, by role and name, and say what to do with it."""
+"""Scripted solutions: generators that look an element up in the page as it is now, by role and
+name, and say what to do with it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ Name = str | re.Pattern[str]
 
 
 class View:
-    """The page as it is now. What it gives are actions to yield, such as `yield page.click("button", "Log In")`."""
+    """The page as it is now.
+
+    What it gives are actions to yield, such as `yield page.click("button", "Log In")`.
+    """
 
     def __init__(self, observation: Observation) -> None:
         self.observation = observation
@@ -27,19 +32,34 @@ class View:
         return self.observation.text
 
     def all(self, role: str, name: Name = re.compile(""), *, after: str = "") -> list[Element]:
-        """Those with this role and name, in the order of the page, and after the first line that has the text `after`."""
+        """Those with this role and name, in the order of the page, and after the first line that
+        has the text `after`.
+        """
         lines = self.observation.elements
-        begin = next((n for n, line in enumerate(lines) if after in line.name or after in line.value), len(lines)) if after else 0
+        begin = (
+            next(
+                (n for n, line in enumerate(lines) if after in line.name or after in line.value),
+                len(lines),
+            )
+            if after
+            else 0
+        )
         return [line for line in lines[begin:] if line.role == role and _fits(line.name, name)]
 
     def has(self, role: str, name: Name = re.compile(""), *, after: str = "") -> bool:
         return bool(self.all(role, name, after=after))
 
-    def find(self, role: str, name: Name = re.compile(""), *, after: str = "", nth: int = 0) -> Element:
+    def find(
+        self, role: str, name: Name = re.compile(""), *, after: str = "", nth: int = 0
+    ) -> Element:
         found = self.all(role, name, after=after)
         if len(found) <= nth:
-            there = ", ".join(f'"{line.name}"' for line in self.observation.elements if line.role == role)
-            raise LookupError(f"{self.url}: no {role} {name!r} after {after!r}; there are: {there or 'none'}")
+            there = ", ".join(
+                f'"{line.name}"' for line in self.observation.elements if line.role == role
+            )
+            raise LookupError(
+                f"{self.url}: no {role} {name!r} after {after!r}; there are: {there or 'none'}"
+            )
         return found[nth]
 
     def click(self, role: str, name: Name, *, after: str = "", nth: int = 0) -> str:
@@ -48,7 +68,16 @@ class View:
     def check(self, role: str, name: Name, *, after: str = "", nth: int = 0) -> str:
         return f"check [{self.find(role, name, after=after, nth=nth).id}]"
 
-    def type(self, role: str, name: Name, text: str, *, enter: bool = False, after: str = "", nth: int = 0) -> str:
+    def type(
+        self,
+        role: str,
+        name: Name,
+        text: str,
+        *,
+        enter: bool = False,
+        after: str = "",
+        nth: int = 0,
+    ) -> str:
         written = text.replace("\n", "\\n")
         return f"type [{self.find(role, name, after=after, nth=nth).id}] [{written}] [{int(enter)}]"
 
@@ -56,7 +85,10 @@ class View:
         return f"select [{self.find(role, name, after=after, nth=nth).id}] [{option}]"
 
     def reach(self, role: str, name: Name, *, after: str = "", most: int = 15) -> Solution:
-        """`yield from page.reach(...)`: scroll down until it is shown. A long page is shown by the screenful."""
+        """`yield from page.reach(...)`: scroll down until it is shown.
+
+        A long page is shown by the screenful.
+        """
         for _ in range(most):
             if self.has(role, name, after=after):
                 return
@@ -76,7 +108,10 @@ def stop(answer: str = "") -> str:
 
 
 class Expert:
-    """Follows a solution. It is lost for good when something else is done, or when it does not find what it looks for."""
+    """Follows a solution.
+
+    It is lost for good when something else is done, or when it does not find what it looks for.
+    """
 
     def __init__(self, solve: Callable[[View], Solution], observation: Observation) -> None:
         self._view = View(observation)

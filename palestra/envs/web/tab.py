@@ -21,7 +21,15 @@ WAITED_FOR = ("document", "xhr", "fetch", "script")
 FAILED_PAGE = "chrome-error://"
 LONGEST_KEYED = 200
 """Characters that are typed key by key; longer text comes in at once."""
-KEYS = {"ctrl": "Control", "control": "Control", "cmd": "Control", "meta": "Control", "alt": "Alt", "shift": "Shift", "esc": "Escape"}
+KEYS = {
+    "ctrl": "Control",
+    "control": "Control",
+    "cmd": "Control",
+    "meta": "Control",
+    "alt": "Alt",
+    "shift": "Shift",
+    "esc": "Escape",
+}
 REASONS = {
     "ERR_NAME_NOT_RESOLVED": "it is not one of the sites that can be reached",
     "ERR_TOO_MANY_REDIRECTS": "it redirects without end",
@@ -35,7 +43,9 @@ class Look:
     """How a page is looked at, and how long for."""
 
     shown: Shown = "auto"
-    """The whole page, what is in the viewport, or the whole page where it is not longer than `max_chars`."""
+    """The whole page, what is in the viewport, or the whole page where it is not longer than
+    `max_chars`.
+    """
     max_chars: int = 8000
     number_all: bool = False
     """Give a number to every line, not just to what is known to react."""
@@ -52,7 +62,9 @@ class Look:
     probe: str = ""
     """An expression whose value in the page comes with every observation."""
     is_one_page: bool = False
-    """Pages ask for nothing once they have loaded and open no others: neither is watched, which is half the work of a reset."""
+    """Pages ask for nothing once they have loaded and open no others: neither is watched, which is
+    half the work of a reset.
+    """
 
 
 class Tab:
@@ -93,7 +105,10 @@ class Tab:
         reason = request.failure or ""
         self.blocked += "ERR_NAME_NOT_RESOLVED" in reason
         if request.is_navigation_request() and request.frame == self.page.main_frame:
-            why = next((words for error, words in REASONS.items() if error in reason), reason.removeprefix("net::"))
+            why = next(
+                (words for error, words in REASONS.items() if error in reason),
+                reason.removeprefix("net::"),
+            )
             self.failure = f"{request.url[:200]} could not be opened: {why}."
 
     @property
@@ -110,7 +125,9 @@ class Tab:
             if "interrupted by another navigation" in str(error):
                 return False
             if not self.failure:
-                raise ActionError(f"{url[:200]} could not be opened: {str(error).splitlines()[0][:200]}") from None
+                raise ActionError(
+                    f"{url[:200]} could not be opened: {str(error).splitlines()[0][:200]}"
+                ) from None
         return True
 
     async def settle(self) -> None:
@@ -120,7 +137,9 @@ class Tab:
         until = time.monotonic() + self.look.load_s
         while time.monotonic() < until:
             try:
-                self.state = await self.evaluate(scripts.SETTLED % (self.look.quiet_ms, 1000, self.look.probe or "null"))
+                self.state = await self.evaluate(
+                    scripts.SETTLED % (self.look.quiet_ms, 1000, self.look.probe or "null")
+                )
             except Error:  # the page went away under it: there is another one to wait for
                 if self.page.is_closed():
                     return
@@ -132,7 +151,9 @@ class Tab:
         self.is_loading = True
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of an expression in the page, waited for: less work than Playwright's own way, and there is one at every step."""
+        """The value of an expression in the page, waited for: less work than Playwright's own way,
+        and there is one at every step.
+        """
         from playwright.async_api import Error
 
         call = {"expression": expression, "awaitPromise": True, "returnByValue": True}
@@ -151,26 +172,47 @@ class Tab:
     async def _nodes(self) -> list[Node]:
         """The accessibility nodes of the page and of the frames in it."""
         nodes: list[Node] = (await self._cdp.send("Accessibility.getFullAXTree"))["nodes"]
-        owners = {node["backendDOMNodeId"]: node for node in nodes if node.get("role", {}).get("value") == "Iframe"}
+        owners = {
+            node["backendDOMNodeId"]: node
+            for node in nodes
+            if node.get("role", {}).get("value") == "Iframe"
+        }
         if not owners:
             return nodes
         tree = (await self._cdp.send("Page.getFrameTree"))["frameTree"]
         for child in tree.get("childFrames", ()):
             frame = child["frame"]["id"]
-            owner = owners.get((await self._cdp.send("DOM.getFrameOwner", {"frameId": frame}))["backendNodeId"])
+            owner = owners.get(
+                (await self._cdp.send("DOM.getFrameOwner", {"frameId": frame}))["backendNodeId"]
+            )
             if owner is not None:
-                nodes += _grafted(owner, frame, (await self._cdp.send("Accessibility.getFullAXTree", {"frameId": frame}))["nodes"])
+                nodes += _grafted(
+                    owner,
+                    frame,
+                    (await self._cdp.send("Accessibility.getFullAXTree", {"frameId": frame}))[
+                        "nodes"
+                    ],
+                )
         return nodes
 
     async def in_viewport(self, shown: Sequence[Element], top: int) -> list[Element]:
         """Those that can be seen without scrolling. `top` is how far the page is scrolled."""
-        snapshot = await self._cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": [], "includeDOMRects": True})
+        snapshot = await self._cdp.send(
+            "DOMSnapshot.captureSnapshot", {"computedStyles": [], "includeDOMRects": True}
+        )
         seen: set[int] = set()
         for number, document in enumerate(snapshot["documents"]):
             backend, layout = document["nodes"]["backendNodeId"], document["layout"]
-            for index, (x, y, width, height) in zip(layout["nodeIndex"], layout["bounds"], strict=True):
+            for index, (x, y, width, height) in zip(
+                layout["nodeIndex"], layout["bounds"], strict=True
+            ):
                 below = y - (top if number == 0 else 0)
-                if number or (below < self.look.height and below + height > 0 and x < self.look.width and x + width > 0):
+                if number or (
+                    below < self.look.height
+                    and below + height > 0
+                    and x < self.look.width
+                    and x + width > 0
+                ):
                     seen.add(backend[index])
         return [element for element in shown if element.node in seen]
 
@@ -218,8 +260,12 @@ class Tab:
         """They are done in this order; waiting for each one takes the time of a frame."""
         at = {"x": aim["x"], "y": aim["y"]}
         pressed = {"button": "left", "clickCount": 1}
-        events = [{"type": kind, **at, **(pressed if kind != "mouseMoved" else {})} for kind in kinds]
-        await asyncio.gather(*(self._cdp.send("Input.dispatchMouseEvent", event) for event in events))
+        events = [
+            {"type": kind, **at, **(pressed if kind != "mouseMoved" else {})} for kind in kinds
+        ]
+        await asyncio.gather(
+            *(self._cdp.send("Input.dispatchMouseEvent", event) for event in events)
+        )
 
     async def type(self, node: int, text: str, *, enter: bool) -> None:
         match await self._on(node, scripts.PREPARE):
@@ -230,7 +276,10 @@ class Tab:
             case "set":
                 written = await self._on(node, scripts.SET, text)
                 if written != text:
-                    raise ActionError(f"That field does not take {text[:60]!r}; it has {written!r}. A date is written as 2026-03-01.")
+                    raise ActionError(
+                        f"That field does not take {text[:60]!r}; it has {written!r}. A "
+                        "date is written as 2026-03-01."
+                    )
             case before:
                 if not text and before == "filled":
                     await self.page.keyboard.press("Delete")
@@ -244,12 +293,20 @@ class Tab:
     async def press(self, keys: str) -> None:
         from playwright.async_api import Error
 
-        parts = [KEYS.get(part.strip().lower(), part.strip()) for part in keys.split("+")] if keys != "+" else ["+"]
-        named = "+".join(part.capitalize() if len(part) > 1 and part.islower() else part for part in parts)
+        parts = (
+            [KEYS.get(part.strip().lower(), part.strip()) for part in keys.split("+")]
+            if keys != "+"
+            else ["+"]
+        )
+        named = "+".join(
+            part.capitalize() if len(part) > 1 and part.islower() else part for part in parts
+        )
         try:
             await self.page.keyboard.press(named)
         except Error as error:
-            raise ActionError(f"Expected keys such as Enter, ArrowDown or Control+a; there was {keys[:60]!r}.") from error
+            raise ActionError(
+                f"Expected keys such as Enter, ArrowDown or Control+a; there was {keys[:60]!r}."
+            ) from error
 
     async def select(self, node: int, option: str) -> None:
         answer = await self._on(node, scripts.SELECT, option)
@@ -257,7 +314,9 @@ class Tab:
             case "no list":
                 raise ActionError("That element is not a list of options; click it instead.")
             case "no option":
-                raise ActionError(f"There is no option {option[:60]!r}; there are: {', '.join(answer['names'])}.")
+                raise ActionError(
+                    f"There is no option {option[:60]!r}; there are: {', '.join(answer['names'])}."
+                )
             case "disabled":
                 raise ActionError("That option is disabled.")
 
@@ -272,15 +331,22 @@ class Tab:
         await self.page.evaluate(scripts.SCROLL, 1 if direction == "down" else -1)
 
     async def screenshot(self) -> bytes:
-        return await self.page.screenshot(type="jpeg", quality=45, scale="css", caret="hide", animations="disabled", timeout=5000)
+        return await self.page.screenshot(
+            type="jpeg", quality=45, scale="css", caret="hide", animations="disabled", timeout=5000
+        )
 
 
 def _grafted(owner: Any, frame: str, nodes: list[Any]) -> list[Node]:
-    """The nodes of a frame, as children of the node that holds it. Each frame counts its nodes from 1."""
+    """The nodes of a frame, as children of the node that holds it.
+
+    Each frame counts its nodes from 1.
+    """
     for node in nodes:
         node["nodeId"] = f"{frame}/{node['nodeId']}"
         node["childIds"] = [f"{frame}/{child}" for child in node.get("childIds", ())]
-        node["parentId"] = f"{frame}/{node['parentId']}" if node.get("parentId") else owner["nodeId"]
+        node["parentId"] = (
+            f"{frame}/{node['parentId']}" if node.get("parentId") else owner["nodeId"]
+        )
     if nodes:
         owner["childIds"] = [nodes[0]["nodeId"]]
     return nodes

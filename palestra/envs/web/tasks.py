@@ -1,4 +1,6 @@
-"""Tasks on the web, in the JSON form of WebArena's files (arXiv:2307.13854) with a few fields more."""
+"""Tasks on the web, in the JSON form of WebArena's files (arXiv:2307.13854)
+with a few fields more.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,17 @@ class PageCheck:
     required_contents: dict[str, Any]
     """{"must_include": [...]} or {"exact_match": "..."}."""
     locator: str = ""
-    """JavaScript that gives the text, such as document.querySelector("h1").innerText; all of the page where empty."""
+    """JavaScript that gives the text, such as document.querySelector("h1").innerText; all of the
+    page where empty.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCheck:
-    """What a site's database must hold in the end. Not WebArena's, which has no databases to look into."""
+    """What a site's database must hold in the end.
+
+    Not WebArena's, which has no databases to look into.
+    """
 
     site: str
     query: str
@@ -43,7 +50,9 @@ class Evaluation:
 
     eval_types: list[str]
     reference_answers: dict[str, Any] | None = None
-    """{"exact_match": "..."} or {"must_include": [...]}; WebArena's own tasks have {"fuzzy_match": [...]} too."""
+    """{"exact_match": "..."} or {"must_include": [...]}; WebArena's own tasks have {"fuzzy_match":
+    [...]} too.
+    """
     longest_answer: int = 0
     """Characters; an answer that lists everything there is is none. 0 for any number."""
     reference_url: str | None = ""
@@ -52,14 +61,18 @@ class Evaluation:
     program_html: Sequence[PageCheck] = field(default_factory=list)
     database: list[DatabaseCheck] = field(default_factory=list)
     changed: dict[str, list[str]] = field(default_factory=dict)
-    """By site: the only tables that may differ from the seed. A site that is not named is not looked at."""
+    """By site: the only tables that may differ from the seed.
+
+    A site that is not named is not looked at.
+    """
 
     def __and__(self, other: Evaluation) -> Evaluation:
         """Both must hold."""
         return replace(
             self,
             eval_types=list(dict.fromkeys([*self.eval_types, *other.eval_types])),
-            reference_answers={**(self.reference_answers or {}), **(other.reference_answers or {})} or None,
+            reference_answers={**(self.reference_answers or {}), **(other.reference_answers or {})}
+            or None,
             longest_answer=self.longest_answer + other.longest_answer,
             reference_url=self.reference_url or other.reference_url,
             program_html=[*self.program_html, *other.program_html],
@@ -75,7 +88,11 @@ def answer(exact: str) -> Evaluation:
 
 def answer_with(*parts: str) -> Evaluation:
     """The answer has all of these in it, and not everything else too."""
-    return Evaluation(["string_match"], {"must_include": list(parts)}, longest_answer=100 + 3 * sum(map(len, parts)))
+    return Evaluation(
+        ["string_match"],
+        {"must_include": list(parts)},
+        longest_answer=100 + 3 * sum(map(len, parts)),
+    )
 
 
 def ends_at(url: str) -> Evaluation:
@@ -85,13 +102,25 @@ def ends_at(url: str) -> Evaluation:
 
 def shows(url: str, *parts: str, locator: str = "") -> Evaluation:
     """The page at `url` ("last" for the one that the agent stops at) shows all of these."""
-    return Evaluation(["program_html"], program_html=[PageCheck(url, {"must_include": list(parts)}, locator)])
+    return Evaluation(
+        ["program_html"], program_html=[PageCheck(url, {"must_include": list(parts)}, locator)]
+    )
 
 
-def rows(site: str, query: str, expected: Sequence[Sequence[Any]], *, changed: Sequence[str] | None = None) -> Evaluation:
-    """The site's database answers `query` so, and, where `changed` is given, no other tables differ from the seed."""
+def rows(
+    site: str,
+    query: str,
+    expected: Sequence[Sequence[Any]],
+    *,
+    changed: Sequence[str] | None = None,
+) -> Evaluation:
+    """The site's database answers `query` so, and, where `changed` is given, no other tables differ
+    from the seed.
+    """
     check = DatabaseCheck(site, query, [list(row) for row in expected])
-    return Evaluation(["database"], database=[check], changed={} if changed is None else {site: list(changed)})
+    return Evaluation(
+        ["database"], database=[check], changed={} if changed is None else {site: list(changed)}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +149,12 @@ class WebTask:
 def shipped_tasks(split: str) -> Mapping[str, WebTask]:
     """All tasks on the self-hosted sites, by id."""
     files = sorted(FOLDER.glob("*.json"))
-    return {str(task.task_id): task for file in files for task in read_tasks(file) if task.split == split}
+    return {
+        str(task.task_id): task
+        for file in files
+        for task in read_tasks(file)
+        if task.split == split
+    }
 
 
 def read_tasks(file: Path) -> list[WebTask]:

@@ -1,4 +1,6 @@
-"""From a browser's accessibility nodes to a few lines of text: a pure function, with numbers for what can be acted on."""
+"""From a browser's accessibility nodes to a few lines of text: a pure function, with numbers for
+what can be acted on.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,31 @@ Node = Mapping[str, Any]
 """An AXNode of Chrome's protocol."""
 
 INTERACTIVE = {
-    *("button", "link", "textbox", "searchbox", "combobox", "listbox", "checkbox", "radio", "switch", "slider", "spinbutton", "option"),
-    *("menuitem", "menuitemcheckbox", "menuitemradio", "tab", "treeitem", "DisclosureTriangle", "PopUpButton", "Date", "DateTime"),
+    *(
+        "button",
+        "link",
+        "textbox",
+        "searchbox",
+        "combobox",
+        "listbox",
+        "checkbox",
+        "radio",
+        "switch",
+        "slider",
+        "spinbutton",
+        "option",
+    ),
+    *(
+        "menuitem",
+        "menuitemcheckbox",
+        "menuitemradio",
+        "tab",
+        "treeitem",
+        "DisclosureTriangle",
+        "PopUpButton",
+        "Date",
+        "DateTime",
+    ),
     *("InputTime", "ColorWell", "textarea", "Video", "Audio", "gridcell"),
 }
 SKIPPED = {"InlineTextBox", "LineBreak", "ListMarker", "MenuListPopup", "RootWebArea", "Iframe"}
@@ -22,13 +47,42 @@ OPTIONS_SHOWN = 30
 LONGEST_NAME = 300
 LONGEST_TEXT = 2000
 NAMED_BY_CONTENT = {
-    *("button", "link", "heading", "row", "cell", "gridcell", "option", "tab", "menuitem", "menuitemcheckbox", "menuitemradio", "treeitem"),
-    *("checkbox", "radio", "switch", "columnheader", "rowheader", "LayoutTableCell", "LayoutTableRow", "DisclosureTriangle", "tooltip"),
+    *(
+        "button",
+        "link",
+        "heading",
+        "row",
+        "cell",
+        "gridcell",
+        "option",
+        "tab",
+        "menuitem",
+        "menuitemcheckbox",
+        "menuitemradio",
+        "treeitem",
+    ),
+    *(
+        "checkbox",
+        "radio",
+        "switch",
+        "columnheader",
+        "rowheader",
+        "LayoutTableCell",
+        "LayoutTableRow",
+        "DisclosureTriangle",
+        "tooltip",
+    ),
 }
 """Text below them is in their names already."""
 FIELDS = {"textbox", "searchbox", "spinbutton", "textarea", "Date", "DateTime", "InputTime"}
 """What stands in them is their value."""
-SHORT_ROLES = {"DisclosureTriangle": "button", "PopUpButton": "combobox", "InputTime": "textbox", "Date": "textbox", "DateTime": "textbox"}
+SHORT_ROLES = {
+    "DisclosureTriangle": "button",
+    "PopUpButton": "combobox",
+    "InputTime": "textbox",
+    "Date": "textbox",
+    "DateTime": "textbox",
+}
 _ICON = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
 _SPACE = re.compile(r"\s+")
 
@@ -68,7 +122,9 @@ class Element:
 
 
 class Numbers:
-    """Small numbers for elements, in the order in which they are first seen; an element keeps its own while its document lives."""
+    """Small numbers for elements, in the order in which they are first seen; an element keeps its
+    own while its document lives.
+    """
 
     def __init__(self) -> None:
         self._document = 0
@@ -91,7 +147,10 @@ class Numbers:
 
 
 def elements(nodes: Sequence[Node], *, number_all: bool = False) -> list[Element]:
-    """What is worth a line, in the order of the page. Elements that can be acted on have -1 for an id: `numbered` gives them their own."""
+    """What is worth a line, in the order of the page.
+
+    Elements that can be acted on have -1 for an id: `numbered` gives them their own.
+    """
     by_id = {node["nodeId"]: node for node in nodes}
     if not nodes:
         return []
@@ -101,7 +160,10 @@ def elements(nodes: Sequence[Node], *, number_all: bool = False) -> list[Element
 
 
 def numbered(shown: Sequence[Element], numbers: Numbers) -> list[Element]:
-    return [replace(element, id=numbers.give(element.node)) if element.id else element for element in shown]
+    return [
+        replace(element, id=numbers.give(element.node)) if element.id else element
+        for element in shown
+    ]
 
 
 def written(shown: Sequence[Element], max_chars: int) -> tuple[str, int]:
@@ -122,7 +184,10 @@ class _Walk:
         self._by_id, self._number_all = by_id, number_all
 
     def of(self, root: Node) -> list[Element]:
-        """The lines of a node and all below it. Not by recursion: a page may nest as deep as it likes."""
+        """The lines of a node and all below it.
+
+        Not by recursion: a page may nest as deep as it likes.
+        """
         lines: list[Element] = []
         stack: list[tuple[Node, int, str] | _Fold] = [(root, 0, "")]
         while stack:
@@ -147,35 +212,66 @@ class _Walk:
         return [self._by_id[child] for child in node.get("childIds", ()) if child in self._by_id]
 
     def _line(self, node: Node, depth: int, within: str) -> Element | None:
-        """The node's own line, or None where its children stand for it. `within` is the name of what it stands in."""
+        """The node's own line, or None where its children stand for it.
+
+        `within` is the name of what it stands in.
+        """
         role = _text(node, "role")
         number = node.get("backendDOMNodeId", 0)
         name = _clean(_text(node, "name"), LONGEST_TEXT if role == "StaticText" else LONGEST_NAME)
         if role == "StaticText":
             is_new = name and name not in within
-            return Element("text", name, depth, -1 if self._number_all and number else 0, node=number) if is_new else None
-        properties = {entry["name"]: entry["value"].get("value") for entry in node.get("properties", ())}
-        if role in ("generic", "paragraph", "none", "Section") and properties.get("editable") == "richtext" and properties.get("focusable"):
+            return (
+                Element("text", name, depth, -1 if self._number_all and number else 0, node=number)
+                if is_new
+                else None
+            )
+        properties = {
+            entry["name"]: entry["value"].get("value") for entry in node.get("properties", ())
+        }
+        if (
+            role in ("generic", "paragraph", "none", "Section")
+            and properties.get("editable") == "richtext"
+            and properties.get("focusable")
+        ):
             role = "textbox"
         acts = role in INTERACTIVE and (role != "gridcell" or bool(properties.get("focusable")))
         if role in SKIPPED or not (acts or name or role in UNNAMED_SHOWN):
             return None
-        if not acts and (role in ("generic", "none", "paragraph", "LabelText", "image", "img") and (name in within)):
+        if not acts and (
+            role in ("generic", "none", "paragraph", "LabelText", "image", "img")
+            and (name in within)
+        ):
             return None
         value = _clean(_text(node, "value"), LONGEST_TEXT) if role not in ("link", "option") else ""
         options = self._options(node) if role in ("combobox", "PopUpButton") else ()
         shown_number = -1 if acts or (self._number_all and number) else 0
-        return Element(SHORT_ROLES.get(role, role), name, depth, shown_number, value, _states(properties), options, number)
+        return Element(
+            SHORT_ROLES.get(role, role),
+            name,
+            depth,
+            shown_number,
+            value,
+            _states(properties),
+            options,
+            number,
+        )
 
     def _options(self, node: Node) -> tuple[str, ...]:
         """Of a native list that is closed; those of an open one have lines of their own."""
-        popups = [child for child in self._children(node) if _text(child, "role") == "MenuListPopup"]
-        return tuple(_clean(_text(option, "name")) for popup in popups for option in self._children(popup))
+        popups = [
+            child for child in self._children(node) if _text(child, "role") == "MenuListPopup"
+        ]
+        return tuple(
+            _clean(_text(option, "name")) for popup in popups for option in self._children(popup)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A heading that is nothing but a link is that link, and a tab that is nothing but a link is that tab."""
+    """A heading that is nothing but a link is that link, and a tab that is nothing but a link is
+    that tab.
+    """
 
     at: int
 
@@ -190,7 +286,12 @@ class _Fold:
 def _append(lines: list[Element], line: Element) -> None:
     """Text that goes on is one line."""
     last = lines[-1] if lines else None
-    if last is not None and line.role == last.role == "text" and not line.id and last.depth == line.depth:
+    if (
+        last is not None
+        and line.role == last.role == "text"
+        and not line.id
+        and last.depth == line.depth
+    ):
         lines[-1] = replace(last, name=f"{last.name} {line.name}")
     else:
         lines.append(line)
@@ -202,7 +303,11 @@ def _without_labels(lines: list[Element]) -> list[Element]:
     for at, line in enumerate(lines):
         beside = (lines[at - 1] if at else None, lines[at + 1] if at + 1 < len(lines) else None)
         is_label = line.role == "text" and any(
-            other is not None and other.id and other.role != "text" and _bare(other.name) == _bare(line.name) for other in beside
+            other is not None
+            and other.id
+            and other.role != "text"
+            and _bare(other.name) == _bare(line.name)
+            for other in beside
         )
         if not is_label:
             kept.append(line)
@@ -215,7 +320,9 @@ def _bare(name: str) -> str:
 
 _STATES: dict[str, Callable[[Any], str]] = {
     "disabled": lambda value: "disabled" if value is True else "",
-    "checked": lambda value: {"true": "checked", "mixed": "mixed"}.get(str(value).lower(), "unchecked"),
+    "checked": lambda value: {"true": "checked", "mixed": "mixed"}.get(
+        str(value).lower(), "unchecked"
+    ),
     "pressed": lambda value: "pressed" if str(value).lower() == "true" else "",
     "selected": lambda value: "selected" if value is True else "",
     "expanded": lambda value: "expanded" if value is True else "collapsed",

@@ -1,7 +1,8 @@
-"""The environment `webarena`: WebArena's 812 tasks (arXiv:2307.13854) on sites that the user hosts, from the package `libwebarena`.
+"""The environment `webarena`: WebArena's 812 tasks (arXiv:2307.13854) on sites that the user hosts,
+from the package `libwebarena`.
 
-Of the package its list of tasks is read, and the questions that it puts to a language model. Answers and pages are compared as its
-own evaluators compare them (`webarena_matching`).
+Of the package its list of tasks is read, and the questions that it puts to a language model.
+Answers and pages are compared as its own evaluators compare them (`webarena_matching`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ from palestra.envs.web.tasks import Evaluation, WebTask
 from palestra.envs.web.templates import Template
 from palestra.envs.web.webarena_judge import judge_at
 from palestra.envs.web.webarena_matching import solved
-from palestra.envs.web.webarena_tasks import WebArenaCheck, WebArenaEvaluation, WebArenaTask, webarena_tasks
+from palestra.envs.web.webarena_tasks import (
+    WebArenaCheck,
+    WebArenaEvaluation,
+    WebArenaTask,
+    webarena_tasks,
+)
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +55,23 @@ RESET_S = 600.0
 ASK_S = 30.0
 LOAD_S = 30.0
 REST_S = 3.0
-"""For a page that is opened to be checked, as in WebArena: what it shows may come after it has loaded."""
+"""For a page that is opened to be checked, as in WebArena: what it shows may come after it has
+loaded.
+"""
 CALL = re.compile(r"func:(\w+)\((.*)\)", re.DOTALL)
 MEMBER_ROLE = """(() => {
-  const names = Array.from(document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel"), cell => cell.outerText);
+  const names = Array.from(document.querySelectorAll("td[data-label='Account'] \
+span.gl-avatar-labeled-sublabel"), cell => cell.outerText);
   const role = document.querySelectorAll("td.col-max-role span")[names.indexOf(%s)];
   return role ? role.outerText : '';
 })()"""
 
 
 class WebArena(Web):
-    """WebArena's 812 tasks, on sites of your own. All of them are in `test`; `train` and `held-out` share no template."""
+    """WebArena's 812 tasks, on sites of your own.
+
+    All of them are in `test`; `train` and `held-out` share no template.
+    """
 
     name: ClassVar[str] = "webarena"
     splits: ClassVar[tuple[str, ...]] = ("test", "train", "held-out")
@@ -79,28 +91,39 @@ class WebArena(Web):
         max_chars: int = 8000,
         max_turns: int = 30,
     ) -> None:
-        """`urls`: where each site is, such as {"shopping": "http://10.0.0.1:7770"}; tasks on others are left out.
+        """`urls`: where each site is, such as {"shopping": "http://10.0.0.1:7770"}; tasks on others
+        are left out.
 
-        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: is sent {"task": ..., "sites": [...]} before
-        a task, and answers when the sites are as they were. `reset`: before "all" tasks, before those whose evaluation reads "pages",
-        which are the ones that change something, or before "none". `judge_url`: an OpenAI-compatible API with the model `judge_model`,
-        which judges answers that no rule can compare. `shop_admin`: user and password for the shop's own interface, which some
-        evaluations ask.
+        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: is sent
+        {"task": ..., "sites": [...]} before a task, and answers when the sites are as they were.
+        `reset`: before "all" tasks, before those whose evaluation reads "pages", which are the ones
+        that change something, or before "none". `judge_url`: an OpenAI-compatible API with the
+        model `judge_model`, which judges answers that no rule can compare. `shop_admin`: user and
+        password for the shop's own interface, which some evaluations ask.
         """
         for site, url in urls.items():
             if site not in SITES:
                 raise ValueError(f"urls: there is no site {site!r}; {nearest(site, SITES)}")
             if not is_url(url):
-                raise ValueError(f"urls.{site} = {url!r}: expected an address such as http://10.0.0.1:7770")
-        for option, url, example in (("reset_url", reset_url, "7565/reset"), ("judge_url", judge_url, "8000/v1")):
+                raise ValueError(
+                    f"urls.{site} = {url!r}: expected an address such as http://10.0.0.1:7770"
+                )
+        for option, url, example in (
+            ("reset_url", reset_url, "7565/reset"),
+            ("judge_url", judge_url, "8000/v1"),
+        ):
             if url and not is_url(url):
-                raise ValueError(f"{option} = {url!r}: expected an address such as http://10.0.0.1:{example}")
+                raise ValueError(
+                    f"{option} = {url!r}: expected an address such as http://10.0.0.1:{example}"
+                )
         if reset not in get_args(Reset):
             raise ValueError(f"reset = {reset!r}: {nearest(reset, get_args(Reset))}")
         if reset == "pages" and not reset_url:
             raise ValueError("reset = 'pages': reset_url must say who resets the sites")
         if auth and not Path(auth).is_dir():
-            raise ValueError(f"auth = {auth!r}: there is no such folder; WebArena's auto_login.py writes it")
+            raise ValueError(
+                f"auth = {auth!r}: there is no such folder; WebArena's auto_login.py writes it"
+            )
         self._urls = dict(urls)
         self._auth, self._reset_url, self._shop_admin = auth, reset_url, shop_admin
         self._reset: Reset = reset
@@ -111,7 +134,11 @@ class WebArena(Web):
         return _UserSites(self._urls, self._auth, self._reset_url, self._reset)
 
     def _known(self, split: str) -> dict[str, WebTask]:
-        return {id: task for id, task in webarena_tasks().items() if {*task.sites} <= {*self._urls} and _is_in(task, split)}
+        return {
+            id: task
+            for id, task in webarena_tasks().items()
+            if {*task.sites} <= {*self._urls} and _is_in(task, split)
+        }
 
     def _template(self, task: WebTask) -> Template | None:
         return None
@@ -119,7 +146,10 @@ class WebArena(Web):
     def _is_solved(self, answer: str) -> bool:
         assert isinstance(self._task, WebArenaTask)
         ending = WebArenaEnding(
-            answer, self._browsing.observation.url, self._browsing, Shop(self._urls.get("shopping", ""), self._shop_admin)
+            answer,
+            self._browsing.observation.url,
+            self._browsing,
+            Shop(self._urls.get("shopping", ""), self._shop_admin),
         )
         evaluation = self._hosting.placed(self._task.eval)
         assert isinstance(evaluation, WebArenaEvaluation)
@@ -138,9 +168,15 @@ class _UserSites(FixedSites):
         # Not by the task's own `require_reset`, which is false in all 812.
         if self._reset == "all" or (self._reset == "pages" and task.eval.reads_pages):
             self._ask_for_reset(task)
-        file = Path(self._auth) / Path(task.storage_state).name if self._auth and task.storage_state else None
+        file = (
+            Path(self._auth) / Path(task.storage_state).name
+            if self._auth and task.storage_state
+            else None
+        )
         if file is not None and not file.is_file():
-            raise ValueError(f"auth: there is no {file.name} in it; WebArena's auto_login.py writes it")
+            raise ValueError(
+                f"auth: there is no {file.name} in it; WebArena's auto_login.py writes it"
+            )
         return replace(super().begin(task), storage_state=str(file or ""))
 
     def _ask_for_reset(self, task: WebTask) -> None:
@@ -149,22 +185,35 @@ class _UserSites(FixedSites):
             return
         asked = json.dumps({"task": task.task_id, "sites": task.sites}).encode()
         try:
-            with urlopen(Request(self._reset_url, asked, {"Content-Type": "application/json"}), timeout=RESET_S):  # noqa: S310
+            with urlopen(  # noqa: S310
+                Request(self._reset_url, asked, {"Content-Type": "application/json"}),  # noqa: S310
+                timeout=RESET_S,
+            ):
                 pass
         except HTTPError as error:
-            raise RuntimeError(f"reset_url: {self._reset_url} answered {error.code} {error.reason}; the sites are not reset") from None
+            raise RuntimeError(
+                f"reset_url: {self._reset_url} answered {error.code} {error.reason}; the "
+                "sites are not reset"
+            ) from None
         except OSError as error:
-            raise RuntimeError(f"reset_url: {self._reset_url} did not answer ({error}); the sites are not reset") from None
+            raise RuntimeError(
+                f"reset_url: {self._reset_url} did not answer ({error}); the sites are not reset"
+            ) from None
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
-        """With the sites' addresses wherever the task names a site, also in what a page must show."""
-        return msgspec.json.decode(self._placed(msgspec.json.encode(evaluation).decode()), type=WebArenaEvaluation)
+        """With the sites' addresses wherever the task names a site,
+        also in what a page must show.
+        """
+        return msgspec.json.decode(
+            self._placed(msgspec.json.encode(evaluation).decode()), type=WebArenaEvaluation
+        )
 
 
 @cache
 def _tell_once_that_nobody_resets() -> None:
     log.warning(
-        "webarena: reset_url is not set, so that each task finds the sites as the one before left them; reset = 'none' accepts that"
+        "webarena: reset_url is not set, so that each task finds the sites as the one "
+        "before left them; reset = 'none' accepts that"
     )
 
 
@@ -189,11 +238,22 @@ class Shop:
 
     def _token(self) -> str:
         user, _, password = self.admin.partition(":")
-        return str(self._ask("/rest/default/V1/integration/admin/token", "", {"username": user, "password": password}))
+        return str(
+            self._ask(
+                "/rest/default/V1/integration/admin/token",
+                "",
+                {"username": user, "password": password},
+            )
+        )
 
     def _ask(self, path: str, token: str, content: dict[str, str] | None = None) -> Any:
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        request = Request(f"{self.url}{path}", None if content is None else json.dumps(content).encode(), headers)  # noqa: S310
+        headers = {
+            "Content-Type": "application/json",
+            **({"Authorization": f"Bearer {token}"} if token else {}),
+        }
+        request = Request(  # noqa: S310
+            f"{self.url}{path}", None if content is None else json.dumps(content).encode(), headers
+        )
         with urlopen(request, timeout=ASK_S) as answer:  # noqa: S310
             return json.loads(answer.read())
 
@@ -206,7 +266,10 @@ class WebArenaEnding:
         self._browsing, self._shop = browsing, shop
 
     def element(self, check: WebArenaCheck) -> str:
-        """An empty text where the page is not the one that it should be. Some checks call functions by name."""
+        """An empty text where the page is not the one that it should be.
+
+        Some checks call functions by name.
+        """
         url = self._page(*read_call(check.url)) if check.url.startswith("func:") else check.url
         if not check.locator.startswith("func:"):
             return self._seen(url, check.locator, check.prep_actions)
@@ -223,7 +286,9 @@ class WebArenaEnding:
         raise ValueError(f"WebArena's {check.locator!r} is not known here")
 
     def _seen(self, url: str, locator: str, prep_actions: Sequence[str] = ()) -> str:
-        return str(self._browsing.run(element_text(self._browsing.session, url, locator, prep_actions)))
+        return str(
+            self._browsing.run(element_text(self._browsing.session, url, locator, prep_actions))
+        )
 
     def _page(self, name: str, arguments: Sequence[str]) -> str:
         match name:
@@ -234,8 +299,12 @@ class WebArenaEnding:
         raise ValueError(f"WebArena's {name!r} is not known here")
 
 
-async def element_text(session: Session, url: str, locator: str, prep_actions: Sequence[str] = ()) -> str:
-    """What a locator gives on a page, after the actions that prepare it; all of its HTML where there is none."""
+async def element_text(
+    session: Session, url: str, locator: str, prep_actions: Sequence[str] = ()
+) -> str:
+    """What a locator gives on a page, after the actions that prepare it; all of its HTML where
+    there is none.
+    """
     from playwright.async_api import Error
 
     async with session.page_at(url, LOAD_S) as page:
@@ -266,7 +335,11 @@ def post_url(url: str) -> str:
     """Of the post that a comment's address belongs to: http://host/f/forum/id/..."""
     parts = urlsplit(url)
     path = parts.path.split("/")
-    return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/" if len(path) > 3 and path[1] == "f" else url
+    return (
+        f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
+        if len(path) > 3 and path[1] == "f"
+        else url
+    )
 
 
 def _is_in(task: WebTask, split: str) -> bool:

@@ -1,4 +1,6 @@
-"""Who decides whether an answer of WebArena's means the same as its reference: a language model, or a rule."""
+"""Who decides whether an answer of WebArena's means the same as its reference: a language model, or
+a rule.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ MEANS, EXPLAINS = "llm_fuzzy_match", "llm_ua_match"
 
 
 class WordsJudge:
-    """No language model is asked: an answer must contain the reference, and that a task cannot be done
-    must be said as "N/A" alone."""
+    """No language model is asked: an answer must contain the reference, and that a task cannot be
+    done must be said as "N/A" alone."""
 
     def means(self, answer: str, reference: str, intent: str) -> bool:
         _tell_once()
@@ -38,7 +40,10 @@ class WordsJudge:
 
 @cache
 def _tell_once() -> None:
-    log.warning("webarena: judge_url is not set, so that answers WebArena has a language model judge are compared by their words")
+    log.warning(
+        "webarena: judge_url is not set, so that answers WebArena has a language model "
+        "judge are compared by their words"
+    )
 
 
 class ModelJudge:
@@ -57,33 +62,49 @@ class ModelJudge:
         try:
             return bool(_package_functions(self.ask)[function](answer, reference, intent))
         except AssertionError:
-            raise RuntimeError(f"judge_url: {self.model} gave no verdict that WebArena's {function} can read") from None
+            raise RuntimeError(
+                f"judge_url: {self.model} gave no verdict that WebArena's {function} can read"
+            ) from None
 
-    def ask(self, *, messages: list[dict[str, str]], model: str, context_length: int, **options: Any) -> str:
+    def ask(
+        self, *, messages: list[dict[str, str]], model: str, context_length: int, **options: Any
+    ) -> str:
         """Called by the package's functions, with the name of the model that they know."""
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
         asked = json.dumps({"model": self.model, "messages": messages, **options}).encode()
         try:
-            with urlopen(Request(f"{self.url}/chat/completions", asked, headers), timeout=JUDGE_S) as said:  # noqa: S310
+            with urlopen(  # noqa: S310
+                Request(f"{self.url}/chat/completions", asked, headers),  # noqa: S310
+                timeout=JUDGE_S,
+            ) as said:
                 return str(json.loads(said.read())["choices"][0]["message"]["content"])
         except HTTPError as error:
-            raise RuntimeError(f"judge_url: {self.url} answered {error.code} {error.reason}") from None
+            raise RuntimeError(
+                f"judge_url: {self.url} answered {error.code} {error.reason}"
+            ) from None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise RuntimeError(f"judge_url: {self.url} did not judge: {error}") from None
 
 
 def _package_functions(ask: Callable[..., str]) -> dict[str, Any]:
-    """Two functions of the package, run without importing it, which would ask for keys and addresses."""
+    """Two functions of the package, run without importing it, which would ask for keys and
+    addresses.
+    """
     source = (package_folder() / "evaluation_harness" / "helper_functions.py").read_text()
     found: list[ast.stmt] = [
-        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in (MEANS, EXPLAINS)
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name in (MEANS, EXPLAINS)
     ]
     names: dict[str, Any] = {"Any": Any, "generate_from_openai_chat_completion": ask}
     exec(compile(ast.Module(found, []), "libwebarena", "exec"), names)  # noqa: S102
     if missing := {MEANS, EXPLAINS} - {*names}:
-        raise RuntimeError(f"this libwebarena has no {', '.join(sorted(missing))}; pip install --no-deps libwebarena==0.0.4")
+        raise RuntimeError(
+            f"this libwebarena has no {', '.join(sorted(missing))}; pip install --no-deps "
+            "libwebarena==0.0.4"
+        )
     return names
 
 

@@ -1,7 +1,9 @@
-"""How WebArena compares answers, addresses and pages with what a task requires, as libwebarena 0.0.4 does it.
+"""How WebArena compares answers, addresses and pages with what a task requires, as libwebarena
+0.0.4 does it.
 
-Its rules are kept as they are, also where others would be kinder: a score that is published for WebArena
-was measured by them. `tests/unit/test_webarena_matching.py` compares them with the package's own code.
+Its rules are kept as they are, also where others would be kinder: a score that is published for
+WebArena was measured by them. `tests/unit/test_webarena_matching.py` compares them with the
+package's own code.
 """
 
 from __future__ import annotations
@@ -48,22 +50,32 @@ def solved(evaluation: WebArenaEvaluation, ending: Ending, judge: Judge, intent:
         match kind:
             case "string_match":
                 required = evaluation.reference_answers or {}
-                fits = answer_fits(required, ending.answer, judge, intent=intent, reason=evaluation.string_note)
+                fits = answer_fits(
+                    required, ending.answer, judge, intent=intent, reason=evaluation.string_note
+                )
             case "url_match":
                 if evaluation.url_note != "GOLD in PRED":
                     raise ValueError(f"url_note = {evaluation.url_note!r}: expected 'GOLD in PRED'")
                 fits = address_fits(ending.url, evaluation.reference_url or "")
             case "program_html":
-                fits = all(page_fits(check.required_contents, ending.element(check)) for check in evaluation.program_html)
+                fits = all(
+                    page_fits(check.required_contents, ending.element(check))
+                    for check in evaluation.program_html
+                )
             case _:
-                raise ValueError(f"eval_types = {evaluation.eval_types}: expected string_match, url_match or program_html")
+                raise ValueError(
+                    f"eval_types = {evaluation.eval_types}: expected string_match, "
+                    "url_match or program_html"
+                )
         if not fits:
             return False
     return True
 
 
 def clean(text: str) -> str:
-    """In lower case, without blanks around it or a pair of quotes; blanks and line breaks inside stay."""
+    """In lower case, without blanks around it or a pair of quotes; blanks and line breaks inside
+    stay.
+    """
     text = text.strip()
     for quote in "'\"":
         if text.startswith(quote) and text.endswith(quote):
@@ -77,16 +89,19 @@ def is_exactly(wanted: str, text: str) -> bool:
 
 
 def includes(wanted: str, text: str, *, as_word: bool = False) -> bool:
-    """Whether it is part of the text. `as_word`: a single character must be a token of its own, so that
-    0 is not found in 10."""
+    """Whether it is part of the text. `as_word`: a single character must be a token of its own, so
+    that 0 is not found in 10."""
     wanted, text = clean(wanted), clean(text)
     if as_word and len(wanted) == 1 and not wanted.isspace():
         return has_token(wanted, text)
     return wanted in text
 
 
-def answer_fits(required: Mapping[str, Any], answer: str, judge: Judge, *, intent: str, reason: str) -> bool:
-    """Whether an answer is as required: {"exact_match": ...}, {"must_include": [...]} or {"fuzzy_match": ...}.
+def answer_fits(
+    required: Mapping[str, Any], answer: str, judge: Judge, *, intent: str, reason: str
+) -> bool:
+    """Whether an answer is as required: {"exact_match": ...}, {"must_include": [...]} or
+    {"fuzzy_match": ...}.
 
     `reason`: why the task cannot be done, where the reference is "N/A".
     """
@@ -99,27 +114,39 @@ def answer_fits(required: Mapping[str, Any], answer: str, judge: Judge, *, inten
             case "must_include":
                 fits &= all(includes(part, answer, as_word=len(wanted) == 1) for part in wanted)
             case "fuzzy_match" if wanted == UNACHIEVABLE:
-                fits = (fits and is_exactly(wanted, answer)) or judge.explains(answer, reason, intent)
+                fits = (fits and is_exactly(wanted, answer)) or judge.explains(
+                    answer, reason, intent
+                )
             case "fuzzy_match":
                 fits = fits and all(judge.means(answer, reference, intent) for reference in wanted)
             case _:
-                raise ValueError(f"{kind} is no way to match: expected exact_match, must_include or fuzzy_match")
+                raise ValueError(
+                    f"{kind} is no way to match: expected exact_match, must_include or fuzzy_match"
+                )
     return fits
 
 
 def page_fits(required: Mapping[str, Any], text: str) -> bool:
-    """Whether what stands on a page is as required. A part may name alternatives, which answers may not."""
+    """Whether what stands on a page is as required.
+
+    A part may name alternatives, which answers may not.
+    """
     text = html.unescape(text)
     if "exact_match" in required:
         return is_exactly(required["exact_match"], text)
     if "must_include" in required:
-        return all(any(includes(one, text) for one in part.split(ALTERNATIVES)) for part in required["must_include"])
-    raise ValueError(f"{', '.join(required)} is no way to match a page: expected exact_match or must_include")
+        return all(
+            any(includes(one, text) for one in part.split(ALTERNATIVES))
+            for part in required["must_include"]
+        )
+    raise ValueError(
+        f"{', '.join(required)} is no way to match a page: expected exact_match or must_include"
+    )
 
 
 def address_fits(url: str, reference: str) -> bool:
-    """Host and path of an alternative are part of the address, and each query key has a value that any
-    alternative names."""
+    """Host and path of an alternative are part of the address, and each query key has a value that
+    any alternative names."""
     own = urlsplit(url.rstrip("/"))
     has = parse_qs(own.query)
     places: list[str] = []

@@ -16,7 +16,9 @@ from palestra.envs.web.tasks import Evaluation, PageCheck, WebTask
 @dataclass(frozen=True, slots=True)
 class WebArenaCheck(PageCheck):
     prep_actions: list[str] = field(default_factory=list)
-    """JavaScript that is run on the page before it is looked at, such as a click that opens a section."""
+    """JavaScript that is run on the page before it is looked at, such as a click that opens a
+    section.
+    """
 
 
 @dataclass(frozen=True, slots=True)

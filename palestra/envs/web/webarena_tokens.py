@@ -1,8 +1,10 @@
-"""Whether a digit is a token of an answer, as NLTK's `word_tokenize` would say, which WebArena asks.
+"""Whether a digit is a token of an answer, as NLTK's `word_tokenize` would say, which WebArena
+asks.
 
-Punkt cuts a text into sentences, and the Treebank rules cut these into tokens: 5 is a token of "5, or so"
-and of "5.", but not of "5:30", "15" or "5. floor". The only single characters that the tasks require are
-digits. Answers in words and numbers give what NLTK 3.9 gives; heaps of signs such as "5's." may not.
+Punkt cuts a text into sentences, and the Treebank rules cut these into tokens: 5 is a token of "5,
+or so" and of "5.", but not of "5:30", "15" or "5. floor". The only single characters that the tasks
+require are digits. Answers in words and numbers give what NLTK 3.9 gives; heaps of signs such as
+"5's." may not.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ _BREAK = re.compile(rf"[.?!](?:[{re.escape(_SIGNS)}]|\s+\S)")
 _MANY = r"-{2,}|\.{2,}"
 _WORD = re.compile(
     rf"""{_MANY}
-    | (?![("`{{\[:;&\#*@)}}\]\-,]) \S+? (?= \s | $ | [{re.escape(_SIGNS)}] | {_MANY} | ,(?:\s|$|[{re.escape(_SIGNS)}]|{_MANY}) )
+    | (?![("`{{\[:;&\#*@)}}\]\-,]) \S+?
+        (?= \s | $ | [{re.escape(_SIGNS)}] | {_MANY} | ,(?:\s|$|[{re.escape(_SIGNS)}]|{_MANY}) )
     | \S""",
     re.VERBOSE,
 )
 """Of a text, as Punkt sees them."""
 _NEVER_CAPITAL = {"administrators", "b-week", "r-revised", "z-holiday"}
-"""The words of Punkt's English model that begin sentences in lower case and are never capitalized."""
+"""The words of Punkt's English model that begin sentences in lower case and are never capitalized.
+
+"""
 
 
 def has_token(character: str, text: str) -> bool:
@@ -51,7 +56,9 @@ def _begins(before: str, after: str) -> bool:
 
 
 def _has_later_break(rest: str) -> bool:
-    """Of several ends of sentences without a blank between them, Punkt looks at the last one alone."""
+    """Of several ends of sentences without a blank between them,
+    Punkt looks at the last one alone.
+    """
     later = _BREAK.search(rest)
     return later is not None and _BLANK.search(rest, 0, later.start()) is None
 
@@ -72,7 +79,9 @@ def _ends_sentence(before: str, after: str) -> bool:
         return not gap.strip(" ") and not closing[0].startswith(('"', "''"))
     # Punkt looks at what stands without a blank around the period, and at the next word or sign.
     *others, number = _WORD.findall(_BLANK.split(before)[-1] + ".")
-    if number not in (f"{digit}." for digit in "0123456789") or any(other[-1] in ".?!" and other.strip(".") for other in others):
+    if number not in (f"{digit}." for digit in "0123456789") or any(
+        other[-1] in ".?!" and other.strip(".") for other in others
+    ):
         return True
     # To Punkt, "5. floor" is an ordinal number: all text is in lower case here.
     first, *more = _WORD.findall(rest.split()[0] if gap else rest[0])

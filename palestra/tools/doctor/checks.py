@@ -1,4 +1,7 @@
-"""The examination: all checks in order. What an earlier check found broken is not used by later ones."""
+"""The examination: all checks in order.
+
+What an earlier check found broken is not used by later ones.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,24 @@ from palestra.tools.doctor.play import Played, play_some
 from palestra.tools.doctor.result import CheckResult, attempt
 from palestra.tools.doctor.tokens import check_mask, check_replies, check_template
 from palestra.tools.doctor.weights import check_handover, check_logprobs, check_packing, check_toy
-from palestra.training.setup import Components, close_envs, make_envs, make_pool, read_tokenizer, setup
+from palestra.training.setup import (
+    Components,
+    close_envs,
+    make_envs,
+    make_pool,
+    read_tokenizer,
+    setup,
+)
 
 
-def examine(config: Config, envs: dict[str, Environment] | None = None, *, folder: Path, fit: bool = False) -> Iterator[CheckResult]:
-    """Findings as they come. `envs`: those that `check_run` made. `folder`: where runs go. `fit` adds the search for the largest sizes."""
+def examine(
+    config: Config, envs: dict[str, Environment] | None = None, *, folder: Path, fit: bool = False
+) -> Iterator[CheckResult]:
+    """Findings as they come.
+
+    `envs`: those that `check_run` made. `folder`: where runs go. `fit` adds the search for the
+    largest sizes.
+    """
     envs = make_envs(config) if envs is None else envs
     try:
         goes_on = yield from _examine(config, envs, folder)
@@ -33,12 +49,18 @@ def examine(config: Config, envs: dict[str, Environment] | None = None, *, folde
         yield check_fit(config)
 
 
-def _examine(config: Config, envs: dict[str, Environment], folder: Path) -> Generator[CheckResult, None, bool]:
+def _examine(
+    config: Config, envs: dict[str, Environment], folder: Path
+) -> Generator[CheckResult, None, bool]:
     """All but the search for sizes. Returns whether what that needs is in order."""
     healthy: list[str] = []
     for spec in config.env_specs:
         pool = make_pool(spec.env)
-        yield (answers := check_answers(spec.label, envs[spec.label], pool, deadline_s=spec.env.deadline_s))
+        yield (
+            answers := check_answers(
+                spec.label, envs[spec.label], pool, deadline_s=spec.env.deadline_s
+            )
+        )
         if answers.ok:
             healthy.append(spec.label)
             yield check_contract(spec)
@@ -49,7 +71,9 @@ def _examine(config: Config, envs: dict[str, Environment], folder: Path) -> Gene
     yield (template := check_template(tokenizer.made, config.agent.template, words_of(envs)))
     if not template.ok:
         return False
-    full_tensor = attempt("the run can be put together", partial(setup, config, envs=envs), _described)
+    full_tensor = attempt(
+        "the run can be put together", partial(setup, config, envs=envs), _described
+    )
     yield full_tensor.result
     if full_tensor.made is not None:
         try:
@@ -59,7 +83,9 @@ def _examine(config: Config, envs: dict[str, Environment], folder: Path) -> Gene
     return True
 
 
-def check_components(components: Components, healthy: list[str], folder: Path) -> Iterator[CheckResult]:
+def check_components(
+    components: Components, healthy: list[str], folder: Path
+) -> Iterator[CheckResult]:
     """What needs the model: the episodes are played in the environments that are `healthy`."""
     config = components.config
     if healthy:
@@ -69,7 +95,12 @@ def check_components(components: Components, healthy: list[str], folder: Path) -
             yield from examine_play(components, play.made)
     yield check_toy(components)
     checkpoints = config.save.keep + 1 if config.save.every else 0
-    yield check_disk(components.learner, folder, checkpoints=checkpoints, keeps_reference=config.algo.keeps_reference)
+    yield check_disk(
+        components.learner,
+        folder,
+        checkpoints=checkpoints,
+        keeps_reference=config.algo.keeps_reference,
+    )
     yield check_memory(components)
 
 
@@ -98,11 +129,19 @@ def _counted(tokenizer: PreTrainedTokenizerBase) -> tuple[float, str]:
 
 def _described(components: Components) -> tuple[float, str]:
     model = components.learner.model
-    parameters, adapter = (sum(p.numel() for p in some) for some in (model.parameters(), adapter_of(model).values()))
+    parameters, adapter = (
+        sum(p.numel() for p in some) for some in (model.parameters(), adapter_of(model).values())
+    )
     learning = f", of which an adapter's {adapter / 1e6:.3g} million learn" if adapter else ""
-    return parameters, f"{parameters / 1e6:.3g} million parameters{learning}, {model.dtype}, on {model.device}".replace("torch.", "")
+    return (
+        parameters,
+        f"{parameters / 1e6:.3g} million parameters{learning}, {model.dtype}, on "
+        f"{model.device}".replace("torch.", ""),
+    )
 
 
 def _told(played: Played) -> tuple[float, str]:
     turns = sum(len(trajectory.turns) for trajectory in played.trajectories)
-    return len(played.trajectories), f"{len(played.trajectories)} episodes, {turns} turns, {len(played.faults)} faults"
+    return len(
+        played.trajectories
+    ), f"{len(played.trajectories)} episodes, {turns} turns, {len(played.faults)} faults"

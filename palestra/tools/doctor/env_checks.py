@@ -1,4 +1,6 @@
-"""What a run depends on besides its model: environments that answer in time and keep their contract, and room on the disk."""
+"""What a run depends on besides its model: environments that answer in time and keep their
+contract, and room on the disk.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,17 @@ class _Watch:
 
 
 @check("environment answers in time")
-def check_answers(label: str, env: Environment, pool: EnvPool, *, deadline_s: float, episodes: int = 16, budget_s: float = 5.0) -> Verdict:
-    """Play as an expert and at random, in turns. No fault is allowed, and hardly a call may take more than half of the deadline.
+def check_answers(
+    label: str,
+    env: Environment,
+    pool: EnvPool,
+    *,
+    deadline_s: float,
+    episodes: int = 16,
+    budget_s: float = 5.0,
+) -> Verdict:
+    """Play as an expert and at random, in turns. No fault is allowed, and hardly a call may take
+    more than half of the deadline.
 
     `env` is only asked for its tasks; those of `pool` are played.
     """
@@ -46,29 +57,47 @@ def check_answers(label: str, env: Environment, pool: EnvPool, *, deadline_s: fl
     calls = sorted([*watch.reset_s, *watch.step_s])
     if watch.faults:
         first = watch.faults[0]
-        detail = f"{label}: {len(watch.faults)} faults in {len(calls)} calls; the first: {first.stop}: {first}"
+        detail = (
+            f"{label}: {len(watch.faults)} faults in {len(calls)} calls; the first: "
+            f"{first.stop}: {first}"
+        )
         return Verdict(False, len(watch.faults), detail)
     slow = _at(calls, 0.95)
-    told = ", ".join(f"{name} {_percentiles(values)}" for name, values in (("reset", watch.reset_s), ("step", watch.step_s)))
+    told = ", ".join(
+        f"{name} {_percentiles(values)}"
+        for name, values in (("reset", watch.reset_s), ("step", watch.step_s))
+    )
     detail = f"{label}: {told} (p50/p95/max), deadline {deadline_s:g} s, 0 faults"
-    return Verdict(slow <= deadline_s / 2, slow, detail if slow <= deadline_s / 2 else f"{detail}: too close to it")
+    return Verdict(
+        slow <= deadline_s / 2,
+        slow,
+        detail if slow <= deadline_s / 2 else f"{detail}: too close to it",
+    )
 
 
 async def _watched(pool: EnvPool, tasks: Sequence[Task], watch: _Watch, budget_s: float) -> None:
-    """Episodes one after the other until the time is up; one that hangs is the last, as the others would."""
+    """Episodes one after the other until the time is up; one that hangs is the last, as the others
+    would.
+    """
     began = time.monotonic()
     for number, task in enumerate(tasks):
         try:
             async with opened(pool) as env:
-                await _episode(env, task, watch, is_expert=number % 2 == 0, chance=random.Random(number))
+                await _episode(
+                    env, task, watch, is_expert=number % 2 == 0, chance=random.Random(number)
+                )
         except EnvFault as fault:
             watch.faults.append(fault)
-        if time.monotonic() - began > budget_s or any(fault.stop is Stop.TIMEOUT for fault in watch.faults):
+        if time.monotonic() - began > budget_s or any(
+            fault.stop is Stop.TIMEOUT for fault in watch.faults
+        ):
             break
     await pool.close()
 
 
-async def _episode(env: EnvHandle, task: Task, watch: _Watch, *, is_expert: bool, chance: random.Random) -> None:
+async def _episode(
+    env: EnvHandle, task: Task, watch: _Watch, *, is_expert: bool, chance: random.Random
+) -> None:
     began = time.monotonic()
     await env.reset(task)
     watch.reset_s.append(time.monotonic() - began)
@@ -94,20 +123,42 @@ def _percentiles(seconds: Sequence[float]) -> str:
 @check("environment keeps its contract")
 def check_contract(spec: EnvSpec, *, tasks: int = 2) -> Verdict:
     if spec.env.sandbox != "none":  # the check would run its code here
-        return Verdict(True, 0, f"{spec.label}: not checked, as it is played in a sandbox only; palestra env check does so without one")
+        return Verdict(
+            True,
+            0,
+            f"{spec.label}: not checked, as it is played in a sandbox only; palestra env "
+            "check does so without one",
+        )
     promises = check_environment(spec.env.name, spec.env.options, tasks=tasks)
     broken = [promise for promise in promises if not promise.ok]
     kept = len(promises) - len(broken)
     if broken:
-        return Verdict(False, kept, f"{spec.label}: {kept} of {len(promises)} promises; not: {broken[0].name} ({broken[0].detail})")
-    return Verdict(True, kept, f"{spec.label}: {kept} promises on {tasks} tasks; more by: palestra env check {spec.env.name}")
+        return Verdict(
+            False,
+            kept,
+            f"{spec.label}: {kept} of {len(promises)} promises; not: {broken[0].name} "
+            f"({broken[0].detail})",
+        )
+    return Verdict(
+        True,
+        kept,
+        f"{spec.label}: {kept} promises on {tasks} tasks; more by: palestra env check "
+        f"{spec.env.name}",
+    )
 
 
 def checkpoint_bytes(learner: Learner) -> int:
-    """Weights, the critic's among them, two moments of each that is trained, and exact weights where the model's own are rounded."""
+    """Weights, the critic's among them, two moments of each that is trained, and exact weights
+    where the model's own are rounded.
+    """
     weights = reference_bytes(learner)
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
-    return weights + critic + 2 * sum(p.nbytes for p in learner.trained().values()) + master_bytes(learner)
+    return (
+        weights
+        + critic
+        + 2 * sum(p.nbytes for p in learner.trained().values())
+        + master_bytes(learner)
+    )
 
 
 def reference_bytes(learner: Learner) -> int:
@@ -116,17 +167,31 @@ def reference_bytes(learner: Learner) -> int:
 
 
 def master_bytes(learner: Learner) -> int:
-    """Of the exact weights behind a model that computes in less than float32; a model in float32 is its own."""
-    return 0 if learner.model.dtype == fp32_or_wider(learner.model.dtype) else sum(p.nbytes for p in learner.trained().values())
+    """Of the exact weights behind a model that computes in less than float32; a model in float32 is
+    its own.
+    """
+    return (
+        0
+        if learner.model.dtype == fp32_or_wider(learner.model.dtype)
+        else sum(p.nbytes for p in learner.trained().values())
+    )
 
 
 @check("disk has room for checkpoints")
-def check_disk(learner: Learner, folder: Path, *, checkpoints: int, keeps_reference: bool) -> Verdict:
+def check_disk(
+    learner: Learner, folder: Path, *, checkpoints: int, keeps_reference: bool
+) -> Verdict:
     """Checkpoints are one more than are kept: the oldest goes only when the newest is there."""
     own = checkpoint_bytes(learner)
     reference = reference_bytes(learner) if keeps_reference else 0
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
+    )
     free = shutil.disk_usage(existing).free
     needed = checkpoints * own + reference
-    parts = f"{checkpoints} x {size(own)}" + (f" + {size(reference)} of the reference" if reference else "")
-    return Verdict(needed <= free, needed, f"{parts} = {size(needed)} of {size(free)} free under {existing}")
+    parts = f"{checkpoints} x {size(own)}" + (
+        f" + {size(reference)} of the reference" if reference else ""
+    )
+    return Verdict(
+        needed <= free, needed, f"{parts} = {size(needed)} of {size(free)} free under {existing}"
+    )

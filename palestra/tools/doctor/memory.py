@@ -1,4 +1,6 @@
-"""Memory: what a run needs, measured where there is a GPU and estimated elsewhere, and the largest sizes that fit."""
+"""Memory: what a run needs, measured where there is a GPU and estimated elsewhere, and the largest
+sizes that fit.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Need:
     """Bytes, by what they are for."""
 
     weights: int
-    """The critic's among them, the exact ones where the model computes in less, and the engine's where it has its own."""
+    """The critic's among them, the exact ones where the model computes in less, and the engine's
+    where it has its own.
+    """
     training: int
     """Gradients and moments."""
     reference: int
@@ -54,24 +58,35 @@ class Need:
 
 
 def estimate(learner: Learner, config: Config, *, microbatch_tokens: int, slots: int) -> Need:
-    """From the shapes of the model. Rows are as long as an episode may be, even where `row_tokens` is less."""
+    """From the shapes of the model.
+
+    Rows are as long as an episode may be, even where `row_tokens` is less.
+    """
     model = learner.model
     weights = sum(p.nbytes for p in model.parameters())
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
     tokens = max(microbatch_tokens, config.agent.context_tokens)
-    copies = 2 if config.rollout.is_beside_learner and isinstance(config.engine, TorchEngineSettings) else 1
+    copies = (
+        2
+        if config.rollout.is_beside_learner and isinstance(config.engine, TorchEngineSettings)
+        else 1
+    )
     has_own_trunk = learner.critic is not None and learner.critic.trunk is not None
     return Need(
         weights=copies * weights + critic + master_bytes(learner),
         training=3 * sum(p.nbytes for p in learner.trained().values()),
         reference=reference_bytes(learner) if config.algo.keeps_reference else 0,
-        activations=tokens * bytes_per_token(model, config.optim) * (2 if has_own_trunk else 1) + logit_bytes(model, tokens),
-        cache=slots * slot_bytes(model, config.agent.context_tokens) if isinstance(config.engine, TorchEngineSettings) else 0,
+        activations=tokens * bytes_per_token(model, config.optim) * (2 if has_own_trunk else 1)
+        + logit_bytes(model, tokens),
+        cache=slots * slot_bytes(model, config.agent.context_tokens)
+        if isinstance(config.engine, TorchEngineSettings)
+        else 0,
     )
 
 
 def bytes_per_token(model: PreTrainedModel, optim: OptimizerConfig) -> int:
-    """What each layer keeps of a token for the way back: measured, 26 vectors of its width and four of the inner one.
+    """What each layer keeps of a token for the way back: measured, 26 vectors of its width and four
+    of the inner one.
 
     With activation checkpointing it is what enters each layer, and one layer at a time in full.
     """
@@ -79,11 +94,16 @@ def bytes_per_token(model: PreTrainedModel, optim: OptimizerConfig) -> int:
     layers, width = shape.num_hidden_layers, shape.hidden_size
     inner = getattr(shape, "intermediate_size", None) or 4 * width
     full_tensor = 26 * width + 4 * inner
-    return int((layers * width + full_tensor if optim.activation_checkpointing else layers * full_tensor) * model.dtype.itemsize)
+    return int(
+        (layers * width + full_tensor if optim.activation_checkpointing else layers * full_tensor)
+        * model.dtype.itemsize
+    )
 
 
 def logit_bytes(model: PreTrainedModel, tokens: int) -> int:
-    """Logits, probabilities and their gradients in float32, of as many tokens as are looked at together."""
+    """Logits, probabilities and their gradients in float32, of as many tokens as are looked at
+    together.
+    """
     return 4 * 4 * min(tokens * int(model.config.get_text_config().vocab_size), MOST_LOGITS)
 
 
@@ -92,7 +112,9 @@ def slot_bytes(model: PreTrainedModel, context_tokens: int) -> int:
     shape = model.config.get_text_config()
     heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
     dim = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return int(2 * shape.num_hidden_layers * heads * (context_tokens + 1) * dim * model.dtype.itemsize)
+    return int(
+        2 * shape.num_hidden_layers * heads * (context_tokens + 1) * dim * model.dtype.itemsize
+    )
 
 
 def available_ram() -> int:
@@ -112,10 +134,17 @@ def check_memory(parts: Components, *, available: int | None = None) -> Verdict:
     tokens = max(config.optim.microbatch_tokens, config.agent.context_tokens)
     if learner.model.device.type != "cuda":
         room = available_ram() if available is None else available
-        return Verdict(need.still <= SHARE * room, need.still, f"estimated: {need}; {size(need.still)} more of {size(room)} available")
+        return Verdict(
+            need.still <= SHARE * room,
+            need.still,
+            f"estimated: {need}; {size(need.still)} more of {size(room)} available",
+        )
     total = torch.cuda.mem_get_info(learner.model.device)[1] if available is None else available
     peak = measured_peak(learner, tokens, config.agent.context_tokens) + need.reference
-    told = f"measured: a row of {tokens} tokens takes memory to {size(peak)} of {size(total)}; estimated: {need}"
+    told = (
+        f"measured: a row of {tokens} tokens takes memory to {size(peak)} of {size(total)}; "
+        f"estimated: {need}"
+    )
     return Verdict(peak <= SHARE * total, peak, told)
 
 
@@ -135,11 +164,15 @@ def measured_peak(learner: Learner, tokens: int, context_tokens: int) -> int:
 
 
 def learn_one_row(learner: Learner, tokens: int, context_tokens: int) -> None:
-    """A whole update on one row of this length, at a learning rate of 0: it leaves the weights as they are."""
+    """A whole update on one row of this length, at a learning rate of 0: it leaves the weights as
+    they are.
+    """
     model, optim = learner.model, learner.optim
     learner.optim = optim.model_copy(update={"row_tokens": tokens})
     try:
-        batch = made_up(tokens, context_tokens, model.config.get_text_config().vocab_size).to(model.device)
+        batch = made_up(tokens, context_tokens, model.config.get_text_config().vocab_size).to(
+            model.device
+        )
         learner.update(batch, GRPO(), lr=0.0, step=0, minibatches=1, epochs=1)
     finally:
         learner.optim = optim
@@ -148,22 +181,33 @@ def learn_one_row(learner: Learner, tokens: int, context_tokens: int) -> None:
 
 
 def made_up(tokens: int, context_tokens: int, vocabulary: int) -> Batch:
-    """Segments as long as the context allows, in which all tokens but the first were chosen: nothing can need more."""
+    """Segments as long as the context allows, in which all tokens but the first were chosen:
+    nothing can need more.
+    """
     generator = torch.Generator().manual_seed(0)
     lengths = [min(context_tokens, tokens - start) for start in range(0, tokens, context_tokens)]
     lengths = [length for length in lengths if length > 1]
     trajectories = []
     for number, length in enumerate(lengths):
         ids = torch.randint(0, vocabulary, (length,), generator=generator).tolist()
-        segment = Segment(ids, [0] + [1] * (length - 1), [0.0] + [-1.0] * (length - 1), [-1] + [0] * (length - 1))
+        segment = Segment(
+            ids, [0] + [1] * (length - 1), [0.0] + [-1.0] * (length - 1), [-1] + [0] * (length - 1)
+        )
         turn = Turn("", "", "", 0.0, (1, length))
-        trajectories.append(Trajectory(str(number), Task("", "", ""), [segment], [turn], Stop.DONE, None, horizon=1, seed=0))
+        trajectories.append(
+            Trajectory(
+                str(number), Task("", "", ""), [segment], [turn], Stop.DONE, None, horizon=1, seed=0
+            )
+        )
     batch = pack([trajectories])
     return batch.with_(advantage_C=torch.ones(len(batch.trajectory_C)))
 
 
 def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
-    """The largest number that fits, to a sixteenth; 0 where not even `least` does. Doubles first, then halves the gap."""
+    """The largest number that fits, to a sixteenth; 0 where not even `least` does.
+
+    Doubles first, then halves the gap.
+    """
     if not fits(least):
         return 0
     low, high = least, most + 1
@@ -181,10 +225,19 @@ def largest(fits: Callable[[int], bool], least: int, most: int) -> int:
 
 @check("largest sizes that fit")
 def check_fit(config: Config, *, available: int | None = None) -> Verdict:
-    """Slots for all episodes in flight as far as they fit beside one longest row, and then the longest rows beside these slots."""
-    wanted = min(config.rollout.concurrency, config.rollout.tasks * max(spec.group for spec in config.env_specs))
+    """Slots for all episodes in flight as far as they fit beside one longest row, and then the
+    longest rows beside these slots.
+    """
+    wanted = min(
+        config.rollout.concurrency,
+        config.rollout.tasks * max(spec.group for spec in config.env_specs),
+    )
     is_native = isinstance(config.engine, TorchEngineSettings)
-    bare = config.model_copy(update={"engine": config.engine.model_copy(update={"slots": 1})}) if is_native else config
+    bare = (
+        config.model_copy(update={"engine": config.engine.model_copy(update={"slots": 1})})
+        if is_native
+        else config
+    )
     parts = setup(bare)
     try:
         is_cuda = parts.learner.model.device.type == "cuda"
@@ -193,17 +246,33 @@ def check_fit(config: Config, *, available: int | None = None) -> Verdict:
         def fits(microbatch_tokens: int, slots: int) -> bool:
             if is_cuda:
                 return _fits_on_gpu(parts, microbatch_tokens, slots)
-            return estimate(parts.learner, config, microbatch_tokens=microbatch_tokens, slots=slots).still <= SHARE * room
+            return (
+                estimate(
+                    parts.learner, config, microbatch_tokens=microbatch_tokens, slots=slots
+                ).still
+                <= SHARE * room
+            )
 
         shortest = config.agent.context_tokens
         slots = largest(lambda slots: fits(shortest, slots), 1, wanted) if is_native else 0
-        rows = largest(lambda tokens: fits(tokens, slots), shortest, max(MOST_ROW_TOKENS, shortest)) if slots or not is_native else 0
+        rows = (
+            largest(lambda tokens: fits(tokens, slots), shortest, max(MOST_ROW_TOKENS, shortest))
+            if slots or not is_native
+            else 0
+        )
     finally:
         parts.close()
     if not rows:
-        return Verdict(False, 0, f"not even one row of {shortest} tokens fits; lower agent.context_tokens or take a smaller model")
+        return Verdict(
+            False,
+            0,
+            f"not even one row of {shortest} tokens fits; lower agent.context_tokens or "
+            "take a smaller model",
+        )
     flags = f"--optim.microbatch_tokens {rows}" + (f" --engine.slots {slots}" if is_native else "")
-    return Verdict(True, rows, flags if is_cuda else f"{flags} (estimated: it is measured only on CUDA)")
+    return Verdict(
+        True, rows, flags if is_cuda else f"{flags} (estimated: it is measured only on CUDA)"
+    )
 
 
 def _fits_on_gpu(parts: Components, microbatch_tokens: int, slots: int) -> bool:

@@ -1,4 +1,6 @@
-"""A few real episodes with the run's engine, and a record of what the engine itself returned for them."""
+"""A few real episodes with the run's engine, and a record of what the engine itself returned for
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from palestra.training.setup import Components, held_out
 
 TURNS = 6
 REPLY_TOKENS = 256
-"""A model that has not learned yet seldom ends its replies: with fewer tokens there would be no second turn."""
+"""A model that has not learned yet seldom ends its replies: with fewer tokens there would be no
+second turn.
+"""
 
 
 class Recording:
@@ -26,9 +30,13 @@ class Recording:
         self.engine = engine
         self.said: dict[str, list[Generation]] = {}
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, session: Session) -> Generation:
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         generation = await self.engine.generate(ids, sampling, session)
-        self.said.setdefault(session.id, []).append(replace(generation, ids=list(generation.ids), logprobs=list(generation.logprobs)))
+        self.said.setdefault(session.id, []).append(
+            replace(generation, ids=list(generation.ids), logprobs=list(generation.logprobs))
+        )
         return generation
 
     def release(self, session: Session) -> None:
@@ -50,27 +58,46 @@ class Played:
 
     @property
     def replies(self) -> list[Generation]:
-        return [generation for trajectory in self.trajectories for generation in self.said.get(trajectory.id, [])]
+        return [
+            generation
+            for trajectory in self.trajectories
+            for generation in self.said.get(trajectory.id, [])
+        ]
 
 
-def play_some(components: Components, labels: Sequence[str], *, count: int = 12, version: int = 0) -> Played:
-    """Hand the weights over, and play training tasks of these environments as the first training step would."""
+def play_some(
+    components: Components, labels: Sequence[str], *, count: int = 12, version: int = 0
+) -> Played:
+    """Hand the weights over, and play training tasks of these environments as the first training
+    step would.
+    """
     config = components.config
     components.loop.run(components.engine.load(version=version))
     tasks = {label: held_out(components.tasks(label, "train"), count) for label in labels}
     horizons = {spec.label: min(horizon_of(spec, State())[0], TURNS) for spec in config.env_specs}
     episodes = [
-        EpisodeSpec(f"doctor-{n:02d}", tasks[label][n % len(tasks[label])], horizons[label], derive_seed(config.seed, "doctor", n))
+        EpisodeSpec(
+            f"doctor-{n:02d}",
+            tasks[label][n % len(tasks[label])],
+            horizons[label],
+            derive_seed(config.seed, "doctor", n),
+        )
         for n, label in enumerate(islice(cycle(labels), count))
     ]
     recording = Recording(components.context.engine)
     sampling = components.context.sampling
     longer = max(sampling.max_tokens, min(REPLY_TOKENS, config.agent.context_tokens // 4))
-    context = components.context.with_(engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0)
+    context = components.context.with_(
+        engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0
+    )
     trajectories, _ = components.loop.run(play_all(context, episodes))
     valid = [t for t in trajectories if not t.stop.is_fault and t.sampled_tokens]
     faults = [t for t in trajectories if t.stop.is_fault]
     if not valid:
-        why = f"{faults[0].stop}: {faults[0].fault}" if faults else "the first observation does not fit into agent.context_tokens"
+        why = (
+            f"{faults[0].stop}: {faults[0].fault}"
+            if faults
+            else "the first observation does not fit into agent.context_tokens"
+        )
         raise RuntimeError(f"no episode could be played; {why}")
     return Played(valid, recording.said, faults)

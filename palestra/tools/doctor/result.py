@@ -19,7 +19,9 @@ class CheckResult:
     name: str
     ok: bool
     number: float | None
-    """The figure that decided, in the unit that `detail` gives; None where it did not come to one."""
+    """The figure that decided, in the unit that `detail` gives; None where it did not come to one.
+
+    """
     detail: str
     seconds: float
 
@@ -58,7 +60,9 @@ class Attempt(Generic[T]):
     made: T | None
 
 
-def attempt(name: str, make: Callable[[], T], describe: Callable[[T], tuple[float, str]]) -> Attempt[T]:
+def attempt(
+    name: str, make: Callable[[], T], describe: Callable[[T], tuple[float, str]]
+) -> Attempt[T]:
     """Make something, as a check of its own."""
     made: list[T] = []
 
@@ -78,5 +82,8 @@ def in_one_line(error: Exception) -> str:
 
 def size(count: float) -> str:
     """Bytes as people read them."""
-    unit, name = next(((1 << power, name) for power, name in ((30, "GiB"), (20, "MiB")) if count >= 1 << power), (1 << 10, "KiB"))
+    unit, name = next(
+        ((1 << power, name) for power, name in ((30, "GiB"), (20, "MiB")) if count >= 1 << power),
+        (1 << 10, "KiB"),
+    )
     return f"{count / unit:.1f} {name}"

@@ -1,4 +1,6 @@
-"""Engine and learner: the same weights, the same log-probs, a gradient that packing does not change, and a reward that rises."""
+"""Engine and learner: the same weights, the same log-probs, a gradient that packing does not
+change, and a reward that rises.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ TOKENS_PER_TASK = 128
 
 def kl_limit(model: PreTrainedModel) -> float:
     """In nats a token: on a CPU in float32 only the order of additions differs."""
-    return 1e-5 if model.dtype == fp32_or_wider(model.dtype) and model.device.type == "cpu" else 1e-3
+    return (
+        1e-5 if model.dtype == fp32_or_wider(model.dtype) and model.device.type == "cpu" else 1e-3
+    )
 
 
 class Pace:
-    """A learning rate that finds its size: so large that an update shows, and so small that it does not destroy."""
+    """A learning rate that finds its size: so large that an update shows, and so small that it does
+    not destroy.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         width: int = model.config.get_text_config().hidden_size
@@ -62,9 +68,13 @@ def fingerprint(model: PreTrainedModel) -> str:
 
 @contextmanager
 def borrowed(components: Components) -> Iterator[None]:
-    """What happens to the weights in here is undone afterwards, in the learner and in the engine."""
+    """What happens to the weights in here is undone afterwards,
+    in the learner and in the engine.
+    """
     model = components.learner.model
-    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    learning = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
     kept = {name: parameter.detach().to("cpu", copy=True) for name, parameter in learning.items()}
     try:
         yield
@@ -93,21 +103,33 @@ def one_group(trajectories: Sequence[Trajectory]) -> list[Group]:
 def mismatch(learner: Learner, trajectories: Sequence[Trajectory]) -> Mismatch:
     batch = learner.prepare(one_group(trajectories), RECOMPUTED)
     sampled_C, own_C = batch.sampled_logp_C.double(), batch.old_logp_C.double()
-    return Mismatch(kl_divergence(sampled_C, own_C).mean().item(), (sampled_C - own_C).abs().mean().item(), len(own_C))
+    return Mismatch(
+        kl_divergence(sampled_C, own_C).mean().item(),
+        (sampled_C - own_C).abs().mean().item(),
+        len(own_C),
+    )
 
 
 @check("engine and learner agree on log-probs")
 def check_logprobs(components: Components, played: Played) -> Verdict:
     limit = kl_limit(components.learner.model)
     found = mismatch(components.learner, played.trajectories)
-    detail = f"mean KL {found.kl:.1e} (at most {limit:.0e}), mean difference {found.absolute:.1e}, {found.tokens} tokens"
+    detail = (
+        f"mean KL {found.kl:.1e} (at most {limit:.0e}), mean difference {found.absolute:.1e}, "
+        f"{found.tokens} tokens"
+    )
     return Verdict(found.kl <= limit, found.kl, detail)
 
 
 @check("an update reaches the engine")
 def check_handover(components: Components, played: Played) -> Verdict:
-    """Update until old weights could not pass for new ones, hand over, play again: the log-probs must be the new learner's."""
-    learner, labels = components.learner, sorted({trajectory.task.env for trajectory in played.trajectories})
+    """Update until old weights could not pass for new ones, hand over, play again: the log-probs
+    must be the new learner's.
+    """
+    learner, labels = (
+        components.learner,
+        sorted({trajectory.task.env for trajectory in played.trajectories}),
+    )
     limit, before = kl_limit(learner.model), fingerprint(learner.model)
     with borrowed(components):
         stale = _moved(learner, played.trajectories, least=10 * limit)
@@ -116,24 +138,48 @@ def check_handover(components: Components, played: Played) -> Verdict:
         found = mismatch(learner, again.trajectories).kl
     versions = sorted({generation.version for generation in again.replies})
     if after == before:
-        return Verdict(False, None, f"the fingerprint of the weights is {before} before and after an update")
+        return Verdict(
+            False, None, f"the fingerprint of the weights is {before} before and after an update"
+        )
     if not stale >= 10 * limit:
-        return Verdict(False, stale, f"{UPDATES} updates moved the log-probs by a mean KL of only {stale:.1e}")
+        return Verdict(
+            False, stale, f"{UPDATES} updates moved the log-probs by a mean KL of only {stale:.1e}"
+        )
     if not found <= limit:
-        detail = f"after the hand-over the mean KL is {found:.1e} (at most {limit:.0e}); with the old weights it would be {stale:.1e}"
+        detail = (
+            f"after the hand-over the mean KL is {found:.1e} (at most {limit:.0e}); with the "
+            f"old weights it would be {stale:.1e}"
+        )
         return Verdict(False, found, detail)
     if versions != [1]:
-        return Verdict(False, found, f"version 1 was handed over, and the engine says that versions {versions} sampled")
+        return Verdict(
+            False,
+            found,
+            f"version 1 was handed over, and the engine says that versions {versions} sampled",
+        )
     if fingerprint(learner.model) != before:
-        return Verdict(False, found, f"the weights could not be put back: {before} became {fingerprint(learner.model)}")
-    return Verdict(True, found, f"{before} became {after}; mean KL {found:.1e} with the new weights, {stale:.1e} with the old ones")
+        return Verdict(
+            False,
+            found,
+            f"the weights could not be put back: {before} became {fingerprint(learner.model)}",
+        )
+    return Verdict(
+        True,
+        found,
+        f"{before} became {after}; mean KL {found:.1e} with the new weights, {stale:.1e} "
+        "with the old ones",
+    )
 
 
 def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float) -> float:
-    """Update on made-up rewards until the log-probs have moved by `least`, and say how far they have."""
+    """Update on made-up rewards until the log-probs have moved by `least`, and say how far they
+    have.
+    """
     algo, pace, moved = GRPO(), Pace(learner.model), 0.0
     batch = learner.prepare(one_group(trajectories), algo)
-    batch = algo.add_advantages(batch.with_(reward_N=torch.arange(len(batch), device=batch.ids_T.device).float() % 2))
+    batch = algo.add_advantages(
+        batch.with_(reward_N=torch.arange(len(batch), device=batch.ids_T.device).float() % 2)
+    )
     for update in range(UPDATES):
         learner.update(batch, algo, lr=pace.lr, step=update, minibatches=1, epochs=1)
         moved = mismatch(learner, trajectories).kl
@@ -153,14 +199,29 @@ def check_packing(components: Components, played: Played) -> Verdict:
         return Verdict(False, None, "only one segment was played: there is nothing to pack")
     segments = max(2, int((batch.lengths_S.cumsum(0) <= learner.optim.microbatch_tokens).sum()))
     row = batch.take(torch.arange(segments, device=batch.ids_T.device))
-    signs_C = torch.randint(0, 2, row.trajectory_C.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    signs_C = (
+        torch.randint(0, 2, row.trajectory_C.shape, generator=torch.Generator().manual_seed(0))
+        * 2.0
+        - 1
+    )
     row = row.with_(advantage_C=signs_C.to(row.ids_T.device))
     packed = _gradient(learner, [row])
-    alone = _gradient(learner, [row.take(torch.tensor([n], device=row.ids_T.device)) for n in range(segments)])
-    difference = sum((one - other).double().square().sum().item() for one, other in zip(packed, alone, strict=True)) ** 0.5
+    alone = _gradient(
+        learner, [row.take(torch.tensor([n], device=row.ids_T.device)) for n in range(segments)]
+    )
+    difference = (
+        sum(
+            (one - other).double().square().sum().item()
+            for one, other in zip(packed, alone, strict=True)
+        )
+        ** 0.5
+    )
     norm = sum(other.double().square().sum().item() for other in alone) ** 0.5
     error = difference / norm if norm > 0 else float("nan")
-    detail = f"relative difference {error:.1e} (at most {limit:.0e}), {segments} segments, {len(row.ids_T)} tokens"
+    detail = (
+        f"relative difference {error:.1e} (at most {limit:.0e}), {segments} segments, "
+        f"{len(row.ids_T)} tokens"
+    )
     return Verdict(error <= limit, error, detail)
 
 
@@ -175,7 +236,10 @@ def _gradient(learner: Learner, rows: Sequence[Batch]) -> list[Tensor]:
 
 
 class Toy(Environment):
-    """Say anything, once. What was said is judged by its tokens, which an environment does not see."""
+    """Say anything, once.
+
+    What was said is judged by its tokens, which an environment does not see.
+    """
 
     name = "toy"
     splits = ("train",)
@@ -193,36 +257,64 @@ class Toy(Environment):
 
 @check("a toy reward rises")
 def check_toy(
-    components: Components, *, algo: Algorithm | None = None, steps: int = 30, budget_s: float = 20.0, margin: float = 0.1
+    components: Components,
+    *,
+    algo: Algorithm | None = None,
+    steps: int = 30,
+    budget_s: float = 20.0,
+    margin: float = 0.1,
 ) -> Verdict:
-    """A few steps of GRPO for saying tokens with an even number: about half of them to begin with, in whatever language."""
+    """A few steps of GRPO for saying tokens with an even number: about half of them to begin with,
+    in whatever language.
+    """
     algo = algo or GRPO()
     learner, prompt = components.learner, shared_prompt(components.context.bindings)
-    binding = EnvBinding(replace(prompt, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0))
+    binding = EnvBinding(
+        replace(prompt, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0)
+    )
     reply_tokens = min(components.context.sampling.max_tokens, 16)
     context = components.context.with_(
-        bindings={Toy.name: binding}, sampling=replace(components.context.sampling, max_tokens=reply_tokens), retries=0
+        bindings={Toy.name: binding},
+        sampling=replace(components.context.sampling, max_tokens=reply_tokens),
+        retries=0,
     )
-    requests = [GroupRequest(task, TOKENS_PER_TASK // reply_tokens, horizon=1) for task in Toy().tasks("train")]
+    requests = [
+        GroupRequest(task, TOKENS_PER_TASK // reply_tokens, horizon=1)
+        for task in Toy().tasks("train")
+    ]
     pace, began, rewards = Pace(learner.model), time.monotonic(), list[float]()
     with borrowed(components):
         components.loop.run(components.engine.load(version=0))
-        while not _has_risen(rewards, margin) and len(rewards) < steps and (len(rewards) < 4 or time.monotonic() - began < budget_s):
+        while (
+            not _has_risen(rewards, margin)
+            and len(rewards) < steps
+            and (len(rewards) < 4 or time.monotonic() - began < budget_s)
+        ):
             step = len(rewards) + 1
-            played = components.loop.run(collect(context, requests, seed=components.config.seed, step=step))
-            groups = [replace(group, trajectories=[_judged(t) for t in group.trajectories]) for group in played.groups]
+            played = components.loop.run(
+                collect(context, requests, seed=components.config.seed, step=step)
+            )
+            groups = [
+                replace(group, trajectories=[_judged(t) for t in group.trajectories])
+                for group in played.groups
+            ]
             rewards.append(_mean([t.reward for group in groups for t in group.trajectories]))
             batch = algo.add_advantages(learner.prepare(groups, algo))
             learner.update(batch, algo, lr=pace.lr, step=step, minibatches=1, epochs=1)
             pace.heed(mismatch(learner, [t for group in groups for t in group.trajectories]).kl)
             components.loop.run(components.engine.load(version=step))
     first, last = _mean(rewards[:2]), _mean(rewards[-2:])
-    told = f"from {first:.2f} to {last:.2f} in {len(rewards)} steps and {time.monotonic() - began:.1f} s; {margin:g} more is enough"
+    told = (
+        f"from {first:.2f} to {last:.2f} in {len(rewards)} steps and "
+        f"{time.monotonic() - began:.1f} s; {margin:g} more is enough"
+    )
     return Verdict(_has_risen(rewards, margin), last - first, told)
 
 
 def _has_risen(rewards: Sequence[float], margin: float) -> bool:
-    """Means of two steps of 512 tokens each differ by 0.02 by chance: that is a fifth of the margin."""
+    """Means of two steps of 512 tokens each differ by 0.02 by chance: that is a fifth of the
+    margin.
+    """
     return len(rewards) >= 4 and _mean(rewards[-2:]) - _mean(rewards[:2]) >= margin
 
 
@@ -233,7 +325,10 @@ def _judged(trajectory: Trajectory) -> Trajectory:
         ids = trajectory.segments[segment].ids[slice(*span)]
         return sum(token % 2 == 0 for token in ids) / len(ids)
 
-    return replace(trajectory, turns=[replace(turn, reward=reward(turn.segment, turn.span)) for turn in trajectory.turns])
+    return replace(
+        trajectory,
+        turns=[replace(turn, reward=reward(turn.segment, turn.span)) for turn in trajectory.turns],
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -14,7 +14,9 @@ FILLED = 0.9
 """Of a GPU's memory that a plan may fill: the rest is for fragments, graphs and libraries."""
 
 PAGED = 1.25
-"""What vLLM's cache holds of an episode, beside its mean length: they are not all of the same age."""
+"""What vLLM's cache holds of an episode, beside its mean length: they are not all of the same age.
+
+"""
 ALIKE = 1.05
 """Steps that differ by less are taken for equally long: the figures are not better than that."""
 
@@ -63,7 +65,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A layout with its memory (bytes on the fullest GPU, by part) and its time (seconds of a step, by part)."""
+    """A layout with its memory (bytes on the fullest GPU, by part) and its time (seconds of a step,
+    by part).
+    """
 
     job: Job
     layout: Layout
@@ -99,15 +103,25 @@ def _memory(job: Job, layout: Layout) -> dict[str, float]:
     shape, sharded = job.shape, layout.sharding == "fsdp"
     shards = layout.learners if sharded else 1
     learner = {
-        "weights and optimizer": costs.state_bytes(shape, shards=shards, adapter_rank=job.adapter_rank),
+        "weights and optimizer": costs.state_bytes(
+            shape, shards=shards, adapter_rank=job.adapter_rank
+        ),
         "reference": 2 * shape.parameters / shards if job.reference else 0.0,
-        "a row of tokens": costs.row_bytes(shape, job.microbatch_tokens, checkpointing=layout.checkpointing),
+        "a row of tokens": costs.row_bytes(
+            shape, job.microbatch_tokens, checkpointing=layout.checkpointing
+        ),
     }
     live = min(job.work.episodes / layout.engines, layout.slots)
-    room = PAGED * job.work.episode_tokens if layout.is_apart else job.context_tokens  # vLLM gives memory as episodes grow
+    room = (
+        PAGED * job.work.episode_tokens if layout.is_apart else job.context_tokens
+    )  # vLLM gives memory as episodes grow
     engine = {
-        "engine's weights": costs.engine_bytes(shape, tensor_parallel=layout.tensor_parallel) if layout.is_apart or sharded else 0.0,
-        "cache": costs.cache_bytes(shape, live, min(room, job.context_tokens), tensor_parallel=layout.tensor_parallel),
+        "engine's weights": costs.engine_bytes(shape, tensor_parallel=layout.tensor_parallel)
+        if layout.is_apart or sharded
+        else 0.0,
+        "cache": costs.cache_bytes(
+            shape, live, min(room, job.context_tokens), tensor_parallel=layout.tensor_parallel
+        ),
     }
     if not layout.is_apart:
         return learner | engine
@@ -119,7 +133,13 @@ def _seconds(job: Job, layout: Layout) -> dict[str, float]:
     vllm = layout.is_apart
     return {
         "collect": costs.collect_seconds(
-            shape, job.gpu, work, engines=layout.engines, tensor_parallel=layout.tensor_parallel, slots=layout.slots, vllm=vllm
+            shape,
+            job.gpu,
+            work,
+            engines=layout.engines,
+            tensor_parallel=layout.tensor_parallel,
+            slots=layout.slots,
+            vllm=vllm,
         ),
         "learn": costs.learn_seconds(
             shape,
@@ -151,7 +171,14 @@ def layouts(job: Job) -> Iterator[Layout]:
                 for tensor_parallel in (1, 2, 4, 8):
                     for generators in _splits(job.gpus):
                         if generators % tensor_parallel == 0:
-                            yield Layout(job.gpus - generators, generators, sharding, tensor_parallel, checkpointing, slots)
+                            yield Layout(
+                                job.gpus - generators,
+                                generators,
+                                sharding,
+                                tensor_parallel,
+                                checkpointing,
+                                slots,
+                            )
 
 
 def _halved(slots: int) -> Iterator[int]:
@@ -178,7 +205,14 @@ def best(job: Job) -> Plan:
 
 def _complexity(one: Plan) -> tuple[bool, bool, bool, int, int, float]:
     layout = one.layout
-    return (layout.is_apart, layout.sharding == "fsdp", layout.checkpointing, layout.tensor_parallel, -layout.slots, one.step_s)
+    return (
+        layout.is_apart,
+        layout.sharding == "fsdp",
+        layout.checkpointing,
+        layout.tensor_parallel,
+        -layout.slots,
+        one.step_s,
+    )
 
 
 def least_gpus(job: Job, most: int = 4096) -> int | None:
@@ -192,31 +226,60 @@ def least_gpus(job: Job, most: int = 4096) -> int | None:
 
 
 def warnings(one: Plan) -> list[str]:
-    """Where the plan goes beyond what its figures were measured with: one H200 and a model of 1.5B."""
+    """Where the plan goes beyond what its figures were measured with:
+    one H200 and a model of 1.5B.
+    """
     job, layout = one.job, one.layout
     found = []
     if not 0.5e9 < job.shape.parameters < 3e9:
-        found.append(f"speeds were measured with a model of 1.5B, this one has {parameters(job.shape)}")
+        found.append(
+            f"speeds were measured with a model of 1.5B, this one has {parameters(job.shape)}"
+        )
     if job.gpu.name != "H200":
-        found.append(f"speeds were measured on an H200; those of the {job.gpu.name} are scaled by its bandwidth and peak")
+        found.append(
+            f"speeds were measured on an H200; those of the {job.gpu.name} are scaled by "
+            "its bandwidth and peak"
+        )
     if job.gpus > 1:
-        found.append("speeds were measured on one GPU; what links cost is worked out from their makers' figures")
+        found.append(
+            "speeds were measured on one GPU; what links cost is worked out from their "
+            "makers' figures"
+        )
     if layout.tensor_parallel > 1:
-        found.append(f"engines of {layout.tensor_parallel} GPUs were not measured, and have been run on CPUs only")
+        found.append(
+            f"engines of {layout.tensor_parallel} GPUs were not measured, and have been "
+            "run on CPUs only"
+        )
     if layout.is_apart:
-        found.append("weights on their way to other GPUs (engine.weights = 'nccl') were not measured, and have not been run yet")
+        found.append(
+            "weights on their way to other GPUs (engine.weights = 'nccl') were not "
+            "measured, and have not been run yet"
+        )
     if layout.is_apart and layout.learners > layout.engines:
-        found.append(f"{layout.learners} learners share {layout.engines} engines, which has been run on CPUs only")
+        found.append(
+            f"{layout.learners} learners share {layout.engines} engines, which has been "
+            "run on CPUs only"
+        )
     per_learner = job.work.tokens / job.microbatch_tokens / layout.learners
     if per_learner < 1:
-        found.append(f"a batch has {job.work.tokens / job.microbatch_tokens:.0f} rows for {layout.learners} learners: most of them wait")
+        found.append(
+            f"a batch has {job.work.tokens / job.microbatch_tokens:.0f} rows for "
+            f"{layout.learners} learners: most of them wait"
+        )
     if job.work.episodes < layout.engines:
-        found.append(f"{job.work.episodes} episodes for {layout.engines} engines: most of them wait; raise rollout.tasks")
+        found.append(
+            f"{job.work.episodes} episodes for {layout.engines} engines: most of them "
+            "wait; raise rollout.tasks"
+        )
     return found
 
 
 def parameters(shape: Shape) -> str:
-    return f"{shape.parameters / 1e9:.2g}B" if shape.parameters >= 1e8 else f"{shape.parameters / 1e6:.2g}M"
+    return (
+        f"{shape.parameters / 1e9:.2g}B"
+        if shape.parameters >= 1e8
+        else f"{shape.parameters / 1e6:.2g}M"
+    )
 
 
 def in_gib(count: float) -> float:

@@ -42,7 +42,9 @@ class Shape:
     @property
     def parameters(self) -> int:
         """Norms and biases are left out: they are less than a thousandth."""
-        return self.layers * self.layer_parameters + self.vocabulary * self.width * (1 if self.is_tied else 2)
+        return self.layers * self.layer_parameters + self.vocabulary * self.width * (
+            1 if self.is_tied else 2
+        )
 
     @property
     def cache_bytes(self) -> int:
@@ -52,7 +54,9 @@ class Shape:
     def adapter_parameters(self, rank: int) -> int:
         """Of an adapter beside every linear module."""
         kv = self.kv_heads * self.head_width
-        sides = 2 * (self.width + self.width) + 2 * (self.width + kv) + 3 * (self.width + self.inner)
+        sides = (
+            2 * (self.width + self.width) + 2 * (self.width + kv) + 3 * (self.width + self.inner)
+        )
         return self.layers * rank * sides
 
 
@@ -68,7 +72,9 @@ KNOWN = {
 
 def known_shape(name: str) -> Shape | None:
     """By a name such as "Qwen/Qwen2.5-Coder-7B-Instruct" or "meta-llama/Llama-3.1-70B"."""
-    words = re.sub(r"-(coder|math|instruct|base|chat)\b", "", Path(name).name.lower().replace("meta-", ""))
+    words = re.sub(
+        r"-(coder|math|instruct|base|chat)\b", "", Path(name).name.lower().replace("meta-", "")
+    )
     return KNOWN.get(re.sub(r"llama-3\.\d", "llama-3", words))
 
 
@@ -76,7 +82,16 @@ def shape_of(config: Config) -> Shape:
     """Of the model that a recipe trains."""
     if isinstance(config.model, TinyModel):
         new = config.model
-        return Shape("a model made on the spot", new.layers, new.width, 4 * new.width, new.heads, new.heads, NEW_VOCABULARY, True)
+        return Shape(
+            "a model made on the spot",
+            new.layers,
+            new.width,
+            4 * new.width,
+            new.heads,
+            new.heads,
+            NEW_VOCABULARY,
+            True,
+        )
     assert isinstance(config.model, PretrainedModel)
     path = Path(config.model.path)
     if (path / CONFIG).is_file():
@@ -84,7 +99,8 @@ def shape_of(config: Config) -> Shape:
     found = known_shape(config.model.path)
     if found is None:
         raise ConfigError(
-            f"model.path = {config.model.path!r}: expected a directory with a config.json, or a model of a known shape: {', '.join(KNOWN)}"
+            f"model.path = {config.model.path!r}: expected a directory with a "
+            f"config.json, or a model of a known shape: {', '.join(KNOWN)}"
         )
     return found
 
@@ -92,14 +108,25 @@ def shape_of(config: Config) -> Shape:
 def _described(name: str, written: dict[str, Any]) -> Shape:
     inner = written.get("text_config")
     written = inner if isinstance(inner, dict) else written
-    sizes = ["num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size"]
+    sizes = [
+        "num_hidden_layers",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "vocab_size",
+    ]
     sizes += ["num_key_value_heads"] if written.get("num_key_value_heads") is not None else []
     for size in sizes:
         if size not in written:
-            raise ConfigError(f"model.path = {name!r}: its config.json does not say {size!r}, which a plan needs")
+            raise ConfigError(
+                f"model.path = {name!r}: its config.json does not say {size!r}, which a plan needs"
+            )
         value = written[size]
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_NUMBER:
-            raise ConfigError(f"model.path = {name!r}: its config.json has {size} = {shown(value)}; expected a positive integer")
+            raise ConfigError(
+                f"model.path = {name!r}: its config.json has {size} = {shown(value)}; "
+                "expected a positive integer"
+            )
     heads = written["num_attention_heads"]
     return Shape(
         name,

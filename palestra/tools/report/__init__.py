@@ -1,1 +1,3 @@
-"""Reports: what runs came to, for people, as one page without scripts, as Markdown, as pictures and as numbers."""
+"""Reports: what runs came to, for people, as one page without scripts, as Markdown, as pictures and
+as numbers.
+"""

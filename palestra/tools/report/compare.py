@@ -1,4 +1,6 @@
-"""Runs side by side: those that differ only in the seed are one group, and groups are compared with intervals."""
+"""Runs side by side: those that differ only in the seed are one group, and groups are compared with
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Estimate:
     """Of the mean, over runs."""
 
     def within(self, low: float, high: float) -> Estimate:
-        return Estimate(self.mean, max(self.low, low), min(self.high, high), self.runs, self.variance)
+        return Estimate(
+            self.mean, max(self.low, low), min(self.high, high), self.runs, self.variance
+        )
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,9 @@ class RunGroup:
     runs: list[Record]
 
     def finals(self) -> dict[tuple[str, str], Estimate]:
-        """Held-out success of the last evaluation, by environment and category ("" for all tasks)."""
+        """Held-out success of the last evaluation,
+        by environment and category ("" for all tasks).
+        """
         found: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for run in self.runs:
             for env, _, category, score in scores(run.last_eval) if run.last_eval else ():
@@ -62,13 +68,17 @@ def over_runs(values: Sequence[float]) -> Estimate:
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
-    """`one` less `other`: Welch's interval over runs, where both have several; else from the two intervals (Newcombe's method 10)."""
+    """`one` less `other`: Welch's interval over runs, where both have several; else from the two
+    intervals (Newcombe's method 10).
+    """
     gap = one.mean - other.mean
     if one.runs > 1 and other.runs > 1:
         variance = one.variance + other.variance
         if variance == 0:
             return Estimate(gap, gap, gap, min(one.runs, other.runs))
-        freedom = variance**2 / (one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1))
+        freedom = variance**2 / (
+            one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1)
+        )
         half = student(freedom) * math.sqrt(variance)
         return Estimate(gap, gap - half, gap + half, min(one.runs, other.runs), variance)
     low = gap - math.hypot(one.mean - one.low, other.high - other.mean)

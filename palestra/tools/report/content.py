@@ -50,7 +50,11 @@ LONGEST_STORY = 60
 
 
 def title_of(groups: list[RunGroup]) -> str:
-    return " and ".join(group.name for group in groups) if len(groups) < 3 else f"{groups[0].name} and {len(groups) - 1} others"
+    return (
+        " and ".join(group.name for group in groups)
+        if len(groups) < 3
+        else f"{groups[0].name} and {len(groups) - 1} others"
+    )
 
 
 def sections_of(groups: list[RunGroup], pictures: dict[str, str]) -> list[Section]:
@@ -59,17 +63,32 @@ def sections_of(groups: list[RunGroup], pictures: dict[str, str]) -> list[Sectio
     sections = [
         Section("Runs", [_run_table(groups), *_warnings(groups)]),
         Section("Held-out success", list(_results(groups))),
-        Section("Curves", [Pictures(pictures)] if pictures else ["There are no training steps yet."]),
+        Section(
+            "Curves", [Pictures(pictures)] if pictures else ["There are no training steps yet."]
+        ),
         Section("Cost", [_cost_table(runs)]),
         Section("Episodes", stories or ["No episodes are stored yet."]),
     ]
     if len(groups) > 1:
-        table = Table(["setting", *(group.name for group in groups)], [[name, *values] for name, values in differing(groups)])
+        table = Table(
+            ["setting", *(group.name for group in groups)],
+            [[name, *values] for name, values in differing(groups)],
+        )
         sections.append(Section("How they differ", [table]))
-    sections.append(Section("Configuration", [Code(_config_title(group), group.runs[0].config_text) for group in groups]))
+    sections.append(
+        Section(
+            "Configuration",
+            [Code(_config_title(group), group.runs[0].config_text) for group in groups],
+        )
+    )
     notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
     if notes:
-        sections.append(Section("What could not be read", [Code(f"{len(notes)} places were passed over", "\n".join(notes))]))
+        sections.append(
+            Section(
+                "What could not be read",
+                [Code(f"{len(notes)} places were passed over", "\n".join(notes))],
+            )
+        )
     return sections
 
 
@@ -79,7 +98,17 @@ def _run_table(groups: list[RunGroup]) -> Table:
         for run in group.runs:
             done = run.steps[-1]["step"] if run.steps else 0
             state = "complete" if run.is_over else "not at its end: going on, or stopped"
-            rows.append([group.name, run.name, _algo(run), ", ".join(_envs(run)), str(run.seed), f"{done} of {run.planned}", state])
+            rows.append(
+                [
+                    group.name,
+                    run.name,
+                    _algo(run),
+                    ", ".join(_envs(run)),
+                    str(run.seed),
+                    f"{done} of {run.planned}",
+                    state,
+                ]
+            )
     return Table(["group", "run", "algorithm", "environments", "seed", "steps", "state"], rows)
 
 
@@ -101,9 +130,15 @@ def _warnings(groups: list[RunGroup]) -> Iterator[str]:
     for group in groups:
         seeds = [run.seed for run in group.runs]
         if len(set(seeds)) < len(seeds):
-            yield f"{group.name}: two runs have the same seed; intervals take them for independent all the same."
+            yield (
+                f"{group.name}: two runs have the same seed; intervals take them for "
+                "independent all the same."
+            )
         if len(group.runs) > 1 and len({run.is_over for run in group.runs}) > 1:
-            yield f"{group.name}: some runs are not at their end; their last evaluation stands in for the final one."
+            yield (
+                f"{group.name}: some runs are not at their end; their last evaluation stands "
+                "in for the final one."
+            )
 
 
 def _results(groups: list[RunGroup]) -> Iterator[Block]:
@@ -114,15 +149,22 @@ def _results(groups: list[RunGroup]) -> Iterator[Block]:
         (run,) = groups[0].runs
         assert run.last_eval is not None
         yield _history(run)
-        yield f"The last one ({run.last_eval['phase']}, after step {run.last_eval['step']}), with 95% intervals over tasks:"
+        yield (
+            f"The last one ({run.last_eval['phase']}, after step {run.last_eval['step']}), "
+            "with 95% intervals over tasks:"
+        )
         yield eval_table(run.last_eval)
         return
-    yield "The last evaluation of each run. 95% intervals: over runs (Student's t) where a group has several, else over the run's tasks."
+    yield (
+        "The last evaluation of each run. 95% intervals: over runs (Student's t) where a "
+        "group has several, else over the run's tasks."
+    )
     yield group_table(groups)
     differences = difference_table(groups)
     if differences.rows:
         yield (
-            f"Differences from {groups[0].name}, in points: Welch's interval where both groups have several runs, "
+            f"Differences from {groups[0].name}, in points: Welch's interval where both "
+            "groups have several runs, "
             "else from the intervals of the two (Newcombe). One that does not hold 0 is marked."
         )
         yield differences
@@ -134,15 +176,30 @@ def _history(run: Record) -> Table:
         score = result["all"]
         success = with_interval(score["success"], score["success_interval"])
         reward = reward_with_interval(score["reward"], score["reward_interval"])
-        rows.append([result["phase"], str(result["step"]), str(score["tasks"]), success, reward, f"{score['turns']:.1f}"])
+        rows.append(
+            [
+                result["phase"],
+                str(result["step"]),
+                str(score["tasks"]),
+                success,
+                reward,
+                f"{score['turns']:.1f}",
+            ]
+        )
     return Table(["evaluation", "step", "tasks", "success", "reward", "turns"], rows)
 
 
 def group_table(groups: list[RunGroup]) -> Table:
     finals = [group.finals() for group in groups]
     places = list(dict.fromkeys(place for own in finals for place in own))
-    rows = [[env, category or "all", *(_shown(own.get((env, category))) for own in finals)] for env, category in places]
-    return Table(["environment", "category", *(f"{group.name} (n = {len(group.runs)})" for group in groups)], rows)
+    rows = [
+        [env, category or "all", *(_shown(own.get((env, category))) for own in finals)]
+        for env, category in places
+    ]
+    return Table(
+        ["environment", "category", *(f"{group.name} (n = {len(group.runs)})" for group in groups)],
+        rows,
+    )
 
 
 def difference_table(groups: list[RunGroup]) -> Table:
@@ -150,7 +207,10 @@ def difference_table(groups: list[RunGroup]) -> Table:
     first, *others = [group.finals() for group in groups]
     rows = []
     for (env, category), base in first.items():
-        gaps = [difference(own[env, category], base) if (env, category) in own else None for own in others]
+        gaps = [
+            difference(own[env, category], base) if (env, category) in own else None
+            for own in others
+        ]
         if any(gaps):
             rows.append([env, category or "all", *(_gap(gap) for gap in gaps)])
     return Table(["environment", "category", *(group.name for group in groups[1:])], rows)
@@ -166,7 +226,9 @@ def _gap(gap: Estimate | None) -> str:
     if gap is None:
         return "-"
     mark = " *" if gap.low > 0 or gap.high < 0 else ""
-    low, high = (f"{100 * side:+.1f}" if math.isfinite(side) else "?" for side in (gap.low, gap.high))
+    low, high = (
+        f"{100 * side:+.1f}" if math.isfinite(side) else "?" for side in (gap.low, gap.high)
+    )
     return f"{100 * gap.mean:+.1f} [{low}, {high}]{mark}"
 
 
@@ -185,7 +247,9 @@ def _cost_table(runs: list[Record]) -> Table:
     phases = list(dict.fromkeys(phase for cost in costs for phase in cost["seconds"]))
     rows = []
     for run, cost in zip(runs, costs, strict=True):
-        counts = [f"{cost[name]:,}" for name in ("steps", "episodes", "eval_episodes", "sampled_tokens")]
+        counts = [
+            f"{cost[name]:,}" for name in ("steps", "episodes", "eval_episodes", "sampled_tokens")
+        ]
         seconds = [clock(cost["seconds"].get(phase, 0.0)) for phase in phases]
         rows.append([run.name, *counts, *seconds, clock(sum(cost["seconds"].values()))])
     columns = ["run", "steps", "training episodes", "evaluation episodes", "sampled tokens"]
@@ -214,14 +278,20 @@ def headline(episode: Episode) -> str:
     outcome = {True: "solved", False: "not solved", None: "outcome unknown"}[episode.success]
     category = f", {episode.task.category}" if episode.task.category else ""
     turns = f"{len(episode.turns)} of {episode.horizon} turns"
-    return f"{episode.task.env} {episode.task.id}{category}: {outcome}, reward {episode.reward:.3f}, {turns}, ended by {episode.stop}"
+    return (
+        f"{episode.task.env} {episode.task.id}{category}: {outcome}, reward "
+        f"{episode.reward:.3f}, {turns}, ended by {episode.stop}"
+    )
 
 
 def told(episode: Episode) -> Iterator[tuple[str, str, str]]:
     """Who, what, and a remark: a line for each thing that was seen or said."""
     for number, turn in enumerate(episode.turns[:LONGEST_STORY], 1):
         yield f"{number}", turn.observation, "observation"
-        remarks = [f"reward {turn.reward:+.3f}" if turn.reward else "", "invalid" if turn.invalid else ""]
+        remarks = [
+            f"reward {turn.reward:+.3f}" if turn.reward else "",
+            "invalid" if turn.invalid else "",
+        ]
         if turn.action is not None and turn.action.strip() != turn.reply.strip():
             remarks.insert(0, f"action: {turn.action}")
         yield "", turn.reply, ", ".join(filter(None, ["reply", *remarks]))

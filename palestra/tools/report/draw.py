@@ -28,8 +28,17 @@ CURVES = [
     Curve("turns", "turns of an episode", "turns"),
     Curve("entropy", "entropy of the policy, nats a token", "policy/entropy"),
     Curve("kl", "KL from the policy that sampled, nats a token", "policy/kl"),
-    Curve("kl_reference", "KL from the model before the first step, nats a token", "policy/kl_reference"),
-    Curve("mismatch", "mismatch of engine and learner, |log p - log p|", "policy/mismatch", is_log=True),
+    Curve(
+        "kl_reference",
+        "KL from the model before the first step, nats a token",
+        "policy/kl_reference",
+    ),
+    Curve(
+        "mismatch",
+        "mismatch of engine and learner, |log p - log p|",
+        "policy/mismatch",
+        is_log=True,
+    ),
     Curve("grad_norm", "gradient norm, before clipping", "grad_norm"),
     Curve("dead_groups", "groups without a signal", "groups/zero_advantage", is_share=True),
     Curve("loss", "loss", "loss"),
@@ -42,7 +51,9 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     try:
         import matplotlib
     except ImportError:
-        raise ReportError("report: pictures need the package matplotlib; pip install 'palestra[plot]'") from None
+        raise ReportError(
+            "report: pictures need the package matplotlib; pip install 'palestra[plot]'"
+        ) from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -64,7 +75,9 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    """The folder may be in a run folder that somebody else made: nothing is written through a link in it."""
+    """The folder may be in a run folder that somebody else made: nothing is written through a link
+    in it.
+    """
     from matplotlib import pyplot
 
     picture = BytesIO()
@@ -83,7 +96,9 @@ def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
         else:
             _draw_runs(axes, group.runs, curve.metric, color, label)
         if curve.metric == "success":
-            length = max((row["step"] for each in groups for run in each.runs for row in run.rows), default=0)
+            length = max(
+                (row["step"] for each in groups for run in each.runs for row in run.rows), default=0
+            )
             _draw_evals(axes, group, color, 0.008 * length * (number - (len(groups) - 1) / 2))
     _finish(axes, curve.title)
     if curve.is_share:
@@ -108,14 +123,20 @@ def _label(group: RunGroup) -> str:
 
 
 def _draw_horizons(axes: Any, groups: list[RunGroup]) -> None:
-    """Bands where all groups have the same stages; else a dotted line where a group's horizon changes."""
+    """Bands where all groups have the same stages; else a dotted line where a group's horizon
+    changes.
+    """
     stages = [group.runs[0].stages for group in groups]
     if all(own == stages[0] for own in stages):
-        draw_stages(axes, [row for row in groups[0].runs[0].steps if "horizon" in row] if stages[0] else [])
+        draw_stages(
+            axes, [row for row in groups[0].runs[0].steps if "horizon" in row] if stages[0] else []
+        )
         return
     for number, own in enumerate(stages):
         for stage in own[1:] if len(own) <= 20 else ():
-            axes.axvline(stage["first_step"] - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7)
+            axes.axvline(
+                stage["first_step"] - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7
+            )
 
 
 def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:
@@ -131,11 +152,21 @@ def _draw_run(axes: Any, run: Record, metric: str, color: str, label: str) -> No
 
 
 def _draw_runs(axes: Any, runs: list[Record], metric: str, color: str, label: str) -> None:
-    """The mean of the smoothed curves, with its t-interval where at least two runs have the step."""
+    """The mean of the smoothed curves, with its t-interval where at least two
+    runs have the step.
+    """
     estimates = _means(runs, metric)
-    axes.plot(list(estimates), [estimate.mean for estimate in estimates.values()], color=color, label=label)
+    axes.plot(
+        list(estimates),
+        [estimate.mean for estimate in estimates.values()],
+        color=color,
+        label=label,
+    )
     sure = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
-    low, high = [estimate.low for estimate in sure.values()], [estimate.high for estimate in sure.values()]
+    low, high = (
+        [estimate.low for estimate in sure.values()],
+        [estimate.high for estimate in sure.values()],
+    )
     axes.fill_between(list(sure), low, high, color=color, alpha=0.15, linewidth=0)
 
 
@@ -159,7 +190,16 @@ def _draw_evals(axes: Any, group: RunGroup, color: str, aside: float) -> None:
         [max(mean - low, 0) for mean, low in zip(means, lows, strict=True)],
         [max(high - mean, 0) for mean, high in zip(means, highs, strict=True)],
     ]
-    axes.errorbar([step + aside for step in steps], means, yerr=errors, fmt="o", color=color, markeredgecolor="white", capsize=3, zorder=3)
+    axes.errorbar(
+        [step + aside for step in steps],
+        means,
+        yerr=errors,
+        fmt="o",
+        color=color,
+        markeredgecolor="white",
+        capsize=3,
+        zorder=3,
+    )
 
 
 def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:
@@ -183,7 +223,14 @@ def _draw_seconds(axes: Any, groups: list[RunGroup]) -> None:
         for name, style in (("collect", "-"), ("learn", "--")):
             means = _means(group.runs, f"time/{name}")
             label = name if len(groups) == 1 else f"{_label(group)}: {name}"
-            axes.plot(list(means), [own.mean for own in means.values()], color=f"C{number}", linestyle=style, label=label, linewidth=1.2)
+            axes.plot(
+                list(means),
+                [own.mean for own in means.values()],
+                color=f"C{number}",
+                linestyle=style,
+                label=label,
+                linewidth=1.2,
+            )
     _finish(axes, "seconds of a training step, by phase")
     axes.set_ylim(bottom=0)
     axes.legend(loc="best", fontsize=8)

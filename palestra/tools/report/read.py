@@ -1,4 +1,6 @@
-"""A run folder as a report sees it: read-only, perhaps still being written, perhaps damaged in places."""
+"""A run folder as a report sees it: read-only, perhaps still being written, perhaps damaged in
+places.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ import msgspec
 from palestra.core import untrusted
 from palestra.core.errors import UserError
 from palestra.core.untrusted import Unreadable
-from palestra.runs.reader import EVALS_BYTES, MOST_ROWS, environments, is_over, read_config, read_metrics, runs_in, stages
+from palestra.runs.reader import (
+    EVALS_BYTES,
+    MOST_ROWS,
+    environments,
+    is_over,
+    read_config,
+    read_metrics,
+    runs_in,
+    stages,
+)
 
 Row = dict[str, Any]
 
@@ -21,7 +32,9 @@ MOST_NOTES = 200
 """Of a run; what else could not be read is not listed."""
 MOST_EPISODES = 1_000_000
 LARGEST = 1e100
-"""A number in the metrics beyond it is damage: its square, and the square of that, must still be numbers."""
+"""A number in the metrics beyond it is damage: its square, and the square of that, must still be
+numbers.
+"""
 Share = Annotated[float, msgspec.Meta(ge=-1, le=2)]
 Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
@@ -189,7 +202,9 @@ class Record:
         return count
 
     def told(self, count: int) -> tuple[str, list[Episode], list[Episode]]:
-        """Where episodes are from, the best and the worst: of the last evaluation, else of the last step."""
+        """Where episodes are from, the best and the worst: of the last evaluation, else of the last
+        step.
+        """
         name = f"trajectories/eval-{self.last_eval['file']}.jsonl" if self.last_eval else ""
         if name not in self._stored("eval-"):
             stored = self._stored("step-")
@@ -205,11 +220,18 @@ class Record:
     def _stored(self, kind: str) -> list[str]:
         found: list[str] = []
         with self._noting("trajectories"):
-            found = [f"trajectories/{name}" for name in untrusted.names(self.folder, "trajectories", ".jsonl") if name.startswith(kind)]
+            found = [
+                f"trajectories/{name}"
+                for name in untrusted.names(self.folder, "trajectories", ".jsonl")
+                if name.startswith(kind)
+            ]
         return found
 
     def _places(self, name: str) -> Iterator[_Place]:
-        """Of the episodes that can be told. Only their places are kept: all episodes may be too many."""
+        """Of the episodes that can be told.
+
+        Only their places are kept: all episodes may be too many.
+        """
         start = damaged = 0
         with self._noting(name), untrusted.open_file(self.folder, name) as file:
             for number, line in enumerate(untrusted.lines(file), 1):
@@ -218,13 +240,17 @@ class Record:
                     brief = untrusted.decode(line, _briefs, is_flat=True)
                     if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
                         kind = (brief.task.env[:100], brief.task.category[:100])
-                        yield _Place(-brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line))
+                        yield _Place(
+                            -brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line)
+                        )
                 except Unreadable as error:
                     self.note(f"{name}, line {number}: {error}")
                     damaged += 1
                 start += len(line)
                 if number >= MOST_EPISODES or damaged >= MOST_NOTES:
-                    raise Unreadable("too many lines, or too many that are damaged; the rest is passed over")
+                    raise Unreadable(
+                        "too many lines, or too many that are damaged; the rest is passed over"
+                    )
 
     def _episodes(self, name: str, places: list[_Place]) -> list[Episode]:
         found = []
@@ -274,7 +300,10 @@ def find_runs(folders: list[Path]) -> list[Path]:
         inside = runs_in(folder)
         if not inside:
             place = untrusted.terminal_safe(str(folder))
-            raise ReportError(f"{place}: there is no run in this folder (no config.toml), nor in the folders in it")
+            raise ReportError(
+                f"{place}: there is no run in this folder (no config.toml), nor in the "
+                "folders in it"
+            )
         for run in inside:
             found.setdefault(run.resolve(), run)
     return list(found.values())
@@ -288,22 +317,33 @@ def read_run(folder: Path) -> Record:
     rows, damages = read_metrics(folder / "metrics.jsonl", most=MOST_ROWS)
     record = Record(folder, config, text, [_numbers_of(row) for row in rows], [], [])
     for damage in damages:
-        record.note(f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}")
+        record.note(
+            f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}"
+        )
     names = dict.fromkeys(_eval_name(row) for row in record.rows if "eval/success" in row)
     left = EVALS_BYTES
     for name in names:
         found, size = _eval(record, name)
         left -= size
         if left < 0:
-            record.note(f"eval: expected at most {untrusted.size_text(EVALS_BYTES)} of evaluations; some are left out")
+            record.note(
+                f"eval: expected at most {untrusted.size_text(EVALS_BYTES)} of "
+                "evaluations; some are left out"
+            )
             break
         record.evals += [found] if found is not None else []
     return record
 
 
 def _numbers_of(row: Row) -> Row:
-    """Numbers only, save for the phase; what was not a number (null), or none that one can reckon with, is left out."""
-    numbers = {name: value for name, value in row.items() if isinstance(value, float | int) and abs(value) <= LARGEST}
+    """Numbers only, save for the phase; what was not a number (null), or none that one can reckon
+    with, is left out.
+    """
+    numbers = {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, float | int) and abs(value) <= LARGEST
+    }
     return numbers | ({"phase": str(row["phase"])} if "phase" in row else {})
 
 

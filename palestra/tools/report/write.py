@@ -23,7 +23,9 @@ def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[R
         except Unreadable as error:
             bad.append(terminal_safe(f"{folder}: {error}"))
     if not runs:
-        raise ReportError(bad[0] if len(bad) == 1 else f"none of the {len(bad)} runs can be read; {bad[0]}")
+        raise ReportError(
+            bad[0] if len(bad) == 1 else f"none of the {len(bad)} runs can be read; {bad[0]}"
+        )
     for line in bad:
         on_bad(f"{line}; the run is left out")
     return groups_of(runs)
@@ -32,9 +34,13 @@ def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[R
 def write_report(groups: list[RunGroup], out: Path, *, is_own: bool = False) -> Path:
     """`is_own`: `out` is in the run folder, and nobody asked for it by name.
 
-    report.html, report.md and the pictures of both; what an earlier report left there is overwritten."""
+    report.html, report.md and the pictures of both; what an earlier report left there is
+    overwritten.
+    """
     if is_own and out.is_symlink():
-        raise ReportError(f"{terminal_safe(str(out))}: a link in a run folder is not written through; give --out")
+        raise ReportError(
+            f"{terminal_safe(str(out))}: a link in a run folder is not written through; give --out"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
@@ -51,13 +57,24 @@ def numbers(groups: list[RunGroup]) -> dict[str, Any]:
     first = groups[0].finals()
     return {
         "groups": [
-            {"name": group.name, "runs": [_run_numbers(run) for run in group.runs], "success": _places(group.finals())} for group in groups
+            {
+                "name": group.name,
+                "runs": [_run_numbers(run) for run in group.runs],
+                "success": _places(group.finals()),
+            }
+            for group in groups
         ],
         "differences": [
             {
                 "from": groups[0].name,
                 "of": group.name,
-                "success": _places({place: difference(own, first[place]) for place, own in group.finals().items() if place in first}),
+                "success": _places(
+                    {
+                        place: difference(own, first[place])
+                        for place, own in group.finals().items()
+                        if place in first
+                    }
+                ),
             }
             for group in groups[1:]
         ],
@@ -80,6 +97,13 @@ def _run_numbers(run: Record) -> dict[str, Any]:
 
 def _places(estimates: dict[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
     return [
-        {"env": env, "category": category, "mean": own.mean, "low": own.low, "high": own.high, "runs": own.runs}
+        {
+            "env": env,
+            "category": category,
+            "mean": own.mean,
+            "low": own.low,
+            "high": own.high,
+            "runs": own.runs,
+        }
         for (env, category), own in estimates.items()
     ]
