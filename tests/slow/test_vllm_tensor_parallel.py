@@ -19,7 +19,7 @@ from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, same_curve
 from tests.joined import train_together
 from tests.slow.test_vllm_server import OfServers, connect, needs_vllm, serving
-from tests.vllm_contract import reload, contract_model
+from tests.vllm_contract import contract_model, reload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 

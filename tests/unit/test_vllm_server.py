@@ -24,7 +24,7 @@ from palestra.engines.vllm.weight_sync import Gate
 from palestra.training.setup import make_envs, make_model
 from tests.contract.test_engines import episodes
 from tests.e2e.test_training import ECHO, trained, weights
-from tests.vllm_contract import answer, ask, reload, contract_model
+from tests.vllm_contract import answer, ask, contract_model, reload
 from tests.vllm_stand_in import StandIn, running
 
 
