@@ -61,7 +61,7 @@ def recipe(seconds: float, staleness: int, steps: int) -> Config:
                 "concurrency": TASKS * GROUP,
                 "max_staleness": staleness,
             },
-            "algo": {"recompute_old": True, "correction": {"cap": 2.0}},
+            "algo": {"recompute_logprobs": True, "correction": {"cap": 2.0}},
             "optim": {"lr": 1e-3},
             "horizon": {"kind": "fixed", "turns": TURNS},
             "eval": {"tasks": 1},

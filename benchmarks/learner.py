@@ -84,7 +84,7 @@ def main() -> None:
     best = min(seconds[1:])
     result = {
         "model": known.model.name, "parameters": parameters, "tokens": tokens,
-        "row_tokens": known.microbatch_tokens, "seconds": best,
+        "microbatch_tokens": known.microbatch_tokens, "seconds": best,
         "tokens_per_second": tokens / best,
         "share_of_peak": 6 * parameters * tokens / best / known.peak / 1e12,
         "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,

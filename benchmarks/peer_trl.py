@@ -99,7 +99,7 @@ def settings_for(known: argparse.Namespace, engine: str) -> dict[str, Any]:
         "rollout.tasks": known.tasks,
         "rollout.group": known.group,
         "rollout.concurrency": batch,
-        "engine.slots" if engine == "native" else "engine.max_sequences": batch,
+        "engine.slots" if engine == "torch" else "engine.max_sequences": batch,
         "horizon.kind": "fixed",
         "horizon.turns": known.horizon,
         "agent.reply_tokens": known.reply,
@@ -255,7 +255,7 @@ def main() -> None:
     settings = [
         word
         for name, value in (
-            settings_for(known, others.get("engine.name", "native")) | others
+            settings_for(known, others.get("engine.name", "torch")) | others
         ).items()
         for word in (f"--{name}", toml(value))
     ]

@@ -152,7 +152,7 @@ def hand_over_seconds(engine, version):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("--engine", default="native")
+    parser.add_argument("--engine", default="torch")
     parser.add_argument("--episodes", type=int, default=256)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--concurrency", type=int, default=256)
@@ -174,9 +174,9 @@ def main() -> None:
     known = parser.parse_args()
     engine_settings = {
         "name": known.engine,
-        ("slots" if known.engine == "native" else "max_sequences"): known.concurrency,
+        ("slots" if known.engine == "torch" else "max_sequences"): known.concurrency,
     }
-    engine_settings |= {"wave": 0.15, "deterministic": False} if known.engine == "native" else {}
+    engine_settings |= {"admit_fraction": 0.15, "deterministic": False} if known.engine == "torch" else {}
     engine_settings |= {name: json.loads(value) for name, value in known.set}
     config = build(
         {"engine": engine_settings, "model": {"kind": "pretrained", "path": str(known.model)}}

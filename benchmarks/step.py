@@ -232,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("--recipe", type=Path, default=Path("recipes/textcraft-qwen1.5b.toml"))
-    parser.add_argument("--engine", choices=["native", "vllm"])
+    parser.add_argument("--engine", choices=["torch", "vllm"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)
     own, overrides = split_settings(parser, sys.argv[1:])

@@ -142,13 +142,13 @@ class PolicyGradient(Algorithm):
     """Take ratios against the learner's own log-probs instead of the engine's."""
     correction: ImportanceSampling | None = None
     """Against a mismatch between engine and learner, and against older weights; needs
-    `recompute_old`.
+    `recompute_logprobs`.
     """
 
     @model_validator(mode="before")
     @classmethod
     def _estimator_of_the_place(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("kl_place") == "reward" and given.get("kl"):
+        if isinstance(given, dict) and given.get("kl_in") == "reward" and given.get("kl"):
             return {"kl_estimator": "k1"} | given
         return given
 
@@ -162,11 +162,11 @@ class PolicyGradient(Algorithm):
             )
         if self.correction is not None and not self.recompute_logprobs:
             raise ValueError(
-                "correction needs recompute_old = true: without it the engine's log-probs "
+                "correction needs recompute_logprobs = true: without it the engine's log-probs "
                 "are the old ones"
             )
         if self.kl == 0 and (self.kl_estimator, self.kl_in) != ("k3", "loss"):
-            raise ValueError("kl_estimator and kl_place do nothing while kl = 0")
+            raise ValueError("kl_estimator and kl_in do nothing while kl = 0")
         if reason := REFUSED_KL.get((self.kl_in, self.kl_estimator)):
             raise ValueError(
                 f"kl_estimator = {self.kl_estimator!r}: does not go with kl_in = "
@@ -208,7 +208,7 @@ class PolicyGradient(Algorithm):
         """
         if self.recompute_logprobs and self.correction is None:
             return (
-                "takes ratios against the newest weights (recompute_old), so episodes of "
+                "takes ratios against the newest weights (recompute_logprobs), so episodes of "
                 "older ones need algo.correction"
             )
         return ""

@@ -392,7 +392,7 @@ def _moments(learner: Learner) -> dict[str, torch.Tensor]:
 
 def _is_read(name: str) -> bool:
     """Whether a file of this name would have a part in what is restored."""
-    return name.endswith(".safetensors") or name == "ahead.json"
+    return name.endswith(".safetensors") or name == "prefetch.json"
 
 
 def _digest(path: Path) -> str:

@@ -30,7 +30,7 @@ from palestra.training.setup import Components
 
 log = logging.getLogger(__name__)
 
-FILE = "ahead.json"
+FILE = "prefetch.json"
 """In a checkpoint: the episodes of the next step, played by weights that are gone."""
 STARTING_S = 0.05
 """How long a thread takes to be one, with plenty to spare."""

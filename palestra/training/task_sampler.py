@@ -104,7 +104,7 @@ class Cursor:
         """Over all draws of an environment, the skipped ones included.
 
         A task that may be skipped counts with the success of its last group (a difference
-        estimator). Those of them that were played correct that: each stands for 1 / (1 - skip_dead)
+        estimator). Those of them that were played correct that: each stands for 1 / (1 - skip_solved)
         draws. The mean over what was played alone would leave most solved tasks out.
         """
         total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))

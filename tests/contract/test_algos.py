@@ -183,7 +183,7 @@ def test_the_same_score_by_another_way_is_no_signal(name):
         max_size=4,
     ),
     name=st.sampled_from(["grpo", "dr_grpo", "gspo", "cispo", "rloo", "remax", "gigpo", "mt_grpo"]),
-    changes=st.sampled_from([{}, {"turn_discount": 0.9}, {"negative_weight": 0.3}]),
+    changes=st.sampled_from([{}, {"turn_discount": 0.9}, {"negative_reward_scale": 0.3}]),
 )
 def test_a_signal_is_an_advantage_and_an_advantage_a_signal(rewards, name, changes):
     algo = algos[name](**changes)

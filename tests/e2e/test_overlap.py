@@ -110,12 +110,12 @@ def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
         {"algo.name": "remax", "rollout.group": 2},
         {"env.name": "tests.helpers:BreaksForRed"},
     ],
-    ids=["plain", "redraws and correction", "adaptive horizon", "remax", "faults"],
+    ids=["plain", "resample_rounds and correction", "adaptive horizon", "remax", "faults"],
 )
 def test_with_ahead_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
     whole = trained(tmp_path / "whole", **AHEAD, **overrides)
     stopped = stopped_after(3, tmp_path / "halves", AHEAD | overrides)
-    assert (checkpoint.newest(stopped.checkpoints) / "ahead.json").is_file()
+    assert (checkpoint.newest(stopped.checkpoints) / "prefetch.json").is_file()
     resumed = Run.open(stopped.folder)
     run_training(resumed, Display())
     assert records(resumed) == records(whole)

@@ -26,9 +26,9 @@ PLAIN = SHORT | {"engine": {"name": "vllm-server", "dtype": "float32"}}
 TREES = {
     "whole": PLAIN,
     "sharded": PLAIN | {"launch": {"sharding": "fsdp"}},
-    "ahead": PLAIN | {"rollout": SHORT["rollout"] | {"ahead": 1}},
+    "ahead": PLAIN | {"rollout": SHORT["rollout"] | {"prefetch": 1}},
     "ahead sharded": PLAIN
-    | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"sharding": "fsdp"}},
+    | {"rollout": SHORT["rollout"] | {"prefetch": 1}, "launch": {"sharding": "fsdp"}},
 }
 BESIDE = STALE | {"engine": PLAIN["engine"]}
 
@@ -71,7 +71,7 @@ def alone(served, tmp_path_factory):
     made = {}
 
     def train(name):
-        overlap = TREES[name].get("rollout", {}).get("ahead", 0)
+        overlap = TREES[name].get("rollout", {}).get("prefetch", 0)
         if overlap not in made:
             _, tree = served(TREES[name] | {"launch": {}}, servers=1, workers=1)
             made[overlap] = trained(tmp_path_factory.mktemp("alone") / "run", tree)

@@ -137,7 +137,7 @@ SURE_OF_SOME = {
         "plain", "warm start and KL", "ppo with a critic of its own", "ppo by tokens", "remax",
         "evol", "evol with a base set", "rft",
         "sft",
-        "adaptive horizon", "mixture", "skip dead", "redraws and linear horizon",
+        "adaptive horizon", "mixture", "skip dead", "resample_rounds and linear horizon",
     ],
 )  # fmt: skip
 def test_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
@@ -191,7 +191,7 @@ def stopped_after(steps, folder, overrides):
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
         {"env.name": "tests.helpers:BreaksForRed"},
     ],
-    ids=["epochs and redraws", "carry", "ahead", "ppo", "gigpo", "rft", "mixture", "faults"],
+    ids=["epochs and resample_rounds", "carry", "ahead", "ppo", "gigpo", "rft", "mixture", "faults"],
 )  # fmt: skip
 def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
     some_skill = {"episodes": 20, "updates": 4, "check_every": 4, "check_tasks": 8}

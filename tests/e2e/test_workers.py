@@ -34,13 +34,13 @@ TREES = {
     "kl": SHORT
     | {"algo": {"name": "grpo", "kl": 0.1}, "launch": {"workers": 2, "sharding": "fsdp"}},
     "ppo": SHORT | {"algo": {"name": "ppo"}, "launch": {"workers": 2}},
-    "ahead": SHORT | {"rollout": SHORT["rollout"] | {"ahead": 1}, "launch": {"workers": 2}},
+    "ahead": SHORT | {"rollout": SHORT["rollout"] | {"prefetch": 1}, "launch": {"workers": 2}},
     "exact": SHORT | {"dtype": "float64", "warm_start": WARM, "launch": {"workers": 2}},
     "in parts": SHORT
     | {
         "dtype": "float64",
         "warm_start": WARM,
-        "optim": SHORT["optim"] | {"parts": 2},
+        "optim": SHORT["optim"] | {"accumulation_parts": 2},
         "launch": {"workers": 2},
     },
     "in shares": SHORT
@@ -48,20 +48,20 @@ TREES = {
         "dtype": "float64",
         "warm_start": WARM,
         "optim": SHORT["optim"]
-        | {"parts": 2, "clip_norm": 1e9},  # out of reach: the norm is summed by shares
+        | {"accumulation_parts": 2, "clip_norm": 1e9},  # out of reach: the norm is summed by shares
         "launch": {"workers": 2, "sharding": "fsdp"},
     },
     "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
     "long": SHORT
-    | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"row_tokens": 64}},
+    | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"microbatch_tokens": 64}},
 }
 """All that has a path of its own: whole and shared weights, a reference, a critic, another thread,
 many pieces.
 """
 STALE = SHORT | {
     "engine": SHORT["engine"] | {"deterministic": False},
-    "rollout": SHORT["rollout"] | {"staleness": 2},
-    "algo": {"name": "grpo", "recompute_old": True, "correction": {"cap": 2.0}},
+    "rollout": SHORT["rollout"] | {"max_staleness": 2},
+    "algo": {"name": "grpo", "recompute_logprobs": True, "correction": {"cap": 2.0}},
     "launch": {"workers": 2},
 }
 """Not repeatable to the last bit: when weights change is a matter of timing."""

@@ -27,18 +27,18 @@ POLICY = [
     "remax",
     "ppo",
 ]
-OFF_POLICY = {"recompute_old": True}
+OFF_POLICY = {"recompute_logprobs": True}
 SHARED = [
     {},
     {"normalize": "sequence", "constant": None},
     {"normalize": "constant", "constant": 50},
     {"kl": 0.1},
     {"kl": 0.1, "kl_estimator": "k2"},
-    {"kl": 0.1, "kl_place": "reward"},
+    {"kl": 0.1, "kl_in": "reward"},
     {"entropy": 0.05},
     {"entropy": 0.05, "entropy_target": 3.0},
-    {"invalid_penalty": 0.2, "overlong_penalty": 0.1, "turn_discount": 0.9, "negative_weight": 0.3},
-    {**OFF_POLICY, "kl": 0.1, "kl_place": "reward"},
+    {"invalid_penalty": 0.2, "overlong_penalty": 0.1, "turn_discount": 0.9, "negative_reward_scale": 0.3},
+    {**OFF_POLICY, "kl": 0.1, "kl_in": "reward"},
     {**OFF_POLICY, "correction": {"cap": 1.2}},
     {**OFF_POLICY, "correction": {"cap": 1.2, "mask": True, "mask_below": 0.7}},
     {**OFF_POLICY, "correction": {"level": "sequence", "cap": 1.5}},
@@ -52,7 +52,7 @@ OWN = [
     ],
     *[
         ("reinforce_pp", {"baseline": True}),
-        ("reinforce_pp", {"baseline": True, "kl": 0.2, "kl_place": "reward"}),
+        ("reinforce_pp", {"baseline": True, "kl": 0.2, "kl_in": "reward"}),
     ],
     *[
         ("mt_grpo", {"gamma": 0.7}),
@@ -60,7 +60,7 @@ OWN = [
         ("ppo", {"level": "token", "gamma": 0.9, "lam": 0.8}),
     ],
     *[
-        ("ppo", {"level": "token", "kl": 0.1, "kl_place": "reward"}),
+        ("ppo", {"level": "token", "kl": 0.1, "kl_in": "reward"}),
         ("ppo", {"whiten": False, "value_clip": None}),
     ],
     *[("ppo", {"bootstrap": False, "value_weight": 2.0}), ("ppo", {"gamma": 0.5, "lam": 0.3})],

@@ -43,7 +43,7 @@ def test_dead_groups_and_mismatch_at_once():
         {"groups/zero_advantage": d, "policy/mismatch_kl": m}
         for d, m in ((0.5, 0.01), (1.0, 0.03), (1.0, 0.0))
     ]
-    assert watched(settings, rows) == [[], ["mismatch_above"], ["dead_above"]]
+    assert watched(settings, rows) == [[], ["mismatch_above"], ["zero_advantage_above"]]
 
 
 def test_success_falls_from_its_best():

@@ -80,15 +80,15 @@ def divergence(policy, other=REFERENCE):
 @pytest.mark.parametrize(
     ("name", "settings", "optimum"),
     [
-        ("grpo", {"scale": False, "kl_place": "reward"}, of_reverse_kl),
+        ("grpo", {"scale": False, "kl_in": "reward"}, of_reverse_kl),
         ("grpo", {"scale": False, "kl_estimator": "k2"}, of_reverse_kl),
         ("grpo", {"scale": False}, of_forward_kl),
-        ("rloo", {"kl_place": "reward"}, of_reverse_kl),
+        ("rloo", {"kl_in": "reward"}, of_reverse_kl),
         ("rloo", {"kl_estimator": "k2"}, of_reverse_kl),
-        ("mt_grpo", {"constant": 1, "kl_place": "reward"}, of_reverse_kl),
-        ("remax", {"kl_place": "reward"}, of_reverse_kl),
-        ("reinforce_pp", {"kl_place": "reward"}, of_reverse_kl),
-        ("ppo", {"kl_place": "reward", "whiten": False}, of_reverse_kl),
+        ("mt_grpo", {"constant": 1, "kl_in": "reward"}, of_reverse_kl),
+        ("remax", {"kl_in": "reward"}, of_reverse_kl),
+        ("reinforce_pp", {"kl_in": "reward"}, of_reverse_kl),
+        ("ppo", {"kl_in": "reward", "whiten": False}, of_reverse_kl),
     ],
 )
 @pytest.mark.parametrize("kl", [0.5, 1.0])
@@ -103,8 +103,8 @@ def test_a_bandit_ends_at_the_optimum(name, settings, optimum, kl):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"kl_place": "reward", "kl_estimator": "k3"}, "use k1"),
-        ({"kl_place": "reward", "kl_estimator": "k2"}, "use k1"),
+        ({"kl_in": "reward", "kl_estimator": "k3"}, "use k1"),
+        ({"kl_in": "reward", "kl_estimator": "k2"}, "use k1"),
         ({"kl_estimator": "k1"}, "use k3, or k2"),
     ],
 )

@@ -29,7 +29,7 @@ TREE = ECHO | {
     "save": {"every": 2, "keep": 4},
 }
 AHEAD = TREE | {
-    "rollout": TREE["rollout"] | {"ahead": 1},
+    "rollout": TREE["rollout"] | {"prefetch": 1},
     "algo": {"name": "ppo", "kl": 0.1, "critic": {"kind": "model"}},
 }
 """With a critic, a reference and episodes that were played ahead."""
@@ -113,7 +113,7 @@ DAMAGES = [
 HERE = "checkpoints/step-000004"
 OF_CHECKPOINT = [f"{HERE}/{name}" for name in ("state.json", "model.safetensors", "config.json")]
 OF_LEARNER = [
-    f"{HERE}/{name}" for name in ("optimizer.safetensors", "critic.safetensors", "ahead.json")
+    f"{HERE}/{name}" for name in ("optimizer.safetensors", "critic.safetensors", "prefetch.json")
 ]
 OF_REFERENCE = ["reference/model.safetensors", "reference/state.json"]
 OF_ROUNDS = "trajectories/step-000001.jsonl"

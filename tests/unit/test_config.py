@@ -96,7 +96,7 @@ BAD = [
     (["--env.name", "babyia"], ["env.name", "babyia", "babyai"]),
     (["--env.options.levels", '["GoToObjj"]'], ["env.options", "GoToObjj", "GoToObj'"]),
     (["--env.options.sytle", "text"], ["env.options.sytle", "text", "style"]),
-    (["--engine.name", "natve"], ["engine.name", "natve", "native"]),
+    (["--engine.name", "torhc"], ["engine.name", "torhc", "torch"]),
     (["--agent.format", "recat"], ["agent.format", "recat", "react"]),
     (["--dtype", "float23"], ["dtype", "float23", "float32"]),
     (["--steps", "ten"], ["steps", "ten", "integer"]),
@@ -106,7 +106,7 @@ BAD = [
     (["--rollout.prefetch", "2"], ["rollout.prefetch", "2", "less than or equal to 1"]),
     (
         ["--rollout.partial", "2", "--rollout.resample_rounds", "1"],
-        ["redraws (1) and carry (2)", "not both"],
+        ["resample_rounds (1) and carry (2)", "not both"],
     ),
     (
         ["--rollout.prefetch", "1", "--algo.name", "rft"],
@@ -114,7 +114,7 @@ BAD = [
     ),
     (
         ["--rollout.partial", "3", "--algo.recompute_logprobs", "true"],
-        ["rollout.partial", "3", "recompute_old", "algo.correction"],
+        ["rollout.partial", "3", "recompute_logprobs", "algo.correction"],
     ),
     (
         ["--rollout.prefetch", "1", "--algo.name", "evol"],
@@ -130,7 +130,7 @@ BAD = [
     ),
     ([*STALE], ["rollout.max_staleness = 2", "engine.deterministic = false"]),
     ([*STALE, "--rollout.partial", "1"], ["carry (1) and staleness (2)", "not both"]),
-    ([*STALE, "--rollout.resample_rounds", "3"], ["redraws (3) and staleness (2)", "not both"]),
+    ([*STALE, "--rollout.resample_rounds", "3"], ["resample_rounds (3) and staleness (2)", "not both"]),
     (
         ["--rollout.max_staleness", "1", "--algo.name", "sft"],
         ["rollout.max_staleness = 1", "no effect", "sft plays no episodes"],
@@ -202,7 +202,7 @@ def test_a_missing_recipe_and_a_broken_one(tmp_path):
     [
         ({"constant": 5}, "constant goes with normalize"),
         ({"kl_estimator": "k1"}, "do nothing while kl = 0"),
-        ({"correction": {"cap": 3.0}}, "correction needs recompute_old"),
+        ({"correction": {"cap": 3.0}}, "correction needs recompute_logprobs"),
         (
             {"name": "cispo", "dual_clip": 3.0},
             "dual_clip and ratio = 'sequence' go with objective = 'clip'",
@@ -286,13 +286,13 @@ def test_a_correction_must_leave_something(correction):
         build({"algo": {"recompute_logprobs": True, "correction": correction}})
 
 
-@pytest.mark.parametrize("overlap", [{"ahead": 1}, {"carry": 2}])
+@pytest.mark.parametrize("overlap", [{"prefetch": 1}, {"partial": 2}])
 def test_what_plays_nothing_overlaps_with_nothing(overlap):
     with pytest.raises(
         ConfigError, match=r"rollout\.(ahead|carry) = [12]: has no effect, sft plays no episodes"
     ):
         build({"algo": {"name": "sft"}, "rollout": overlap})
-    corrected = build({"algo": {"recompute_old": True, "correction": {}}, "rollout": overlap})
+    corrected = build({"algo": {"recompute_logprobs": True, "correction": {}}, "rollout": overlap})
     assert corrected.rollout.is_overlapped
 
 
@@ -321,7 +321,7 @@ def test_a_recipe_takes_what_it_does_not_say_from_its_base(tmp_path):
 def test_tables_of_a_base_are_taken_key_by_key(tmp_path):
     (tmp_path / "base.toml").write_text(
         '[agent]\nformat = "react"\nreply_tokens = 99\n[algo]\nclip_low = 0.1\n'
-        "recompute_old = true\ncorrection = { cap = 3.0 }\n"
+        "recompute_logprobs = true\ncorrection = { cap = 3.0 }\n"
         '[env]\nname = "babyai"\n[env.options]\nlevels = ["GoToObj"]\ntrain_seeds = 7\n'
         "[rollout]\ncarry = 2\n"
     )

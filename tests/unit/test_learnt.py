@@ -50,7 +50,7 @@ ALGOS = [GRPO(), GSPO(), GRPO(kl=0.1, recompute_logprobs=True), PPO(), PPO(level
 @pytest.mark.parametrize(
     "algo", ALGOS, ids=lambda algo: f"{algo.name}-{algo.unit}-{len(algo.needs)}"
 )
-@pytest.mark.parametrize("row_tokens", [7, 10_000])
+@pytest.mark.parametrize("microbatch_tokens", [7, 10_000])
 @pytest.mark.parametrize("segments", [1, 2])
 def test_values_are_those_before_the_first_update(model, algo, microbatch_tokens, segments):
     """With one mini-batch, whatever the packing: the model as it was, asked about each trajectory

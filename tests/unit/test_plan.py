@@ -72,7 +72,7 @@ def points():
     learner, search = measured("learner"), measured("search-step")
     yield "learner, seconds", learner["seconds"], learned(learner["tokens"], 1500), 1.1
     memory = costs.state_bytes(SMALL, shards=1) + costs.row_bytes(
-        SMALL, learner["row_tokens"], checkpointing=False
+        SMALL, learner["microbatch_tokens"], checkpointing=False
     )
     yield "learner, memory", learner["peak_memory_gib"] * GIB, memory, 1.15
     for episodes, seconds in {

@@ -23,7 +23,7 @@ from tests.helpers import trajectory
 
 @pytest.mark.parametrize("held", [1 << 28, 300])
 def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
-    monkeypatch.setattr(scores, "MOST_LOGITS", held)  # 300: six rows of fifty words at a time
+    monkeypatch.setattr(chunked_logprob, "MOST_LOGITS", held)  # 300: six rows of fifty words at a time
     rng = torch.Generator().manual_seed(0)
     hidden, weight = (
         torch.randn(20, 8, generator=rng, dtype=torch.double),

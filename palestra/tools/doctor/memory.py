@@ -60,7 +60,7 @@ class Need:
 def estimate(learner: Learner, config: Config, *, microbatch_tokens: int, slots: int) -> Need:
     """From the shapes of the model.
 
-    Rows are as long as an episode may be, even where `row_tokens` is less.
+    Rows are as long as an episode may be, even where `microbatch_tokens` is less.
     """
     model = learner.model
     weights = sum(p.nbytes for p in model.parameters())
@@ -168,7 +168,7 @@ def learn_one_row(learner: Learner, tokens: int, context_tokens: int) -> None:
     they are.
     """
     model, optim = learner.model, learner.optim
-    learner.optim = optim.model_copy(update={"row_tokens": tokens})
+    learner.optim = optim.model_copy(update={"microbatch_tokens": tokens})
     try:
         batch = made_up(tokens, context_tokens, model.config.get_text_config().vocab_size).to(
             model.device
