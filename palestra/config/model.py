@@ -55,7 +55,7 @@ class PretrainedModel(Settings):
 models: Registry[type[Settings]] = Registry(
     "models",
     {
-        "tiny": "palestra.config.model:NewModel",
+        "tiny": "palestra.config.model:TinyModel",
         "pretrained": "palestra.config.model:PretrainedModel",
     },
     base="palestra.core.settings:Settings",

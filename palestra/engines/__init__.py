@@ -7,7 +7,7 @@ from palestra.core.registry import Registry
 engines: Registry[Any] = Registry(
     "engines",
     {
-        "torch": "palestra.engines.torch.engine:NativeSettings",
+        "torch": "palestra.engines.torch.engine:TorchEngineSettings",
         "vllm": "palestra.engines.vllm.engine:VLLMSettings",
         "vllm-server": "palestra.engines.vllm.server:VLLMServerSettings",
     },

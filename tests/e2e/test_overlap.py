@@ -302,7 +302,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
 
     class Breaker(Display):
         def end_step(self, row):
-            monkeypatch.setattr("palestra.engines.torch.engine.Native._prefill", fail)
+            monkeypatch.setattr("palestra.engines.torch.engine.TorchEngine._prefill", fail)
 
     with pytest.raises(
         (EngineFailed, ExceptionGroup)

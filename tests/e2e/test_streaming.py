@@ -367,7 +367,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch):
 
     class Breaker(Display):
         def end_step(self, row):
-            monkeypatch.setattr("palestra.engines.torch.engine.Native._prefill", fail)
+            monkeypatch.setattr("palestra.engines.torch.engine.TorchEngine._prefill", fail)
 
     with pytest.raises(EngineFailed, match="out of memory"):
         run_training(Run.create(tmp_path / "run", build(ECHO, COUNT)), Breaker())
