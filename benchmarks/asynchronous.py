@@ -85,10 +85,10 @@ async def start_processes(components: Components) -> None:
     """All that will be needed, so that none starts while it is measured."""
     (place,) = components.context.bindings.values()
     async with AsyncExitStack() as stack:
-        handles = await asyncio.next_batch(
+        handles = await asyncio.gather(
             *(stack.enter_async_context(opened(place.pool)) for _ in range(TASKS * GROUP))
         )
-        await asyncio.next_batch(
+        await asyncio.gather(
             *(handle.reset(place.own(components.tasks("uneven", "train")[1])) for handle in handles)
         )
 

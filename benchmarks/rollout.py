@@ -176,7 +176,9 @@ def main() -> None:
         "name": known.engine,
         ("slots" if known.engine == "torch" else "max_sequences"): known.concurrency,
     }
-    engine_settings |= {"admit_fraction": 0.15, "deterministic": False} if known.engine == "torch" else {}
+    engine_settings |= (
+        {"admit_fraction": 0.15, "deterministic": False} if known.engine == "torch" else {}
+    )
     engine_settings |= {name: json.loads(value) for name, value in known.set}
     config = build(
         {"engine": engine_settings, "model": {"kind": "pretrained", "path": str(known.model)}}

@@ -53,7 +53,10 @@ TREES = {
     },
     "exact and sharded": SHORT | {"dtype": "float64", "launch": {"workers": 2, "sharding": "fsdp"}},
     "long": SHORT
-    | {"launch": {"workers": 2, "sharding": "fsdp"}, "optim": SHORT["optim"] | {"microbatch_tokens": 64}},
+    | {
+        "launch": {"workers": 2, "sharding": "fsdp"},
+        "optim": SHORT["optim"] | {"microbatch_tokens": 64},
+    },
 }
 """All that has a path of its own: whole and shared weights, a reference, a critic, another thread,
 many pieces.

@@ -105,7 +105,7 @@ def test_what_it_says():
         ),
         (
             {"guard": {"entropy_below": 0.1, "action": "rollback"}, "rollout": {"partial": 2}},
-            "groups in flight .rollout.carry = 2. cannot",
+            "groups in flight .rollout.partial = 2. cannot",
         ),
         (
             {"guard": {"entropy_below": 0.1, "action": "rollback", "window": 60}},

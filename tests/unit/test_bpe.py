@@ -67,20 +67,20 @@ def test_search_learns_them_from_the_train_world_alone(monkeypatch, tiny):
         "answer",
     }
     tokenizer = make_tokenizer(
-        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "search"}}),
+        build({"model": {"tokenizer": "bpe", "vocab_size": 600}, "env": {"name": "search"}}),
         {"search": Search(style="compact")},
     )
     assert len(tokenizer) == 600
 
 
 def test_where_there_are_no_texts_to_learn_from():
-    with pytest.raises(ConfigError, match="model.tokenizer = 'pieces': textcraft has no texts"):
+    with pytest.raises(ConfigError, match="model.tokenizer = 'bpe': textcraft has no texts"):
         make_tokenizer(
-            build({"model": {"tokenizer": "pieces"}}), {"textcraft": make_env("textcraft", {})}
+            build({"model": {"tokenizer": "bpe"}}), {"textcraft": make_env("textcraft", {})}
         )
     with pytest.raises(
         ConfigError, match="model.vocab_size = 600: has no effect with tokenizer = 'words'"
     ):
         build({"model": {"vocab_size": 600}})
     with pytest.raises(ConfigError, match="model.vocab_size"):
-        build({"model": {"tokenizer": "pieces", "vocab_size": 100}})
+        build({"model": {"tokenizer": "bpe", "vocab_size": 100}})

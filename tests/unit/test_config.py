@@ -106,7 +106,7 @@ BAD = [
     (["--rollout.prefetch", "2"], ["rollout.prefetch", "2", "less than or equal to 1"]),
     (
         ["--rollout.partial", "2", "--rollout.resample_rounds", "1"],
-        ["resample_rounds (1) and carry (2)", "not both"],
+        ["resample_rounds (1) and partial (2)", "not both"],
     ),
     (
         ["--rollout.prefetch", "1", "--algo.name", "rft"],
@@ -129,8 +129,11 @@ BAD = [
         ["rollout.max_staleness = 2", "algo.recompute_logprobs = true and algo.correction.cap = 2"],
     ),
     ([*STALE], ["rollout.max_staleness = 2", "engine.deterministic = false"]),
-    ([*STALE, "--rollout.partial", "1"], ["carry (1) and staleness (2)", "not both"]),
-    ([*STALE, "--rollout.resample_rounds", "3"], ["resample_rounds (3) and staleness (2)", "not both"]),
+    ([*STALE, "--rollout.partial", "1"], ["partial (1) and max_staleness (2)", "not both"]),
+    (
+        [*STALE, "--rollout.resample_rounds", "3"],
+        ["resample_rounds (3) and max_staleness (2)", "not both"],
+    ),
     (
         ["--rollout.max_staleness", "1", "--algo.name", "sft"],
         ["rollout.max_staleness = 1", "no effect", "sft plays no episodes"],
@@ -289,7 +292,8 @@ def test_a_correction_must_leave_something(correction):
 @pytest.mark.parametrize("overlap", [{"prefetch": 1}, {"partial": 2}])
 def test_what_plays_nothing_overlaps_with_nothing(overlap):
     with pytest.raises(
-        ConfigError, match=r"rollout\.(ahead|carry) = [12]: has no effect, sft plays no episodes"
+        ConfigError,
+        match=r"rollout\.(prefetch|partial) = [12]: has no effect, sft plays no episodes",
     ):
         build({"algo": {"name": "sft"}, "rollout": overlap})
     corrected = build({"algo": {"recompute_logprobs": True, "correction": {}}, "rollout": overlap})
@@ -323,7 +327,7 @@ def test_tables_of_a_base_are_taken_key_by_key(tmp_path):
         '[agent]\nformat = "react"\nreply_tokens = 99\n[algo]\nclip_low = 0.1\n'
         "recompute_logprobs = true\ncorrection = { cap = 3.0 }\n"
         '[env]\nname = "babyai"\n[env.options]\nlevels = ["GoToObj"]\ntrain_seeds = 7\n'
-        "[rollout]\ncarry = 2\n"
+        "[rollout]\npartial = 2\n"
     )
     (tmp_path / "one.toml").write_text(
         'base = "base.toml"\n[agent]\ncontext_tokens = 555\n[algo]\nname = "grpo"\n'
@@ -341,7 +345,7 @@ def test_tables_of_a_base_are_taken_key_by_key(tmp_path):
         3.0,
     )  # grpo is what the base has too
     assert (one.env.name, one.env.options) == ("babyai", {"levels": ["GoToObj"], "train_seeds": 8})
-    assert one.rollout.carry == 2
+    assert one.rollout.partial == 2
 
 
 def test_a_table_that_chooses_anew_has_nothing_of_the_base(tmp_path):

@@ -81,7 +81,7 @@ class Mute(Exception):
         (ValueError("\n\n first \n second"), "first"),
         (KeyError("x"), "KeyError: 'x'"),
         (ValueError(""), "ValueError"),
-        (ValueError("\x1b[31mred\x07"), "?[31mred?"),
+        (ValueError("\x1b[31mred\x07"), "\ufffd[31mred\ufffd"),
         (ValueError("x" * 999), "x" * 300 + "..."),
         (Mute(), "Mute"),
     ],

@@ -116,8 +116,8 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
     """Of 60 tasks 48 succeed always, and from step 200 on 36 of them; the others never do: 0.8,
     then 0.6, however often what is solved is skipped.
 
-    At skip_solved = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48 are
-    known to be solved.
+    At skip_solved = 0.9 what is played succeeds in 0.1 * 48 / (0.1 * 48 + 12) = 28.6% once all 48
+    are known to be solved.
     """
     tasks = draws(**{"rollout.skip_solved": skip})
     config = build(ECHO, {"rollout.skip_solved": skip})
@@ -174,7 +174,7 @@ def test_environments_keep_their_shares_of_success(draws):
 
 
 def test_asynchronous_runs_draw_all_tasks_alike():
-    with pytest.raises(ConfigError, match=r"skip_solved \(0.5\) and staleness \(2\)"):
+    with pytest.raises(ConfigError, match=r"skip_solved \(0.5\) and max_staleness \(2\)"):
         build(
             ECHO,
             {"rollout.max_staleness": 2, "rollout.skip_solved": 0.5, "engine.deterministic": False},

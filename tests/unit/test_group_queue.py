@@ -34,7 +34,7 @@ def test_what_is_put_is_read_again(tmp_path):
     queue.put(3, 0, finished(1, 2))
     queue.put(4, 11, finished(2, 3, 2))
     assert queue.read() == {(3, 0): finished(1, 2), (4, 11): finished(2, 3, 2)}
-    assert [(entry.step, entry.place, entry.version) for entry in queue.entries()] == [
+    assert [(entry.step, entry.number, entry.version) for entry in queue.entries()] == [
         (3, 0, 2),
         (4, 11, 3),
     ]

@@ -46,7 +46,15 @@ def base(tmp_path):
 
 def adapted(base, dtype=torch.float32, *, critic=None, **settings):
     model = load_model(base, device=CPU, dtype=dtype)
-    add_adapter(model, LoraSettings(**{"rank": 4, **settings}), base=str(base), seed=7)
+    lora = LoraSettings(**{"rank": 4, **settings})
+    add_adapter(
+        model,
+        rank=lora.rank,
+        alpha=lora.alpha,
+        targets=lora.targets,
+        base=str(base),
+        seed=7,
+    )
     return Learner(model, OptimizerConfig(lr=1e-2), temperature=1.0, seed=0, critic=critic)
 
 

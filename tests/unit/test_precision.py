@@ -10,7 +10,7 @@ from palestra.config.config import build
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Task
-from palestra.learner import checkpoint, scores
+from palestra.learner import checkpoint, chunked_logprob
 from palestra.learner.chunked_logprob import ChunkedLogProb
 from palestra.learner.learner import Learner
 from palestra.learner.master_weights import MasterWeights
@@ -23,7 +23,9 @@ from tests.helpers import trajectory
 
 @pytest.mark.parametrize("held", [1 << 28, 300])
 def test_scores_and_their_gradients_equal_the_plain_formula(monkeypatch, held):
-    monkeypatch.setattr(chunked_logprob, "MOST_LOGITS", held)  # 300: six rows of fifty words at a time
+    monkeypatch.setattr(
+        chunked_logprob, "MOST_LOGITS", held
+    )  # 300: six rows of fifty words at a time
     rng = torch.Generator().manual_seed(0)
     hidden, weight = (
         torch.randn(20, 8, generator=rng, dtype=torch.double),

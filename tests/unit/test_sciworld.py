@@ -100,8 +100,8 @@ def test_splits(env):
 
 def test_listing_tasks_starts_no_java():
     code = (
-        "from palestra.envs import sciworld, sciworld_java; "
-        "sciworld.SciWorld().tasks('train'); exit(sciworld_java._java is not None)"
+        "from palestra.envs.sciworld import env, java; "
+        "env.SciWorld().tasks('train'); exit(java._java is not None)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -376,7 +376,7 @@ def test_a_small_model_is_told_nothing_and_learns_its_words_from_training_tasks(
     assert sum(text.startswith("Your task is to find") for text in texts) == 4
     assert sum("The task is done." in text for text in texts) == 4
     tokenizer = make_tokenizer(
-        build({"model": {"tokenizer": "pieces", "vocab_size": 600}, "env": {"name": "sciworld"}}),
+        build({"model": {"tokenizer": "bpe", "vocab_size": 600}, "env": {"name": "sciworld"}}),
         {"sciworld": env},
     )
     assert len(tokenizer) == 600

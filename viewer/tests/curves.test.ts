@@ -24,7 +24,7 @@ function evaluation(step: number, phase: string, success: number): Evaluation {
 }
 
 function run(rows: Row[], evals: Evaluation[] = []): Run {
-  return { id: "0", name: "run", config: "", rows, stages: [], evals, log: "", damaged: [], has_learned: false };
+  return { id: "0", name: "run", config: "", rows, stages: [], evals, log: "", damaged: [], has_token_stats: false };
 }
 
 const ROWS: Row[] = [

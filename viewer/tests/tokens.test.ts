@@ -12,7 +12,7 @@ const episode = {
     ],
     turns: [turn("a", "b", "b", [1, 3]), turn("c", "d", "d", [4, 5]), { ...turn("e", "f", "f", [1, 2]), segment: 1 }],
   },
-  learned: { advantage: [0.1, 0.2, 0.3, 0.4], logp: [-1, -1, null, -0.5], entropy: [1, 2, 3, 4] },
+  token_stats: { advantage: [0.1, 0.2, 0.3, 0.4], logp: [-1, -1, null, -0.5], entropy: [1, 2, 3, 4] },
   tokens: [
     ["see", "go", " to", "see", "stop", "end"],
     ["x", "y"],
@@ -37,6 +37,6 @@ it("computes the ratio of learner to sampler, where both are known", () => {
 it("knows which turn a token belongs to", () => expect(tokensOf(episode).map((token) => token.turn)).toEqual([0, 0, 0, 1, 1, null, 2, 2]));
 
 it("shows ids where there are no texts, and knows nothing that was not learned", () => {
-  const [, token] = tokensOf({ ...episode, tokens: null, learned: null });
+  const [, token] = tokensOf({ ...episode, tokens: null, token_stats: null });
   expect(token).toMatchObject({ text: "2", logprob: -1, ratio: null, entropy: null, advantage: null });
 });

@@ -41,7 +41,12 @@ def _django() -> Any:
 def log_in(user: str) -> dict[str, str]:
     """A session of `user` (name or e-mail address), as if they had gone through the form."""
     from django.conf import settings
-    from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+    from django.contrib.auth import (
+        BACKEND_SESSION_KEY,
+        HASH_SESSION_KEY,
+        SESSION_KEY,
+        get_user_model,
+    )
     from django.contrib.sessions.backends.db import SessionStore
     from django.db import connections
     from django.db.models import Q

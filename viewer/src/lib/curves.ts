@@ -94,7 +94,7 @@ const RECIPES: Recipe[] = [
   { title: "Mismatch of engine and learner", keys: [["policy/mismatch", "mismatch"]] },
   { title: "Clipped share", keys: [["policy/clipped", "clipped"]], unit: "share" },
   { title: "Gradient norm", keys: [["grad_norm", "norm"]] },
-  { title: "Dead groups", keys: [["groups/zero_advantage", "dead"]], unit: "share" },
+  { title: "Groups without a signal", keys: [["groups/zero_advantage", "dead"]], unit: "share" },
   { title: "Invalid actions", keys: [["invalid_actions", "invalid"]], unit: "share" },
   { title: "Loss", keys: [["loss", "loss"]] },
 ];

@@ -94,8 +94,8 @@ function MeasureChoice({ measure, hasTokenStats, onMeasure }: Pick<Props, "measu
     <label>
       Color{" "}
       <select value={measure} onChange={(event) => onMeasure(event.currentTarget.value as Measure)}>
-        {MEASURES.map(({ name, label, needsLearned }) => (
-          <option key={name} value={name} disabled={needsLearned && !hasTokenStats}>
+        {MEASURES.map(({ name, label, needsTokenStats }) => (
+          <option key={name} value={name} disabled={needsTokenStats && !hasTokenStats}>
             {label}
           </option>
         ))}

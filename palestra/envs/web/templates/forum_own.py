@@ -9,7 +9,16 @@ from palestra.envs.web.seeds import seed_rows
 from palestra.envs.web.solutions import Solution, View, goto, stop
 from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots, Template
-from palestra.envs.web.templates.forum import COMMENTS, HOME, READERS, OnTheForum, last, new_comments, open_topic, topics
+from palestra.envs.web.templates.forum import (
+    COMMENTS,
+    HOME,
+    READERS,
+    OnTheForum,
+    last,
+    new_comments,
+    open_topic,
+    topics,
+)
 from palestra.sites.catalogue import SOURCE
 
 PASSWORDS = {name: entry["password"] for name, entry in json.loads((SOURCE / "forum" / "users.json").read_text()).items()}

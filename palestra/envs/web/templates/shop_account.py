@@ -12,7 +12,13 @@ from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots
 from palestra.envs.web.templates.common import quoted
 from palestra.envs.web.templates.shop import PRODUCTS, open_account, open_product, spread
-from palestra.envs.web.templates.shop_buying import PLACES, Changing, available, fill_address, users_without_cart
+from palestra.envs.web.templates.shop_buying import (
+    PLACES,
+    Changing,
+    available,
+    fill_address,
+    users_without_cart,
+)
 
 LOOKED = ("basket_basket",)
 """Changes when a customer merely looks: they get an empty cart."""

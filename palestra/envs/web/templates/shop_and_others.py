@@ -14,7 +14,15 @@ from palestra.envs.web.templates.common import number
 from palestra.envs.web.templates.forum import READERS, new_comments, open_topic, topics
 from palestra.envs.web.templates.map import search
 from palestra.envs.web.templates.map_own import ITEMS, last
-from palestra.envs.web.templates.shop import ORDERS, PRODUCTS, fact, open_account, open_product, read, spread
+from palestra.envs.web.templates.shop import (
+    ORDERS,
+    PRODUCTS,
+    fact,
+    open_account,
+    open_product,
+    read,
+    spread,
+)
 from palestra.envs.web.templates.shop_admin import MANAGER, open_order
 from palestra.sites.map.geo import distance_km
 

@@ -10,7 +10,14 @@ from palestra.envs.web.seeds import seed_rows, seed_users
 from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, rows
 from palestra.envs.web.templates import Slots
-from palestra.envs.web.templates.shop import ORDERS, PRODUCTS, Shop, open_account, open_product, spread
+from palestra.envs.web.templates.shop import (
+    ORDERS,
+    PRODUCTS,
+    Shop,
+    open_account,
+    open_product,
+    spread,
+)
 
 CART = """SELECT p.title, l.quantity FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id JOIN auth_user u ON u.id = b.owner_id
 JOIN catalogue_product p ON p.id = l.product_id WHERE b.status = '{status}' AND u.email = '{user}' ORDER BY p.title"""

@@ -2,12 +2,12 @@
 
 export type Measure = "mask" | "logprob" | "ratio" | "entropy" | "advantage";
 
-export const MEASURES: { name: Measure; label: string; needsLearned: boolean }[] = [
-  { name: "mask", label: "chosen by the model", needsLearned: false },
-  { name: "logprob", label: "log-probability when sampled", needsLearned: false },
-  { name: "ratio", label: "ratio learner to sampler", needsLearned: true },
-  { name: "entropy", label: "entropy", needsLearned: true },
-  { name: "advantage", label: "advantage", needsLearned: true },
+export const MEASURES: { name: Measure; label: string; needsTokenStats: boolean }[] = [
+  { name: "mask", label: "chosen by the model", needsTokenStats: false },
+  { name: "logprob", label: "log-probability when sampled", needsTokenStats: false },
+  { name: "ratio", label: "ratio learner to sampler", needsTokenStats: true },
+  { name: "entropy", label: "entropy", needsTokenStats: true },
+  { name: "advantage", label: "advantage", needsTokenStats: true },
 ];
 
 type Rgb = readonly [number, number, number];
