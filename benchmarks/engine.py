@@ -35,7 +35,7 @@ def observations(arguments: argparse.Namespace) -> list[list[list[int]]]:
 
 
 async def native_episode(engine, number, shown, reply):
-    session = Session(str(number), None)  # type: ignore[arg-type]
+    session = Session(str(number))  # type: ignore[arg-type]
     ids: list[int] = []
     for turn, observation in enumerate(shown):
         ids += observation

@@ -37,18 +37,20 @@ sys.path.insert(
     0, str(Path(__file__).parents[1])
 )  # the environments that misbehave are those of the tests
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted, expert
+from palestra.agents.scripted import ExpertAgent
 from palestra.core.action_formats import Plain
 from palestra.core.registry import UnknownName
 from palestra.core.types import Sampling, Task
+from palestra.engines.base import NoEngine
 from palestra.envs import envs
 from palestra.envs.serving.client import RemotePool
 from palestra.envs.serving.handles import EnvFault, EnvTimeout, opened
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
+from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
+from palestra.rollout.groups import rollout_episodes
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
 from tests.hostile.environments import NAME as HOSTILE
@@ -97,20 +99,23 @@ def served(*names: str, port: int = 0, deadline_s: float = 60.0):
             server.wait()
 
 
+class PacedExpert(ExpertAgent):
+    """At a model's pace."""
+
+    async def reply(self, sampling: Sampling) -> str:
+        await asyncio.sleep(REPLY_S)
+        return await super().reply(sampling)
+
+
 def context(pool, concurrency: int) -> RolloutContext:
     """TextCraft's expert, at a model's pace, with as many retries as training has."""
     renderer = Renderer(byte_tokenizer())
     prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
-    script = expert(prompt.format)
-
-    async def paced(session, sampling):
-        await asyncio.sleep(REPLY_S)
-        return await script(session, sampling)
-
     return RolloutContext(
         {"textcraft": EnvBinding(prompt, pool)},
-        Scripted(paced, renderer),
+        NoEngine(),
         Sampling(max_tokens=1000),
+        PacedExpert,
         concurrency,
     )
 
@@ -145,7 +150,9 @@ def counted(played, faulted) -> dict:
 async def killed_workers(count: int, hits: int) -> dict:
     pool = Workers("textcraft", {}, WorkerSettings(workers=2))
     done, delays, kills = [], [], 0
-    playing = asyncio.create_task(play_all(context(pool, 8), episodes(count), on_done=done.append))
+    playing = asyncio.create_task(
+        rollout_episodes(context(pool, 8), episodes(count), on_done=done.append)
+    )
     every = 4 * count // hits  # a blow hits up to 8 episodes
     for blow in itertools.count(1):
         while len(done) < blow * every and not playing.done():
@@ -196,17 +203,17 @@ async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> di
     pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
     renderer = Renderer(byte_tokenizer())
     prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
-    engine = Scripted(expert(prompt.format), renderer)
     place = RolloutContext(
         {"hostile": EnvBinding(prompt, pool)},
-        engine,
+        NoEngine(),
         Sampling(max_tokens=1000),
+        ExpertAgent,
         concurrency=64,
         retries=0,
     )
     began = time.monotonic()
     tasks = [Task("hostile", "train", id) for id in ids]
-    played, faulted = await play_all(
+    played, faulted = await rollout_episodes(
         place, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)]
     )
     seconds = time.monotonic() - began
@@ -320,7 +327,7 @@ async def killed_server(count: int, gone_s: float) -> dict:
         server, port = running.enter_context(served("textcraft"))
         pool = RemotePool([f"http://127.0.0.1:{port}/textcraft"], 60.0)
         playing = asyncio.create_task(
-            play_all(context(pool, 16), episodes(count), on_done=done.append)
+            rollout_episodes(context(pool, 16), episodes(count), on_done=done.append)
         )
         while len(done) < count // 3:
             await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from typing import Any
 
 from step import Row, Stopwatch
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.config.config import Config
 from palestra.core.types import Step, Task
@@ -43,7 +43,7 @@ class Play:
     def take(self, reply: Reply, prompt: PromptConfig, *, horizon: int, reply_tokens: int) -> None:
         """Act, and append what is seen next unless the episode is over.
 
-        The rules are those of `palestra.rollout.rollout.play_on`.
+        The rules are those of `palestra.rollout.episode.rollout_episode`.
         """
         ids, logprobs = reply
         self._append(ids, logprobs, 1)

@@ -62,7 +62,7 @@ def lengths(arguments: argparse.Namespace) -> list[list[int]]:
 
 async def episode(engine, number, observations, replies, gate):
     async with gate:
-        session, ids = Session(str(number), None), []  # type: ignore[arg-type]
+        session, ids = Session(str(number)), []  # type: ignore[arg-type]
         for turn, (observation, reply) in enumerate(zip(observations, replies, strict=True)):
             ids = [*ids, *observation]
             sampling = Sampling(max_tokens=reply, stop_ids=NEVER, seed=1000 * number + turn)
@@ -96,7 +96,7 @@ def raw(engine, observations, replies):
         for number, (one, own) in enumerate(zip(observations, replies, strict=True)):
             context = [token for observation in one for token in observation]
             sampling = Sampling(max_tokens=sum(own), stop_ids=NEVER, seed=number)
-            session = Session(f"raw {number}", None)  # type: ignore[arg-type]
+            session = Session(f"raw {number}")  # type: ignore[arg-type]
             sessions.append(session)
             jobs.append(engine.generate(context, sampling, session))
         await asyncio.gather(*jobs)
@@ -144,7 +144,7 @@ def hand_over_seconds(engine, version):
     """
     torch.cuda.synchronize()
     began = time.perf_counter()
-    asyncio.run(engine.load(version))
+    asyncio.run(engine.sync_weights(version))
     torch.cuda.synchronize()
     return time.perf_counter() - began
 

@@ -102,7 +102,7 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
     try:
         if config.algo.keeps_reference:
             components.learner.remember_reference()
-        components.loop.run(components.engine.load(version=0))
+        components.loop.run(components.engine.sync_weights(version=0))
         source, state = OnPolicy(components), State()
         for number in range(steps + 1):
             if torch.cuda.is_available():
@@ -123,7 +123,7 @@ def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Ro
     with watch.timed("collect"):
         data = source.next_batch(state, lambda trajectory: None)
     with watch.timed("hand_over"):
-        components.engine.rest()
+        components.engine.sleep()
     with watch.timed("prepare"):
         batch = algo.add_advantages(learner.prepare(data.groups, algo)) if data.groups else None
     with watch.timed("update"):
@@ -132,7 +132,7 @@ def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Ro
                 batch, algo, lr=config.optim.lr_at(*algo.lr_progress(step, config.steps)), step=step
             )
     with watch.timed("hand_over"):
-        components.loop.run(components.engine.load(version=step))
+        components.loop.run(components.engine.sync_weights(version=step))
     seconds = {**watch.seconds, "total": now() - began}
     trained = (
         0

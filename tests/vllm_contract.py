@@ -41,7 +41,7 @@ def contract_model(width, device):
 
 def ask(engine, ids, **settings):
     return engine.generate(
-        ids, Sampling(**{"stop_ids": (STOP,), "max_tokens": 8, **settings}), Session("x", None)
+        ids, Sampling(**{"stop_ids": (STOP,), "max_tokens": 8, **settings}), Session("x")
     )
 
 
@@ -50,7 +50,7 @@ def answer(engine, ids, **settings):
 
 
 def reload(engine, version=0):
-    asyncio.run(engine.load(version))
+    asyncio.run(engine.sync_weights(version))
 
 
 class Contract:
@@ -156,7 +156,7 @@ class Contract:
             ]
             while not self.is_busy(engine):
                 await asyncio.sleep(0)
-            loading = asyncio.create_task(engine.load(3))
+            loading = asyncio.create_task(engine.sync_weights(3))
             await asyncio.sleep(0)
             late = asyncio.create_task(ask(engine, [6, 7]))
             await asyncio.gather(*asked, loading, late)
@@ -290,7 +290,7 @@ class InProcessContract(Contract):
         assert answer(engine, [5]).ids
 
     def test_hashes_of_earlier_turns_are_those_vllm_would_compute(self, engine):
-        session, ids = Session("hashed", None), [2 + number % 90 for number in range(300)]
+        session, ids = Session("hashed"), [2 + number % 90 for number in range(300)]
         for turn in range(4):
             sampling = Sampling(stop_ids=(STOP,), max_tokens=20, seed=turn)
             ids += [*asyncio.run(engine.generate(ids, sampling, session)).ids, 5, 6, 7]

@@ -90,7 +90,7 @@ class StandIn:
     async def reply(self, ids, asked):
         await asyncio.sleep(self.reply_s)
         sampling = Sampling(stop_ids=tuple(asked.pop("stop_token_ids")), **asked)
-        session = Session("stand-in", None)
+        session = Session("stand-in")
         reply = await self.engine.generate(ids, sampling, session)
         self.engine.release(session)
         content = [
@@ -136,7 +136,7 @@ class StandIn:
         elif request.path == "/resume":
             self.is_paused = False
         elif request.path == "/reset_prefix_cache":
-            await self.engine.load(0)
+            await self.engine.sync_weights(0)
             return web.Response()  # as vLLM 0.24: nothing is said
         return web.json_response({"status": "done"})
 

@@ -1,79 +1,60 @@
-"""An engine without a model: replies come from a function.
+"""Agents without a model: the environment's expert, and random play.
 
-For tests and for the expert and random baselines.
+They show what a task is worth to chance and to an expert, and give a warm start its demonstrations.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
-from palestra.agents.renderer import Renderer
-from palestra.core.action_formats import Format
+from palestra.agents.base import EpisodeContext
+from palestra.agents.chat import ChatAgent
 from palestra.core.types import Generation, Sampling
-from palestra.engines.base import Session
-
-Script = Callable[[Session, Sampling], Awaitable[str]]
-"""From an episode and how a reply should be drawn to the reply."""
 
 
-class Scripted:
-    """Turns a script's replies into tokens.
+class ScriptedAgent(ChatAgent):
+    """Replies come from a script; they become tokens as a model's would.
 
-    Its log-probs are 0: a script is certain of what it does.
+    Their log-probs are 0: a script is certain of what it does.
     """
 
-    def __init__(self, script: Script, renderer: Renderer) -> None:
-        self.script = script
-        self.renderer = renderer
-        self.version = 0
+    samples_from_engine: ClassVar[bool] = False
 
-    async def generate(
-        self, ids: Sequence[int], sampling: Sampling, session: Session
-    ) -> Generation:
-        reply = self.renderer.reply_ids(await self.script(session, sampling))
+    @abstractmethod
+    async def reply(self, sampling: Sampling) -> str:
+        """The next reply, as the model would write it. `sampling` has a seed of its own."""
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Generation:
+        reply = self.context.prompt.renderer.reply_ids(await self.reply(sampling))
         was_cut = len(reply) > sampling.max_tokens
         reply = reply[: sampling.max_tokens]
-        return Generation(reply, [0.0] * len(reply), "length" if was_cut else "stop", self.version)
-
-    def release(self, session: Session) -> None:
-        pass
-
-    async def load(self, version: int) -> None:
-        self.version = version
-
-    def rest(self) -> None:
-        pass
+        return Generation(reply, [0.0] * len(reply), "length" if was_cut else "stop", version=0)
 
 
-def expert(format: Format) -> Script:
-    """Does what the environment's oracle would do, and gives up where it has no answer."""
+class ExpertAgent(ScriptedAgent):
+    """Does what the environment's expert would do, and gives up where it has no answer.
 
-    async def reply(session: Session, sampling: Sampling) -> str:
-        return format.write("", await session.env.expert() or "give up")
-
-    return reply
-
-
-def noisy_expert(format: Format, noise: float) -> Script:
-    """Like the expert, but every so often (`noise`) it takes any action that is valid now: a
-    demonstrator to be surpassed.
+    `noise`: how often it takes any valid action instead, as a demonstrator to be surpassed.
     """
 
-    async def reply(session: Session, sampling: Sampling) -> str:
-        chance = random.Random(sampling.seed)
-        if chance.random() < noise and (actions := await session.env.actions()):
-            return format.write("", chance.choice(actions))
-        return format.write("", await session.env.expert() or "give up")
+    def __init__(self, context: EpisodeContext, noise: float = 0.0) -> None:
+        super().__init__(context)
+        self.noise = noise
 
-    return reply
+    async def reply(self, sampling: Sampling) -> str:
+        chance, hints = random.Random(sampling.seed), self.context.hints
+        if chance.random() < self.noise and (actions := await hints.actions()):
+            return self.context.prompt.format.write("", chance.choice(actions))
+        return self.context.prompt.format.write("", await hints.expert() or "give up")
 
 
-def uniform(format: Format) -> Script:
-    """Takes any of the actions that are valid now, all alike."""
+class RandomAgent(ScriptedAgent):
+    """Takes any of the actions that are valid now, all with the same probability."""
 
-    async def reply(session: Session, sampling: Sampling) -> str:
-        actions = await session.env.actions() or ["do something"]
-        return format.write("", random.Random(sampling.seed).choice(actions))
-
-    return reply
+    async def reply(self, sampling: Sampling) -> str:
+        actions = await self.context.hints.actions() or ["do something"]
+        action = random.Random(sampling.seed).choice(actions)
+        return self.context.prompt.format.write("", action)

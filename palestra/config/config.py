@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import (
-    AfterValidator,
     NonNegativeInt,
     PositiveInt,
     SerializeAsAny,
@@ -22,6 +21,7 @@ from pydantic import (
 from palestra.algos import algos
 from palestra.algos.base import Algorithm
 from palestra.algos.grpo import GRPO
+from palestra.config.agent import AgentSettings
 from palestra.config.env import DEFAULT_ENV, EnvSettings, EnvSpec, Member
 from palestra.config.guard import GuardSettings
 from palestra.config.launch import LaunchSettings
@@ -31,18 +31,17 @@ from palestra.config.optimizer import OptimizerConfig
 from palestra.config.renamed import refuse_renamed
 from palestra.config.rollout import RolloutSettings
 from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
-from palestra.core.action_formats import formats
+from palestra.config.track import TrackSettings
 from palestra.core.credentials import hidden
 from palestra.core.errors import ConfigError
 from palestra.core.files import read_regular
-from palestra.core.registry import Registry, UnknownName, nearest
+from palestra.core.registry import Registry, nearest
 from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
 from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
 from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs import label_of
 from palestra.horizons.horizon import Fixed, Horizon, horizons
-from palestra.training.tracking import TrackSettings
 
 log = logging.getLogger(__name__)
 
@@ -65,38 +64,6 @@ DEFAULTS = {
 
 LARGEST = 1_000_000
 """Bytes of a recipe."""
-
-
-def _known_format(name: str) -> str:
-    try:
-        formats.check_name(name)
-    except UnknownName as error:
-        raise ValueError(str(error)) from error
-    return name
-
-
-class AgentSettings(Settings):
-    format: Annotated[str, AfterValidator(_known_format)] = "react"
-    """How the model writes actions: "react", "plain", "tags" or "block"."""
-    example: bool = False
-    """Show the environment's worked example in the prompt."""
-    template: Literal["auto", "model", "chatml"] = "auto"
-    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot
-    be appended to.
-    """
-    context_tokens: PositiveInt = 4096
-    """All tokens of an episode."""
-    reply_tokens: PositiveInt = 256
-    """Tokens of one reply."""
-
-    @model_validator(mode="after")
-    def _reply_fits(self) -> AgentSettings:
-        if self.reply_tokens >= self.context_tokens:
-            raise ValueError(
-                f"reply_tokens ({self.reply_tokens}) must be below context_tokens "
-                f"({self.context_tokens})"
-            )
-        return self
 
 
 class Config(Settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -22,6 +23,20 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     likeness = {c: difflib.SequenceMatcher(None, name, c).ratio() for c in close}
     best = max(likeness.values())
     return f"did you mean {' or '.join(repr(c) for c in close if likeness[c] == best)}?"
+
+
+def check_options(
+    kind: Callable[..., Any], options: Mapping[str, Any], name: str, *, given: tuple[str, ...] = ()
+) -> None:
+    """ValueError for an option that the class has no parameter for. `given`: parameters that are
+    no options.
+    """
+    parameters = inspect.signature(kind).parameters.values()
+    accepted = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in given]
+    for option, value in options.items():
+        if option not in accepted:
+            hint = nearest(option, accepted) if accepted else "it has none"
+            raise ValueError(f"options.{option} = {value!r}: {name} has no such option; {hint}")
 
 
 class UnknownName(UserError, KeyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import NoneType
 from typing import Any, get_args
 
@@ -56,6 +57,19 @@ class Settings(BaseModel):
             if getattr(self, name) is None and field.default is not None
         }
         return {**handler(self), **unset}
+
+
+def named_in(registry: Registry[Any]) -> Callable[[str], str]:
+    """A validator of names in `registry`. It imports nothing."""
+
+    def check(name: str) -> str:
+        try:
+            registry.check_name(name)
+        except UnknownName as error:
+            raise ValueError(str(error)) from error
+        return name
+
+    return check
 
 
 class Unresolved(Settings):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from palestra.core.errors import UserError
 from palestra.core.types import Generation, Sampling
-
-if TYPE_CHECKING:
-    from palestra.envs.serving.handles import EnvHandle
 
 
 class EngineFailed(UserError, RuntimeError):
@@ -25,8 +22,6 @@ class Session:
     """
 
     id: str
-    env: EnvHandle
-    """Where the episode is played: scripted engines ask it for an expert's or a random action."""
 
 
 class Engine(Protocol):
@@ -43,13 +38,32 @@ class Engine(Protocol):
     def release(self, session: Session) -> None:
         """The episode is over; its cache can go."""
 
-    async def load(self, version: int) -> None:
-        """Take the learner's weights over, before the first reply and when they have changed, and
-        forget what old ones computed.
+    async def sync_weights(self, version: int) -> None:
+        """Take over the learner's weights, and drop the caches of the old ones.
 
-        Replies in the making are completed first and no new ones begun, so that each is of one
-        version.
+        Called before the first reply and whenever the weights have changed. Replies in flight are
+        completed first and no new ones admitted, so that each reply is of one version.
         """
 
-    def rest(self) -> None:
-        """Nothing is asked for until the next `load`: memory can be lent to the learner."""
+    def sleep(self) -> None:
+        """No reply is asked for until the next `sync_weights`: memory can be lent to the
+        learner.
+        """
+
+
+class NoEngine:
+    """Stands where an engine does in episodes of agents that need no model."""
+
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
+        raise EngineFailed("no model is loaded: this agent acts without one")
+
+    def release(self, session: Session) -> None:
+        pass
+
+    async def sync_weights(self, version: int) -> None:
+        pass
+
+    def sleep(self) -> None:
+        pass

@@ -1,10 +1,9 @@
 """Environments: what an agent acts in. Importing this package imports none of them."""
 
-import inspect
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from palestra.core.registry import Registry, UnknownName, nearest
+from palestra.core.registry import Registry, UnknownName, check_options
 from palestra.envs.base import Environment, content_id
 from palestra.envs.serving.forks import contained
 
@@ -70,13 +69,7 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
         kind = envs[name]
     except UnknownName as error:
         raise ValueError(f"name = {name!r}: {error}") from error
-    accepted = [
-        p.name for p in inspect.signature(kind).parameters.values() if p.kind is not p.VAR_KEYWORD
-    ]
-    for option, value in options.items():
-        if option not in accepted:
-            hint = nearest(option, accepted) if accepted else "it has none"
-            raise ValueError(f"options.{option} = {value!r}: {name} has no such option; {hint}")
+    check_options(kind, options, name)
     try:
         with contained():
             return kind(**options)

@@ -10,7 +10,8 @@ from typing import Any
 from palestra.core.intervals import Interval, clustered, unbounded, wilson
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Task, Trajectory
-from palestra.rollout.rollout import EpisodeSpec, RolloutContext, play_all, raise_if_all_failed
+from palestra.rollout.episode import EpisodeSpec, RolloutContext
+from palestra.rollout.groups import raise_if_all_failed, rollout_episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,6 @@ async def evaluate(
         for n, task in enumerate(tasks)
         for member in range(k)
     ]
-    played, faulted = await play_all(context, episodes, on_done=on_done)
+    played, faulted = await rollout_episodes(context, episodes, on_done=on_done)
     raise_if_all_failed(f"the evaluation ({phase})" if phase else "an evaluation", played, faulted)
     return played

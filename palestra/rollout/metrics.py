@@ -9,7 +9,7 @@ from typing import Any
 from palestra.algos.base import Algorithm
 from palestra.core.types import Group, Stop, Trajectory
 from palestra.envs.serving.validation import is_cut
-from palestra.rollout.rollout import RolloutBatch
+from palestra.rollout.groups import RolloutBatch
 
 
 def mean(values: list[float]) -> float:

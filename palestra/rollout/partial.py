@@ -9,20 +9,17 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from palestra.core.types import Generation, Group, Sampling, Stop, Trajectory
 from palestra.engines.base import Engine, Session
-from palestra.rollout.rollout import (
+from palestra.rollout.episode import (
     EpisodeDropped,
     EpisodeSpec,
-    GroupRequest,
-    RolloutBatch,
     RolloutContext,
-    episodes_of,
-    group_of,
     rollout_with_retries,
 )
+from palestra.rollout.groups import GroupRequest, RolloutBatch, episodes_of, group_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +90,11 @@ class Gate:
     def release(self, session: Session) -> None:
         self.engine.release(session)
 
-    async def load(self, version: int) -> None:
-        await self.engine.load(version)
+    async def sync_weights(self, version: int) -> None:
+        await self.engine.sync_weights(version)
 
-    def rest(self) -> None:
-        self.engine.rest()
+    def sleep(self) -> None:
+        self.engine.sleep()
 
     def _count(self, change: int) -> None:
         self._busy += change
@@ -139,8 +136,8 @@ class InFlightGroups:
     def __init__(self, context: RolloutContext, seed: int) -> None:
         self.seed = seed
         self._gate = Gate(context.engine)
-        self._arena = context.with_(engine=self._gate)
-        self._places = asyncio.Semaphore(context.concurrency)
+        self._context = replace(context, engine=self._gate)
+        self._slots = asyncio.Semaphore(context.concurrency)
         self._groups: list[_Group] = []
         self._complete: deque[_Group] = deque()
         self._failure: Exception | None = None
@@ -230,9 +227,9 @@ class InFlightGroups:
         self, group: _Group, episode: EpisodeSpec, on_done: Callable[[Trajectory], None]
     ) -> None:
         try:
-            async with self._places, self._gate.episode():
+            async with self._slots, self._gate.episode():
                 group.started.add(episode)
-                trajectory = await rollout_with_retries(self._arena, episode, group.faulted)
+                trajectory = await rollout_with_retries(self._context, episode, group.faulted)
             if trajectory.stop is not Stop.CANCELLED:
                 on_done(trajectory)
             group.played[episode] = trajectory

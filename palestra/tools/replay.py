@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from palestra.agents.base import Agent
 from palestra.agents.chat import ChatAgent
 from palestra.config import config as configs
 from palestra.config.config import Config
@@ -23,15 +24,14 @@ from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
-from palestra.rollout.rollout import (
+from palestra.rollout.episode import (
+    Begin,
     EnvBinding,
     EpisodeSpec,
-    Play,
     RolloutContext,
-    play_on,
-    play_once,
+    rollout_episode,
 )
+from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.runs.run import Run
 from palestra.runs.trajectories import encode_trajectory, read_trajectories, trajectory_ids
 from palestra.training.offline_data import reads_as_recorded
@@ -204,7 +204,7 @@ async def play_from(
 
     async def one(number: int) -> Trajectory:
         async with gate:
-            return await play_once(
+            return await rollout_episode(
                 context, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn)
             )
 
@@ -253,14 +253,14 @@ def _continuation(recorded: Trajectory, choice: PlayOn, number: int) -> EpisodeS
     )
 
 
-def _from(recorded: Trajectory, turn: int) -> Play:
-    """A way to play that begins in the middle of a record."""
+def _from(recorded: Trajectory, turn: int) -> Begin:
+    """Begins an episode in the middle of a record."""
     past = [replace(old, segment=0) for old in recorded.turns[: turn - 1]]
 
-    async def play_again(
-        agent: ChatAgent, env: EnvHandle, task: Task, horizon: int, turns: list[Turn]
-    ) -> tuple[Stop, bool | None, str]:
-        agent.take_up(_tokens_before(recorded, turn), replies=len(past))
+    async def retrace_to_turn(agent: Agent, env: EnvHandle, task: Task, turns: list[Turn]) -> str:
+        if not isinstance(agent, ChatAgent):
+            raise ReplayError(f"{type(agent).__name__}: only a chat agent can resume a record")
+        agent.resume_from(_tokens_before(recorded, turn), replies=len(past))
         turns.extend(past)
         checked: list[CheckedTurn] = []
         await retrace(env, task, recorded, len(past), checked)
@@ -268,14 +268,11 @@ def _from(recorded: Trajectory, turn: int) -> Play:
             raise EnvFault(
                 f"it answered differently from one time to the next, at turn {now.differing[0]}"
             )
-        observation = (
-            recorded.turns[turn - 1].observation
-            if turn <= len(recorded.turns)
-            else recorded.final_observation
-        )
-        return await play_on(agent, env, observation, horizon, turns)
+        if turn <= len(recorded.turns):
+            return recorded.turns[turn - 1].observation
+        return recorded.final_observation
 
-    return play_again
+    return retrace_to_turn
 
 
 def _tokens_before(recorded: Trajectory, turn: int) -> Segment:
@@ -308,9 +305,10 @@ def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Tr
     version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
     components = setup(configs.load(run.folder / "config.toml", settings, imports=True))
     try:
-        components.loop.run(components.engine.load(version=version))
-        context = components.context.with_(
-            sampling=replace(components.context.sampling, temperature=temperature)
+        components.loop.run(components.engine.sync_weights(version=version))
+        context = replace(
+            components.context,
+            sampling=replace(components.context.sampling, temperature=temperature),
         )
         played = components.loop.run(play_from(context, recorded, choice))
     finally:

@@ -22,14 +22,8 @@ import msgspec
 from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
 from palestra.learner import checkpoint
-from palestra.rollout.rollout import (
-    EpisodeSpec,
-    GroupRequest,
-    RolloutBatch,
-    episodes_of,
-    group_of,
-    rollout_with_retries,
-)
+from palestra.rollout.episode import EpisodeSpec, rollout_with_retries
+from palestra.rollout.groups import GroupRequest, RolloutBatch, episodes_of, group_of
 from palestra.runs.group_queue import Finished, GroupQueue
 from palestra.runs.run import Run
 from palestra.runs.state import State

@@ -277,7 +277,7 @@ def _restore(
         components.learner.remember_reference()
     checkpoint.restore(folder, components.learner)
     components.learner.updates_skipped = state.updates_skipped
-    components.loop.run(components.engine.load(version=state.step))
+    components.loop.run(components.engine.sync_weights(version=state.step))
     if components.learner.parallel.world.is_first and damage:
         tell(damage + _put_aside(run))
     run.rewind(state.step)

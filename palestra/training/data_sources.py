@@ -20,15 +20,10 @@ from palestra.config.env import EnvSpec
 from palestra.core.errors import ConfigError
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task, Trajectory
+from palestra.rollout.episode import shared_prompt
+from palestra.rollout.groups import GroupRequest, RolloutBatch, collect_groups, raise_if_all_failed
 from palestra.rollout.metrics import success_rate
 from palestra.rollout.partial import InFlightGroups, PendingGroup
-from palestra.rollout.rollout import (
-    GroupRequest,
-    RolloutBatch,
-    collect,
-    raise_if_all_failed,
-    shared_prompt,
-)
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.training import offline_data as data
@@ -270,7 +265,7 @@ def play_step(
     config, cursor = components.config, tasks.after(state)
     make_request = request_factory(config, state)
     rollouts = components.loop.run(
-        collect(
+        collect_groups(
             components.context,
             [make_request(cursor.next()) for _ in range(config.rollout.tasks)],
             seed=state.sampling_seed(config.seed),

@@ -9,19 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from palestra.agents.scripted import Scripted, expert, uniform
+from palestra.agents import agents
 from palestra.config.config import Config
 from palestra.config.model import PretrainedModel
 from palestra.core.event_loop import EventLoop
 from palestra.core.types import Sampling
+from palestra.engines.base import NoEngine
 from palestra.envs import Environment
 from palestra.envs.serving.forks import contained
 from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer
+from palestra.rollout.episode import RolloutContext
 from palestra.rollout.evaluation import evaluate, summarize
-from palestra.rollout.rollout import RolloutContext, shared_prompt
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.setup import bind_envs, close_envs, guarded, held_out, make_envs, setup
@@ -102,7 +103,7 @@ def playing(
     if agent is None:
         components = setup(config, envs=envs)
         try:
-            components.loop.run(components.engine.load(version=0))
+            components.loop.run(components.engine.sync_weights(version=0))
             yield components.eval_context, components.loop
         finally:
             components.close()
@@ -110,17 +111,15 @@ def playing(
     bindings = bind_envs(config, envs, byte_tokenizer())
     for spec in bindings.values():
         spec.prompt.context_tokens = UNBOUNDED
-    prompt = shared_prompt(bindings)
-    script = {"expert": expert, "random": uniform}[agent](prompt.format)
     with closing(EventLoop()) as loop:
         try:
             rollout = config.rollout
-            scripted = Scripted(script, prompt.renderer)
             yield (
                 RolloutContext(
                     bindings,
-                    scripted,
+                    NoEngine(),
                     Sampling(max_tokens=4096),
+                    agents[agent],
                     concurrency=rollout.concurrency,
                     retries=rollout.retries,
                 ),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 
-from palestra.agents.scripted import Scripted, noisy_expert
+from palestra.agents.scripted import ExpertAgent
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Trajectory
-from palestra.rollout.rollout import EpisodeSpec, play_all, raise_if_all_failed, shared_prompt
+from palestra.rollout.episode import EpisodeSpec
+from palestra.rollout.groups import raise_if_all_failed, rollout_episodes
 from palestra.training.setup import Components
 from palestra.training.task_sampler import Cursor
 
@@ -21,9 +24,9 @@ def expert_episodes(
 
     Their tasks are drawn.
     """
-    prompt = shared_prompt(components.context.bindings)
-    context = components.context.with_(
-        engine=Scripted(noisy_expert(prompt.format, noise), prompt.renderer),
+    context = replace(
+        components.context,
+        agent=partial(ExpertAgent, noise=noise),
         sampling=Sampling(max_tokens=components.config.agent.reply_tokens),
     )
     wanted = [cursor.next() for _ in range(count)]
@@ -37,7 +40,7 @@ def expert_episodes(
         )
         for n, task in enumerate(wanted)
     ]
-    played, faulted = components.loop.run(play_all(context, episodes))
+    played, faulted = components.loop.run(rollout_episodes(context, episodes))
     for label in {task.env for task in wanted}:
         own, attempts = ([t for t in those if t.task.env == label] for those in (played, faulted))
         raise_if_all_failed(f"the expert of {label}", own, attempts)

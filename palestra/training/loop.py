@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from palestra.algos.base import Algorithm
-from palestra.config.config import AgentSettings
+from palestra.config.agent import AgentSettings
 from palestra.config.guard import GuardSettings
 from palestra.core import process_group as world
 from palestra.core.files import CannotWrite
@@ -19,7 +19,7 @@ from palestra.learner import checkpoint
 from palestra.learner.token_stats import TokenStats
 from palestra.rollout import metrics
 from palestra.rollout.evaluation import evaluate, summarize
-from palestra.rollout.rollout import RolloutBatch
+from palestra.rollout.groups import RolloutBatch
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.training import limits
@@ -60,7 +60,7 @@ def train(
                 data = source.next_batch(state, display.episode_done)
         # what was gathered earlier knows nothing of the last step
         state = replace(data.state, step=step, tokens=state.tokens + data.tokens, guard=state.guard)
-        components.engine.rest()
+        components.engine.sleep()
 
         with source.overlap(state, display.episode_done), run.timed("learn"):
             stats, token_stats = {}, None
@@ -82,7 +82,7 @@ def train(
             if token_stats is not None:
                 token_stats.gather(learner.parallel.world)
         with run.timed("learn"):
-            components.loop.run(components.engine.load(version=step))
+            components.loop.run(components.engine.sync_weights(version=step))
 
         state = replace(state, updates_skipped=learner.updates_skipped)
         state = _record(run, state, data, token_stats, stats, display)
@@ -260,7 +260,7 @@ def measure(
         for task in held_out(components.tasks(spec.label, config.eval.split), count)
     ]
     display.begin_eval(phase, len(tasks) * config.eval.k)
-    components.loop.run(components.engine.load(version=state.step))
+    components.loop.run(components.engine.sync_weights(version=state.step))
     with run.timed("eval"):
         played = components.loop.run(
             evaluate(

@@ -22,7 +22,7 @@ import torch
 from palestra.core.event_loop import GRACE_S, EventLoop
 from palestra.core.files import read_regular
 from palestra.learner.checkpoint import BadCheckpoint
-from palestra.rollout.rollout import RolloutBatch
+from palestra.rollout.groups import RolloutBatch
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.training.data_sources import DataSource, OnDone, StepData, played

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents import agents
+from palestra.agents.base import Agent, PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.config.config import Config
 from palestra.config.env import EnvSettings, EnvSpec
@@ -25,7 +26,7 @@ from palestra.core.action_formats import formats
 from palestra.core.errors import ConfigError
 from palestra.core.event_loop import EventLoop
 from palestra.core.process_group import current
-from palestra.core.registry import UnknownName, nearest
+from palestra.core.registry import UnknownName, check_options, nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Task
 from palestra.engines.base import Engine
@@ -47,7 +48,7 @@ from palestra.models.loading import largest_context
 from palestra.models.lora import add_adapter, has_peft
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, load_tokenizer, word_tokenizer
-from palestra.rollout.rollout import EnvBinding, RolloutContext, shared_prompt
+from palestra.rollout.episode import EnvBinding, RolloutContext, shared_prompt
 from palestra.training import tracking as track
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Components:
     @property
     def eval_context(self) -> RolloutContext:
         sampling = replace(self.context.sampling, temperature=self.config.eval_temperature)
-        return self.context.with_(sampling=sampling)
+        return replace(self.context, sampling=sampling)
 
     def tasks(self, label: str, split: str) -> list[Task]:
         """All tasks of a split, by the name that the run has for the environment."""
@@ -112,6 +113,11 @@ def check_run(config: Config) -> dict[str, Environment]:
         raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
     if reason := track.objection(config.track):
         raise ConfigError(reason)
+    if not agent_class(config).samples_from_engine:
+        raise ConfigError(
+            f"agent.name = {config.agent.name!r}: its actions are not the model's, so there is "
+            "nothing to train on; 'palestra eval --agent' measures it"
+        )
     envs = make_envs(config)
     for label, env in envs.items():
         if config.agent.example and not env.example:
@@ -119,6 +125,18 @@ def check_run(config: Config) -> dict[str, Environment]:
     if isinstance(config.model, TinyModel):
         make_tokenizer(config, envs)
     return envs
+
+
+def agent_class(config: Config) -> type[Agent]:
+    """The agent of the run, with options that its constructor has."""
+    try:
+        found = agents[config.agent.name]
+        check_options(found, config.agent.options, config.agent.name, given=("context",))
+    except UnknownName as error:
+        raise ConfigError(f"agent.name = {config.agent.name!r}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"agent.{error}") from error
+    return found
 
 
 def check_here(config: Config) -> None:
@@ -209,6 +227,7 @@ def setup(
         bindings,
         engine,
         sampling,
+        agent=partial(agent_class(config), **config.agent.options),
         concurrency=config.rollout.concurrency,
         retries=config.rollout.retries,
         world=world.background,

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 from palestra.algos.base import Algorithm
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Group, Task
+from palestra.rollout.groups import RolloutBatch
 from palestra.rollout.metrics import success_rate
-from palestra.rollout.rollout import RolloutBatch
 from palestra.runs.state import State
 from palestra.training.setup import Components
 
@@ -104,8 +104,8 @@ class Cursor:
         """Over all draws of an environment, the skipped ones included.
 
         A task that may be skipped counts with the success of its last group (a difference
-        estimator). Those of them that were played correct that: each stands for 1 / (1 - skip_solved)
-        draws. The mean over what was played alone would leave most solved tasks out.
+        estimator). Those that were played correct it: each stands for 1 / (1 - skip_solved) draws.
+        The mean over what was played alone would leave most solved tasks out.
         """
         total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
         for group in played:

@@ -17,16 +17,14 @@ class TensorBoard(Tracker):
 
     package: ClassVar[str] = "tensorboard"
 
-    def begin(self, subject: RunInfo) -> str:
+    def begin(self, run: RunInfo) -> str:
         from torch.utils.tensorboard import SummaryWriter
 
-        folder = subject.folder / "tensorboard"
+        folder = run.folder / "tensorboard"
         self._writer = SummaryWriter(
-            str(folder), purge_step=subject.since + 1
+            str(folder), purge_step=run.since + 1
         )  # what a resumed run does again is shown once
-        self._writer.add_text(
-            "config", _indented(tomli_w.dumps(subject.config)), max(subject.since, 0)
-        )
+        self._writer.add_text("config", _indented(tomli_w.dumps(run.config)), max(run.since, 0))
         return folder.name
 
     def row(self, step: int, values: dict[str, float]) -> None:
@@ -60,16 +58,16 @@ class WeightsAndBiases(Tracker):
             "" if is_known else "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
         )
 
-    def begin(self, subject: RunInfo) -> str:
+    def begin(self, run: RunInfo) -> str:
         import wandb
 
         self._run = wandb.init(
-            project=subject.project,
-            name=subject.folder.name,
-            id=subject.token,
+            project=run.project,
+            name=run.folder.name,
+            id=run.token,
             resume="allow",
-            dir=str(subject.folder),
-            config=subject.config,
+            dir=str(run.folder),
+            config=run.config,
             settings=wandb.Settings(silent=True, console="off"),  # the terminal is the display's
         )
         self._run.define_metric(
@@ -100,30 +98,28 @@ class MLflow(Tracker):
 
     package: ClassVar[str] = "mlflow"
 
-    def begin(self, subject: RunInfo) -> str:
+    def begin(self, run: RunInfo) -> str:
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient()
-        if subject.id is not None:
-            self._id = subject.id
+        if run.id is not None:
+            self._id = run.id
             self._client.update_run(self._id, status="RUNNING")
         else:
-            found = self._client.get_experiment_by_name(subject.project)
+            found = self._client.get_experiment_by_name(run.project)
             experiment = (
                 found.experiment_id
                 if found is not None
-                else self._client.create_experiment(subject.project)
+                else self._client.create_experiment(run.project)
             )
             self._id = str(
-                self._client.create_run(experiment, run_name=subject.folder.name).info.run_id
+                self._client.create_run(experiment, run_name=run.folder.name).info.run_id
             )
-            params = [
-                Param(name, str(value)[:500]) for name, value in _flat(subject.config).items()
-            ]
+            params = [Param(name, str(value)[:500]) for name, value in _flat(run.config).items()]
             for start in range(0, len(params), 100):  # as many as MLflow takes at once
                 self._client.log_batch(self._id, params=params[start : start + 100])
-        self._client.log_text(self._id, tomli_w.dumps(subject.config), "config.toml")
+        self._client.log_text(self._id, tomli_w.dumps(run.config), "config.toml")
         return self._id
 
     def row(self, step: int, values: dict[str, float]) -> None:

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from pydantic import AfterValidator, NonNegativeFloat
 
+from palestra.config.track import TrackSettings, trackers
 from palestra.core.files import CannotRead, read_json
-from palestra.core.registry import Registry, UnknownName
-from palestra.core.settings import Settings
+from palestra.core.registry import UnknownName
 
 if TYPE_CHECKING:
     from palestra.runs.run import Run
@@ -69,8 +68,8 @@ class Tracker(ABC):
         return ""
 
     @abstractmethod
-    def begin(self, subject: RunInfo) -> str:
-        """Open a run, or go on with the one called `subject.id`; returns its id."""
+    def begin(self, run: RunInfo) -> str:
+        """Open a run, or resume the one called `run.id`; returns its id."""
 
     @abstractmethod
     def row(self, step: int, values: dict[str, float]) -> None:
@@ -83,37 +82,6 @@ class Tracker(ABC):
     @abstractmethod
     def end(self, *, is_complete: bool) -> None:
         """Nothing more will come. `is_complete`: the run reached its end."""
-
-
-trackers: Registry[type[Tracker]] = Registry(
-    "trackers",
-    {
-        "tensorboard": "palestra.training.trackers:TensorBoard",
-        "wandb": "palestra.training.trackers:WeightsAndBiases",
-        "mlflow": "palestra.training.trackers:MLflow",
-    },
-    base="palestra.training.tracking:Tracker",
-)
-
-
-def _known(name: str) -> str:
-    try:
-        trackers.check_name(name)
-    except UnknownName as error:
-        raise ValueError(str(error)) from error
-    return name
-
-
-class TrackSettings(Settings):
-    names: tuple[Annotated[str, AfterValidator(_known)], ...] = ()
-    """Trackers that are told what goes on: "tensorboard", "wandb", "mlflow", or "module:Class".
-
-    Their own variables configure them.
-    """
-    project: str = "palestra"
-    """What W&B calls a project and MLflow an experiment."""
-    timeout_s: NonNegativeFloat = 5.0
-    """Seconds that a run waits for its trackers at the end."""
 
 
 def objection(settings: TrackSettings) -> str:

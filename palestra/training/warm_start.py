@@ -97,7 +97,7 @@ def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory
 
 def _try_out(components: Components, tasks: list[Task]) -> list[Trajectory]:
     """Episodes of the model as it is now."""
-    components.loop.run(components.engine.load(0))
+    components.loop.run(components.engine.sync_weights(0))
     horizons = {
         spec.label: components.config.eval_horizon(spec) for spec in components.config.env_specs
     }

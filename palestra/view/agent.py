@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from palestra.core.types import Segment
 
 if TYPE_CHECKING:
-    from palestra.agents.chat import ChatAgent, PromptConfig
+    from palestra.agents.base import PromptConfig
+    from palestra.agents.chat import ChatAgent
     from palestra.training.setup import Components
 
 
@@ -49,7 +50,7 @@ class RunAgent:
         self.run = run
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent")
         self._components: Components | None = None
-        self._personas: dict[str, PromptConfig] = {}
+        self._prompts: dict[str, PromptConfig] = {}
 
     async def reply(
         self,
@@ -77,31 +78,26 @@ class RunAgent:
         observation: str,
         seed: int,
     ) -> Reply:
-        from palestra.agents.chat import ChatAgent, ContextFull
+        from palestra.agents.base import ContextFull, EpisodeContext, NoHints
+        from palestra.agents.chat import ChatAgent
         from palestra.engines.base import Session
-        from palestra.envs.serving.handles import InlinePool
 
         if self._components is None:
             self._components = _load(self.run)
-        components, prompt = self._components, self._persona(self._components, env, options)
-        elsewhere = InlinePool(
-            lambda: next(iter(components.envs.values())), deadline_s=1.0
-        )  # the game itself is played there: never asked
+        components, prompt = self._components, self._prompt(self._components, env, options)
 
         async def one() -> Reply:
-            session = Session("play", await elsewhere.open())
+            sampling = replace(components.eval_context.sampling, seed=seed)
+            session = Session("play")
             agent = ChatAgent(
-                prompt,
-                components.engine,
-                session,
-                replace(components.eval_context.sampling, seed=seed),
+                EpisodeContext(prompt, components.engine, session, sampling, NoHints())
             )
             if past:
-                agent.take_up(_stream(prompt, past), replies=len(past))
+                agent.resume_from(_segment(prompt, past), replies=len(past))
             try:
                 action = await agent.act(observation)
             finally:
-                components.engine.release(session)
+                agent.close()
             return _read(agent, action.reply, action.text, action.span)
 
         try:
@@ -111,10 +107,10 @@ class RunAgent:
                 f"the conversation and a reply do not fit into {prompt.context_tokens} tokens"
             ) from None
 
-    def _persona(self, components: Components, name: str, options: dict[str, Any]) -> PromptConfig:
-        if name not in self._personas:
+    def _prompt(self, components: Components, name: str, options: dict[str, Any]) -> PromptConfig:
+        if name not in self._prompts:
             from palestra.envs import make_env
-            from palestra.rollout.rollout import shared_prompt
+            from palestra.rollout.episode import shared_prompt
             from palestra.training.setup import make_prompt
 
             renderer = shared_prompt(components.context.bindings).renderer
@@ -125,10 +121,10 @@ class RunAgent:
                 if (spec.env.name, spec.env.options) == (name, options)
             ]
             env = own[0] if own else make_env(name, options)
-            self._personas[name] = make_prompt(components.config, env, renderer)
+            self._prompts[name] = make_prompt(components.config, env, renderer)
             if not own:
                 env.close()
-        return self._personas[name]
+        return self._prompts[name]
 
     def _close(self) -> None:
         if self._components is not None:
@@ -152,11 +148,13 @@ def _load(run: Path) -> Components:
         "engine.slots": 1,
     }
     components = setup(configs.load(run / "config.toml", settings, imports=True))
-    components.loop.run(components.engine.load(version=int(checkpoint.read_state(folder)["step"])))
+    components.loop.run(
+        components.engine.sync_weights(version=int(checkpoint.read_state(folder)["step"]))
+    )
     return components
 
 
-def _stream(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
+def _segment(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
     """The conversation up to the last action.
 
     Actions of a person are written as the agent would write them, without a thought.
@@ -177,12 +175,15 @@ def _stream(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
 
 def _read(agent: ChatAgent, reply: str, action: str | None, span: tuple[int, int]) -> Reply:
     begin, end = span
-    ids = agent.stream.ids[begin:end]
-    tokens = [agent.prompt.renderer.tokenizer.decode([id], skip_special_tokens=False) for id in ids]
+    ids = agent.segment.ids[begin:end]
+    tokens = [
+        agent.context.prompt.renderer.tokenizer.decode([id], skip_special_tokens=False)
+        for id in ids
+    ]
     return Reply(
         reply,
         None if agent.last_was_cut else action,
         ids,
         [str(token) for token in tokens],
-        agent.stream.logprobs[begin:end],
+        agent.segment.logprobs[begin:end],
     )

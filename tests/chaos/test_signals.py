@@ -16,7 +16,7 @@ LEFT_S = 10.0
 
 POINTS = {
     "the warm start": ("SIGINT:call:palestra.learner.learner:Learner._apply:3", None),
-    "the first evaluation": ("SIGTERM:call:palestra.rollout.rollout:play_once:4", None),
+    "the first evaluation": ("SIGTERM:call:palestra.rollout.rollout:rollout_episode:4", None),
     "play": ("SIGINT:call:palestra.training.data_sources:collect:6", 5),
     "an update, half of its mini-batches done": (
         "SIGTERM:call:palestra.learner.learner:Learner._apply:16",

@@ -18,10 +18,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted, noisy_expert
 from palestra.algos.batch import pack
-from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 from palestra.engines.base import Session
 from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
@@ -41,7 +38,7 @@ def native(model, slots=4, deterministic=True):
 async def episode(engine, number, *, turns=8, temperature=1.0, max_tokens=12, shown=10):
     """A made-up episode: random observations, sampled replies. Returns it as a trajectory."""
     rng = random.Random(number)
-    session = Session(f"episode {number}", None)
+    session = Session(f"episode {number}")
     stream = Segment([], [], [], [])
     spans = []
     for turn in range(turns):
@@ -208,7 +205,7 @@ def computed_once(engine):
     """
 
     async def begun(number):
-        session = Session(str(number), None)
+        session = Session(str(number))
         ids = [*range(5, 75), *([80 + number % 2] * 6)]
         first = await engine.generate(
             ids, Sampling(temperature=0.0, max_tokens=1, stop_ids=(STOP,)), session
@@ -265,7 +262,7 @@ def test_idle_episodes_leave_their_slots_to_others(model, deterministic):
 
     async def scenario(slots):
         engine = native(model, slots=slots, deterministic=deterministic)
-        sessions = [Session(str(n), None) for n in range(5)]
+        sessions = [Session(str(n)) for n in range(5)]
         said = [[] for _ in sessions]
         for turn in range(3):
             for n, session in enumerate(sessions):
@@ -285,13 +282,13 @@ def test_new_weights_make_the_engine_forget(model):
     engine = native(model)
 
     async def scenario():
-        session = Session("x", None)
+        session = Session("x")
         ids = [5, 6, 7]
         sampling = Sampling(max_tokens=4, stop_ids=(STOP,), temperature=0.0)
         first = await engine.generate(ids, sampling, session)
         with torch.no_grad():
             model.lm_head.weight.mul_(-1)  # tied: the embeddings change too
-        await engine.load(version=1)
+        await engine.sync_weights(version=1)
         longer = [*ids, *first.ids, 8]
         second = await engine.generate(longer, sampling, session)
         hidden = hidden_states(model, torch.tensor([longer]), torch.arange(len(longer))[None])
@@ -314,14 +311,14 @@ def test_replies_in_the_making_are_completed_before_the_weights_change(model, de
 
     async def scenario():
         sampling = Sampling(max_tokens=30)
-        sessions = [Session(str(n), None) for n in range(6)]
+        sessions = [Session(str(n)) for n in range(6)]
         replies = [
             asyncio.create_task(engine.generate([5, n + 2], sampling, sessions[n]))
             for n in range(6)
         ]
         while not engine._running:
             await asyncio.sleep(0)
-        await engine.load(version=1)
+        await engine.sync_weights(version=1)
         in_between = [reply.done() for reply in replies]
         for reply, session in zip(replies, sessions, strict=True):
             reply.add_done_callback(lambda _, session=session: engine.release(session))
@@ -341,7 +338,7 @@ def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(mo
     with torch.no_grad():
         learners.lm_head.weight.mul_(-1)
     assert asyncio.run(episode(engine, 0)).segments == before
-    asyncio.run(engine.load(version=1))
+    asyncio.run(engine.sync_weights(version=1))
     assert (
         asyncio.run(episode(engine, 0)).segments
         == asyncio.run(episode(native(learners), 0)).segments
@@ -351,7 +348,7 @@ def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(mo
 
 def test_a_context_that_is_too_long_is_an_error(model):
     with pytest.raises(ValueError, match="exceed the context of 1024"):
-        asyncio.run(native(model).generate([2] * 1020, Sampling(max_tokens=10), Session("x", None)))
+        asyncio.run(native(model).generate([2] * 1020, Sampling(max_tokens=10), Session("x")))
 
 
 def test_a_model_that_fails_fails_every_waiting_episode(model):
@@ -359,8 +356,7 @@ def test_a_model_that_fails_fails_every_waiting_episode(model):
 
     async def scenario():
         calls = [
-            engine.generate(ids, Sampling(max_tokens=2), Session("x", None))
-            for ids in ([5], [9999], [6])
+            engine.generate(ids, Sampling(max_tokens=2), Session("x")) for ids in ([5], [9999], [6])
         ]
         return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), timeout=20)
 
@@ -398,38 +394,3 @@ def test_noise_belongs_to_the_reply():
     assert noise(sampling) == noise(sampling)
     assert noise(replace(sampling, max_tokens=4)) == noise(sampling)[:4]
     assert noise(replace(sampling, seed=6)) != noise(sampling)
-
-
-def test_a_scripted_engine_says_its_lines(words):
-    renderer = Renderer(words)
-
-    async def script(session, sampling):
-        return Plain().write("", "say red")
-
-    generation = asyncio.run(
-        Scripted(script, renderer).generate([], Sampling(max_tokens=8), Session("x", None))
-    )
-    assert renderer.reply_text(generation.ids) == "say red"
-    assert (generation.finish, generation.logprobs) == ("stop", [0.0] * 3)
-    cut = asyncio.run(
-        Scripted(script, renderer).generate([], Sampling(max_tokens=2), Session("x", None))
-    )
-    assert (len(cut.ids), cut.finish) == (2, "length")
-
-
-def test_a_noisy_expert_takes_any_valid_action_every_so_often():
-    class Env:
-        async def expert(self):
-            return "best"
-
-        async def actions(self):
-            return ["a", "b"]
-
-    async def replies(noise):
-        script = noisy_expert(Plain(), noise)
-        return [await script(Session("x", Env()), Sampling(seed=seed)) for seed in range(400)]
-
-    assert set(asyncio.run(replies(0.0))) == {"best"}
-    assert set(asyncio.run(replies(1.0))) == {"a", "b"}
-    # 400 draws at 0.25: 100 expected, and 3 standard deviations are 3 * sqrt(400 * .25 * .75) = 26
-    assert 74 <= sum(reply != "best" for reply in asyncio.run(replies(0.25))) <= 126

@@ -6,9 +6,10 @@ import pytest
 import tomli_w
 
 from palestra.cli import main
-from palestra.config.config import AgentSettings, build
+from palestra.config.agent import AgentSettings
+from palestra.config.config import build
 from palestra.core.types import Group, Stop, Task
-from palestra.rollout.rollout import AllEpisodesFailed, RolloutBatch
+from palestra.rollout.groups import AllEpisodesFailed, RolloutBatch
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import _Budgets, run_training

@@ -382,7 +382,7 @@ def test_the_engine_beside_the_learner_has_weights_of_its_own():
         with torch.no_grad():
             learners[0].add_(1)
         assert not torch.equal(own[0], learners[0])
-        components.loop.run(components.engine.load(version=1))
+        components.loop.run(components.engine.sync_weights(version=1))
         assert all(torch.equal(one, other) for one, other in zip(own, learners, strict=True))
     finally:
         components.close()

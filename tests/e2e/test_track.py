@@ -13,12 +13,13 @@ import torch
 
 from palestra.cli import main
 from palestra.config.config import build, load
+from palestra.config.track import trackers
 from palestra.core.errors import ConfigError
 from palestra.runs.run import Run
 from palestra.training import tracking as track
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from palestra.training.tracking import Tracker, objection, stored_ids, trackers
+from palestra.training.tracking import Tracker, objection, stored_ids
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 
 SHORT = {"steps": 3, "eval.tasks": 6}
@@ -29,12 +30,12 @@ class Recorder(Tracker):
 
     told: dict[str, list] = {}
 
-    def begin(self, subject):
-        self.notes = self.told.setdefault(subject.folder.name, [])
+    def begin(self, run):
+        self.notes = self.told.setdefault(run.folder.name, [])
         self.notes.append(
-            ("begin", subject.since, subject.id, subject.project, subject.config["steps"])
+            ("begin", run.since, run.id, run.project, run.config["steps"])
         )
-        return f"id of {subject.folder.name}"
+        return f"id of {run.folder.name}"
 
     def row(self, step, values):
         self.notes.append(("row", step, values))
@@ -47,7 +48,7 @@ class Recorder(Tracker):
 
 
 class RaisesAtFirst(Recorder):
-    def begin(self, subject):
+    def begin(self, run):
         raise RuntimeError("no route to the server")
 
 

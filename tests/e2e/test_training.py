@@ -191,7 +191,7 @@ def stopped_after(steps, folder, overrides):
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
         {"env.name": "tests.helpers:BreaksForRed"},
     ],
-    ids=["epochs and resample_rounds", "carry", "ahead", "ppo", "gigpo", "rft", "mixture", "faults"],
+    ids=["epochs and resampling", "partial", "prefetch", "ppo", "gigpo", "rft", "mixture", "faults"],
 )  # fmt: skip
 def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
     some_skill = {"episodes": 20, "updates": 4, "check_every": 4, "check_tasks": 8}

@@ -6,31 +6,26 @@ import time
 
 import pytest
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted, expert, uniform
+from palestra.agents.scripted import ExpertAgent, RandomAgent
 from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.config.env import EnvSettings
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop
+from palestra.engines.base import NoEngine
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.rollout.rollout import (
-    EnvBinding,
-    EpisodeSpec,
-    GroupRequest,
-    RolloutContext,
-    collect,
-    play_all,
-)
+from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
+from palestra.rollout.groups import GroupRequest, collect_groups, rollout_episodes
 from palestra.runs.trajectories import encode_trajectory
 from palestra.training.setup import make_pool
 from tests import helpers
 
 
-def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4, **changes):
+def context_for(words, kind, *, isolation="inline", agent=ExpertAgent, deadline_s=0.4, **changes):
     renderer = Renderer(words)
     prompt = PromptConfig(renderer, Plain())
     alone = {"per_worker": 1} if isolation == "process" else {}
@@ -38,9 +33,7 @@ def arena_for(words, kind, *, isolation="inline", script=expert, deadline_s=0.4,
         name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone
     )
     bindings = {"echo": EnvBinding(prompt, make_pool(settings))}
-    return RolloutContext(
-        bindings, Scripted(script(prompt.format), renderer), Sampling(max_tokens=8), **changes
-    )
+    return RolloutContext(bindings, NoEngine(), Sampling(max_tokens=8), agent, **changes)
 
 
 def episodes(count=2, horizon=3):
@@ -51,7 +44,7 @@ def episodes(count=2, horizon=3):
 def played(context, what):
     async def scenario():
         try:
-            return await play_all(context, what)
+            return await rollout_episodes(context, what)
         finally:
             await context.bindings["echo"].pool.close()
 
@@ -75,7 +68,7 @@ def played(context, what):
 def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, stop, reason):
     deadline = 0.4 if isolation == "inline" else 1.5
     trajectories, faulted = played(
-        arena_for(words, kind, isolation=isolation, deadline_s=deadline), episodes()
+        context_for(words, kind, isolation=isolation, deadline_s=deadline), episodes()
     )
     assert [t.stop for t in trajectories] == [stop, stop]
     assert [t.attempt for t in trajectories] == [1, 1]
@@ -86,7 +79,7 @@ def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, st
 
 def test_a_hiccup_costs_one_retry_and_nothing_else(words):
     helpers.BreaksOnce.broken = False
-    trajectories, faulted = played(arena_for(words, "BreaksOnce"), episodes())
+    trajectories, faulted = played(context_for(words, "BreaksOnce"), episodes())
     assert [(t.stop, t.success) for t in trajectories] == [(Stop.DONE, True)] * 2
     assert len(faulted) == 1
 
@@ -96,7 +89,7 @@ def test_a_retry_does_not_sample_what_broke_the_environment_again(words):
     would break again.
     """
     what = episodes(90)
-    trajectories, faulted = played(arena_for(words, "BreaksIfToldSo", script=uniform), what)
+    trajectories, faulted = played(context_for(words, "BreaksIfToldSo", agent=RandomAgent), what)
     retried = [t for t in trajectories if t.attempt == 1]
     assert len(retried) == len(faulted) > 15
     assert sum(t.stop.is_fault for t in retried) < len(retried) / 2
@@ -107,14 +100,14 @@ def test_a_retry_does_not_sample_what_broke_the_environment_again(words):
 
 
 def test_without_retries_the_first_fault_stands(words):
-    trajectories, faulted = played(arena_for(words, "Raises", retries=0), episodes())
+    trajectories, faulted = played(context_for(words, "Raises", retries=0), episodes())
     assert [t.attempt for t in trajectories] == [0, 0]
     assert faulted == []
 
 
 def test_a_worker_process_plays_like_the_environment_itself(words):
-    inline, _ = played(arena_for(words, "Echo"), episodes(4))
-    process, _ = played(arena_for(words, "Echo", isolation="process", deadline_s=20), episodes(4))
+    inline, _ = played(context_for(words, "Echo"), episodes(4))
+    process, _ = played(context_for(words, "Echo", isolation="process", deadline_s=20), episodes(4))
     assert [(t.segments, t.turns, t.stop, t.success) for t in inline] == [
         (t.segments, t.turns, t.stop, t.success) for t in process
     ]
@@ -122,7 +115,7 @@ def test_a_worker_process_plays_like_the_environment_itself(words):
 
 def test_what_a_library_prints_is_not_an_answer(words):
     trajectories, _ = played(
-        arena_for(words, "Prints", isolation="process", deadline_s=20), episodes(1)
+        context_for(words, "Prints", isolation="process", deadline_s=20), episodes(1)
     )
     assert trajectories[0].turns[0].observation == "say red"
 
@@ -142,7 +135,7 @@ def rollouts(context, *, tasks=3, group=4, **settings):
         return GroupRequest(next(all_tasks), group=group, horizon=2)
 
     return asyncio.run(
-        collect(
+        collect_groups(
             context,
             [assigned() for _ in range(tasks)],
             seed=0,
@@ -157,8 +150,8 @@ def test_groups_use_the_statistics_of_their_valid_members_only(words):
     """Red tasks always break: they have no gradient, and the other groups are as if nothing had
     happened.
     """
-    healthy = rollouts(arena_for(words, "Echo", script=uniform))
-    broken = rollouts(arena_for(words, "BreaksForRed", script=uniform))
+    healthy = rollouts(context_for(words, "Echo", agent=RandomAgent))
+    broken = rollouts(context_for(words, "BreaksForRed", agent=RandomAgent))
     assert [t.stop for t in broken.groups[0].trajectories] == [Stop.ENV_FAULT] * 4
     assert broken.groups[0].valid == []
     expected, found = (pack([group.valid for group in c.groups[1:]]) for c in (healthy, broken))
@@ -168,11 +161,11 @@ def test_groups_use_the_statistics_of_their_valid_members_only(words):
 def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
     signal = GRPO().has_signal
     hopeless = rollouts(
-        arena_for(words, "Echo", script=expert), resample_rounds=2, has_signal=signal
+        context_for(words, "Echo", agent=ExpertAgent), resample_rounds=2, has_signal=signal
     )  # the expert always wins: no signal, ever
     assert (len(hopeless.groups), len(hopeless.dropped)) == (3, 6)
     mixed = rollouts(
-        arena_for(words, "Echo", script=uniform),
+        context_for(words, "Echo", agent=RandomAgent),
         tasks=4,
         group=2,
         resample_rounds=8,
@@ -191,25 +184,25 @@ def test_dynamic_sampling_replaces_groups_without_a_signal_up_to_a_bound(words):
 )
 def test_an_environment_that_answers_nonsense_is_broken(words, kind, reason, isolation):
     trajectories, _ = played(
-        arena_for(words, kind, isolation=isolation, deadline_s=20), episodes(1)
+        context_for(words, kind, isolation=isolation, deadline_s=20), episodes(1)
     )
     assert trajectories[0].stop is Stop.ENV_FAULT
     assert reason in trajectories[0].fault
 
 
 def test_numbers_of_other_libraries_are_made_storable(words):
-    trajectories, _ = played(arena_for(words, "NumpyRewards"), episodes(1))
+    trajectories, _ = played(context_for(words, "NumpyRewards"), episodes(1))
     assert trajectories[0].stop is Stop.DONE
     assert encode_trajectory(trajectories[0])
     assert type(trajectories[0].turns[0].reward) is float
 
 
 def test_an_interrupted_episode_leaves_no_worker_behind(words):
-    context = arena_for(words, "Hangs", isolation="process", deadline_s=60)
+    context = context_for(words, "Hangs", isolation="process", deadline_s=60)
     pool = context.bindings["echo"].pool
 
     async def scenario():
-        playing = asyncio.create_task(play_all(context, episodes(2)))
+        playing = asyncio.create_task(rollout_episodes(context, episodes(2)))
         while pool.stats().sessions < 2 or pool.stats().queue == 0:
             await asyncio.sleep(0.05)
         pids = [worker.pid for worker in pool.stats().workers]
@@ -223,7 +216,7 @@ def test_an_interrupted_episode_leaves_no_worker_behind(words):
 
 
 def test_an_environment_that_cannot_be_closed_does_not_fail_the_run(words):
-    assert played(arena_for(words, "CannotClose"), episodes(1))[0][0].success
+    assert played(context_for(words, "CannotClose"), episodes(1))[0][0].success
 
 
 def test_a_deadline_leaves_other_alarms_as_they_were():

@@ -12,15 +12,17 @@ import time
 
 import pytest
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted, expert
+from palestra.agents.scripted import ExpertAgent
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
+from palestra.engines.base import NoEngine
 from palestra.envs.serving import worker_pool as workers
 from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout, PoolExhausted
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
+from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
+from palestra.rollout.groups import rollout_episodes
 from tests.fault.environments import NAME
 from tests.helpers import is_running
 
@@ -212,12 +214,13 @@ def test_episodes_go_on_while_workers_are_killed(words):
     async def scenario(pool):
         context = RolloutContext(
             {"obedient": EnvBinding(prompt, pool)},
-            Scripted(expert(prompt.format), renderer),
+            NoEngine(),
             Sampling(max_tokens=8),
+            ExpertAgent,
             retries=2,
         )
         playing = asyncio.create_task(
-            play_all(context, [EpisodeSpec(str(n), TASK, 3, seed=n) for n in range(1000)])
+            rollout_episodes(context, [EpisodeSpec(str(n), TASK, 3, seed=n) for n in range(1000)])
         )
         while pool.stats().faults < 100 and not playing.done():
             for worker in pool.stats().workers:

@@ -37,7 +37,12 @@ SHARED = [
     {"kl": 0.1, "kl_in": "reward"},
     {"entropy": 0.05},
     {"entropy": 0.05, "entropy_target": 3.0},
-    {"invalid_penalty": 0.2, "overlong_penalty": 0.1, "turn_discount": 0.9, "negative_reward_scale": 0.3},
+    {
+        "invalid_penalty": 0.2,
+        "overlong_penalty": 0.1,
+        "turn_discount": 0.9,
+        "negative_reward_scale": 0.3,
+    },
     {**OFF_POLICY, "kl": 0.1, "kl_in": "reward"},
     {**OFF_POLICY, "correction": {"cap": 1.2}},
     {**OFF_POLICY, "correction": {"cap": 1.2, "mask": True, "mask_below": 0.7}},

@@ -212,7 +212,7 @@ def test_the_engine_samples_with_the_weights_as_they_are(model):
     last = model.base_model.layers[-1].mlp.down_proj.weight
     with torch.no_grad():
         last.mul_(-8)
-    asyncio.run(engine.load(1))
+    asyncio.run(engine.sync_weights(1))
     after = played(engine, temperature=0.0)
     with torch.no_grad():
         last.div_(-8)
@@ -245,9 +245,7 @@ def test_a_failure_reaches_those_who_wait(model):
     engine = graphed(model)
     engine.runner.prefill = None  # not callable: whatever breaks in there
     with pytest.raises(EngineFailed, match="not callable"):
-        asyncio.run(
-            engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), Session("x", None))
-        )
+        asyncio.run(engine.generate([3, 4], Sampling(max_tokens=2, stop_ids=(STOP,)), Session("x")))
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="bfloat16 needs the real thing")

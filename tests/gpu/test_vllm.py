@@ -43,7 +43,7 @@ class TestOnCUDA(InProcessContract):
     def test_memory_is_lent_until_the_next_hand_over(self, engine):
         before = answer(engine, [5, 6, 7], temperature=0.0)
         free, _ = torch.cuda.mem_get_info()
-        engine.rest()
+        engine.sleep()
         assert (
             torch.cuda.mem_get_info()[0] - free > 2**30
         )  # the cache: 10% of a GPU with 16 GiB or more, less what is not freed

@@ -16,16 +16,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted, uniform
+from palestra.agents.scripted import RandomAgent
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling, Stop, Task
+from palestra.engines.base import NoEngine
 from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
+from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
+from palestra.rollout.groups import rollout_episodes
 from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
 
@@ -171,8 +173,9 @@ def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=
     place = EnvBinding(prompt, BarrierPool(pool, 60.0) if is_counted else pool)
     context = RolloutContext(
         {"hostile": place},
-        Scripted(uniform(prompt.format), renderer),
+        NoEngine(),
         Sampling(max_tokens=100),
+        RandomAgent,
         concurrency=32,
         retries=retries,
     )
@@ -183,7 +186,7 @@ def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=
 
     async def scenario():
         try:
-            found, faulted = await play_all(
+            found, faulted = await rollout_episodes(
                 context,
                 [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)],
             )

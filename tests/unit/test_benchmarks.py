@@ -10,11 +10,13 @@ import pytest
 import tomli_w
 
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted
+from palestra.agents.scripted import ScriptedAgent
 from palestra.config.config import build
 from palestra.core.types import Sampling
+from palestra.engines.base import NoEngine
 from palestra.learner.checkpoint import newest
-from palestra.rollout.rollout import EpisodeSpec, RolloutContext, play_all, shared_prompt
+from palestra.rollout.episode import EpisodeSpec, RolloutContext, shared_prompt
+from palestra.rollout.groups import rollout_episodes
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
@@ -202,8 +204,10 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
         ]
         return [(reply, [-1.0] * len(reply)) for reply in replies]
 
-    async def script(session, sampling):
-        return WORDS[session.id] or f"Action: {await session.env.expert()}"
+    class Scripted(ScriptedAgent):
+        async def reply(self, sampling):
+            known = WORDS[self.context.session.id]
+            return known or f"Action: {await self.context.hints.expert()}"
 
     longest = Rollout(settings(20_000), renderer, generate)
     lockstep = longest
@@ -215,11 +219,11 @@ def test_lockstep_plays_by_the_rules_of_a_rollout(monkeypatch, byte_level, spare
 
     bindings = bind_envs(config, {"textcraft": lockstep.envs[0]}, byte_level)
     sampling = Sampling(max_tokens=200, stop_ids=shared_prompt(bindings).renderer.stop_ids)
-    context = RolloutContext(bindings, Scripted(script, renderer), sampling)
+    context = RolloutContext(bindings, NoEngine(), sampling, Scripted)
     episodes = [
         EpisodeSpec(kind, task, horizon=5, seed=0) for kind, task in zip(WORDS, tasks, strict=True)
     ]
-    played, _ = asyncio.run(play_all(context, episodes))
+    played, _ = asyncio.run(rollout_episodes(context, episodes))
 
     for number, (trajectory, play) in enumerate(zip(played, lockstep.plays, strict=True)):
         (stream,) = trajectory.segments

@@ -103,9 +103,9 @@ class Stale:
     def release(self, session):
         self.native.release(session)
 
-    async def load(self, version):
+    async def sync_weights(self, version):
         if self.takes_version:
-            await self.native.load(version)
+            await self.native.sync_weights(version)
 
 
 class Wrong(GRPO):
@@ -128,7 +128,7 @@ def played(components):
 
 
 def with_engine(components, engine):
-    return replace(components, engine=engine, context=components.context.with_(engine=engine))
+    return replace(components, engine=engine, context=replace(components.context, engine=engine))
 
 
 def shifted(played):

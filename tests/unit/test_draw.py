@@ -12,7 +12,7 @@ from palestra.algos.grpo import GRPO
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.core.types import Group, Stop, Task
-from palestra.rollout.rollout import RolloutBatch
+from palestra.rollout.groups import RolloutBatch
 from palestra.runs.state import State
 from palestra.training.data_sources import played as learned_from
 from palestra.training.data_sources import with_outcome

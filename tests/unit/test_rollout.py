@@ -4,32 +4,25 @@ such.
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from palestra.agents.chat import PromptConfig
+from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
-from palestra.agents.scripted import Scripted
 from palestra.algos.batch import pack
 from palestra.core.action_formats import Plain, ReAct
 from palestra.core.types import Example, Generation, Sampling, Stop, Task
+from palestra.engines.base import NoEngine
 from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs.serving.handles import InlinePool
 from palestra.models.tiny import tiny_model
-from palestra.rollout.rollout import EnvBinding, EpisodeSpec, RolloutContext, play_all
+from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
+from palestra.rollout.groups import rollout_episodes
 from tests.helpers import Echo
+from tests.support.agents import Says
 
 RED = Task("echo", "train", "train-0", "red")
-
-
-class LineDisplay:
-    """A script that says one line after the other and notes what it was shown."""
-
-    def __init__(self, *lines):
-        self.lines = list(lines)
-
-    async def __call__(self, session, sampling):
-        return self.lines.pop(0)
 
 
 class HasOwnLimit(Echo):
@@ -56,9 +49,12 @@ def play(
     pool = InlinePool(lambda: env(rounds=rounds), 5.0)
     sampling = Sampling(max_tokens=reply_tokens, stop_ids=renderer.stop_ids)
     context = RolloutContext(
-        {"echo": EnvBinding(prompt, pool)}, Scripted(LineDisplay(*lines), renderer), sampling
+        {"echo": EnvBinding(prompt, pool)},
+        NoEngine(),
+        sampling,
+        partial(Says, lines=list(lines)),
     )
-    (trajectory,), _ = asyncio.run(play_all(context, [EpisodeSpec("e", RED, horizon, 0)]))
+    (trajectory,), _ = asyncio.run(rollout_episodes(context, [EpisodeSpec("e", RED, horizon, 0)]))
     return trajectory
 
 
@@ -170,7 +166,7 @@ def test_tokens_are_stored_as_the_engine_returned_them(words):
     context = RolloutContext(
         {"echo": EnvBinding(PromptConfig(renderer, Plain()), pool)}, Odd(), Sampling(max_tokens=8)
     )
-    (trajectory,), _ = asyncio.run(play_all(context, [EpisodeSpec("e", RED, 1, 0)]))
+    (trajectory,), _ = asyncio.run(rollout_episodes(context, [EpisodeSpec("e", RED, 1, 0)]))
     segment = trajectory.segments[0]
     assert [segment.ids[-3:], segment.logprobs[-3:], segment.versions[-3:]] == [
         odd,
@@ -202,7 +198,7 @@ def test_a_model_plays_many_episodes_at_once(words, concurrency):
         concurrency=concurrency,
     )
     episodes = [EpisodeSpec(str(n), RED, 3, seed=n) for n in range(12)]
-    trajectories, _ = asyncio.run(play_all(context, episodes))
+    trajectories, _ = asyncio.run(rollout_episodes(context, episodes))
     assert [t.id for t in trajectories] == [e.id for e in episodes]
     assert (
         len({tuple(t.segments[0].ids) for t in trajectories}) > 3

@@ -46,7 +46,7 @@ def ranks(model, url, count=2, **settings):
 
 async def load_all(engines, version):
     return await asyncio.gather(
-        *(engine.load(version) for engine in engines), return_exceptions=True
+        *(engine.sync_weights(version) for engine in engines), return_exceptions=True
     )
 
 

@@ -63,7 +63,7 @@ turns = st.lists(
 @given(st.lists(turns, max_size=3))
 def test_hashes_are_those_of_the_whole_request(episodes):
     hashes = EpisodeHashes(Chain(), BLOCK)
-    sessions = [(Session(str(number), None), []) for number in range(len(episodes))]
+    sessions = [(Session(str(number)), []) for number in range(len(episodes))]
     for number in range(max(map(len, episodes), default=0)):
         for (session, ids), episode in zip(sessions, episodes, strict=True):
             for shown, reply, is_other in episode[number : number + 1]:
@@ -78,7 +78,7 @@ def test_hashes_are_those_of_the_whole_request(episodes):
 
 def test_a_turn_costs_only_what_is_new():
     hashes = EpisodeHashes(chain := Chain(), BLOCK)
-    session = Session("x", None)
+    session = Session("x")
     first = begun(hashes, session, range(40))
     replied(hashes, first, [1] * 8)
     assert chain.computed == 12

@@ -89,7 +89,7 @@ def test_episodes_stay_with_their_server_and_are_spread_evenly(model, start):
     two, _ = start()
     engine = connect(model, one, two)
     reload(engine)
-    sessions = [Session(str(i), None) for i in range(6)]
+    sessions = [Session(str(i)) for i in range(6)]
 
     async def turns():
         for _ in range(3):

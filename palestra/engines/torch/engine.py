@@ -161,7 +161,7 @@ class TorchEngine:
             self._let_go()
         self._wake()
 
-    async def load(self, version: int) -> None:
+    async def sync_weights(self, version: int) -> None:
         """Take the learner's weights over once all replies in the making are complete, so that each
         is of one version.
 
@@ -192,7 +192,7 @@ class TorchEngine:
         else:
             torch._foreach_copy_([own for own, _ in pairs], [theirs for _, theirs in pairs])
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """The cache stays."""
 
     def _wake(self) -> None:

@@ -148,7 +148,7 @@ class VLLM:
         if self._hashes is not None:
             self._hashes.forget(session)
 
-    async def load(self, version: int) -> None:
+    async def sync_weights(self, version: int) -> None:
         """Hand the learner's weights over once all replies in the making are complete, so that each
         is of one version.
         """
@@ -157,7 +157,7 @@ class VLLM:
         self._wake()
         await future
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         is_idle = not (self._running or self._waiting or self._hand_overs)
         if self.settings.sleep and not self._is_resting and is_idle:
             self._settle()

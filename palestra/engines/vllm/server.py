@@ -202,7 +202,7 @@ class VLLMServers:
     def release(self, session: Session) -> None:
         self._homes.pop(session, None)
 
-    async def load(self, version: int) -> None:
+    async def sync_weights(self, version: int) -> None:
         """Send the learner's weights once all replies in the making are complete; replies asked for
         meanwhile wait.
         """
@@ -211,7 +211,7 @@ class VLLMServers:
             await self._hand_over.to_all(http, version, is_first=is_first)
             self._is_loaded, self.version = True, version
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """The servers' memory is their own."""
 
     async def _win_back(self, http: aiohttp.ClientSession) -> None:

@@ -15,7 +15,7 @@ from palestra.config.config import Config
 from palestra.envs import Environment
 from palestra.envs.serving.handles import guarded
 from palestra.models.lora import adapter_of
-from palestra.rollout.rollout import shared_prompt
+from palestra.rollout.episode import shared_prompt
 from palestra.tools.doctor.env_checks import check_answers, check_contract, check_disk
 from palestra.tools.doctor.memory import check_fit, check_memory
 from palestra.tools.doctor.play import Played, play_some

@@ -11,7 +11,8 @@ from itertools import cycle, islice
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Generation, Sampling, Trajectory
 from palestra.engines.base import Engine, Session
-from palestra.rollout.rollout import EpisodeSpec, play_all
+from palestra.rollout.episode import EpisodeSpec
+from palestra.rollout.groups import rollout_episodes
 from palestra.runs.state import State
 from palestra.training.data_sources import horizon_of
 from palestra.training.setup import Components, held_out
@@ -42,8 +43,11 @@ class Recording:
     def release(self, session: Session) -> None:
         self.engine.release(session)
 
-    async def load(self, version: int) -> None:
-        await self.engine.load(version)
+    async def sync_weights(self, version: int) -> None:
+        await self.engine.sync_weights(version)
+
+    def sleep(self) -> None:
+        self.engine.sleep()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ def play_some(
     step would.
     """
     config = components.config
-    components.loop.run(components.engine.load(version=version))
+    components.loop.run(components.engine.sync_weights(version=version))
     tasks = {label: held_out(components.tasks(label, "train"), count) for label in labels}
     horizons = {spec.label: min(horizon_of(spec, State())[0], TURNS) for spec in config.env_specs}
     episodes = [
@@ -87,10 +91,13 @@ def play_some(
     recording = Recording(components.context.engine)
     sampling = components.context.sampling
     longer = max(sampling.max_tokens, min(REPLY_TOKENS, config.agent.context_tokens // 4))
-    context = components.context.with_(
-        engine=recording, sampling=replace(sampling, max_tokens=longer), retries=0
+    context = replace(
+        components.context,
+        engine=recording,
+        sampling=replace(sampling, max_tokens=longer),
+        retries=0,
     )
-    trajectories, _ = components.loop.run(play_all(context, episodes))
+    trajectories, _ = components.loop.run(rollout_episodes(context, episodes))
     valid = [t for t in trajectories if not t.stop.is_fault and t.sampled_tokens]
     faults = [t for t in trajectories if t.stop.is_fault]
     if not valid:

@@ -25,7 +25,8 @@ from palestra.envs.serving.handles import InlinePool
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
 from palestra.models.weights import fp32_or_wider
-from palestra.rollout.rollout import EnvBinding, GroupRequest, collect, shared_prompt
+from palestra.rollout.episode import EnvBinding, shared_prompt
+from palestra.rollout.groups import GroupRequest, collect_groups
 from palestra.tools.doctor.play import Played, play_some
 from palestra.tools.doctor.result import Verdict, check
 from palestra.training.setup import Components
@@ -84,7 +85,7 @@ def borrowed(components: Components) -> Iterator[None]:
                 parameter.copy_(kept[name])
         model.zero_grad(set_to_none=True)
         components.learner.reset_optimizer()
-        components.loop.run(components.engine.load(version=0))
+        components.loop.run(components.engine.sync_weights(version=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,8 @@ def check_toy(
         replace(prompt, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0)
     )
     reply_tokens = min(components.context.sampling.max_tokens, 16)
-    context = components.context.with_(
+    context = replace(
+        components.context,
         bindings={Toy.name: binding},
         sampling=replace(components.context.sampling, max_tokens=reply_tokens),
         retries=0,
@@ -284,7 +286,7 @@ def check_toy(
     ]
     pace, began, rewards = Pace(learner.model), time.monotonic(), list[float]()
     with borrowed(components):
-        components.loop.run(components.engine.load(version=0))
+        components.loop.run(components.engine.sync_weights(version=0))
         while (
             not _has_risen(rewards, margin)
             and len(rewards) < steps
@@ -292,7 +294,7 @@ def check_toy(
         ):
             step = len(rewards) + 1
             played = components.loop.run(
-                collect(context, requests, seed=components.config.seed, step=step)
+                collect_groups(context, requests, seed=components.config.seed, step=step)
             )
             groups = [
                 replace(group, trajectories=[_judged(t) for t in group.trajectories])
@@ -302,7 +304,7 @@ def check_toy(
             batch = algo.add_advantages(learner.prepare(groups, algo))
             learner.update(batch, algo, lr=pace.lr, step=step, minibatches=1, epochs=1)
             pace.heed(mismatch(learner, [t for group in groups for t in group.trajectories]).kl)
-            components.loop.run(components.engine.load(version=step))
+            components.loop.run(components.engine.sync_weights(version=step))
     first, last = _mean(rewards[:2]), _mean(rewards[-2:])
     told = (
         f"from {first:.2f} to {last:.2f} in {len(rewards)} steps and "
