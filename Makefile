@@ -64,10 +64,10 @@ test-viewer:
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml packages/palestra-web/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable packages/palestra-web
 	touch $@
 
 $(BROWSER): $(INSTALLED)

@@ -119,7 +119,7 @@ def miniwob(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def sites(given: argparse.Namespace) -> dict[str, Any] | None:
-    from palestra.envs.web.sites import Sites, SitesDown
+    from palestra_web.client import Sites, SitesDown
 
     try:
         up = Sites.find().sites

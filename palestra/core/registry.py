@@ -46,18 +46,29 @@ class UnknownName(UserError, KeyError):
         return str(self.args[0])
 
 
+class NotInstalled(UnknownName):
+    """The name is known, and the package that brings it is not installed."""
+
+
 class Registry(Generic[T]):
     """A name for each choice: built in (imported when asked for), registered, or a plugin's entry
     point `palestra.<kind>`.
     """
 
     def __init__(
-        self, kind: str, builtin: Mapping[str, str] | None = None, *, base: str = ""
+        self,
+        kind: str,
+        builtin: Mapping[str, str] | None = None,
+        *,
+        base: str = "",
+        packages: Mapping[str, str] | None = None,
     ) -> None:
         """`base`: "module:Class" that everything must be a subclass of,
-        imported when it is needed.
+        imported when it is needed. `packages`: by name, the package of ours that brings it as a
+        plugin.
         """
         self.kind = kind
+        self._packages = dict(packages or {})
         self._base = base
         self._builtin = dict(builtin or {})
         """name -> "module:attribute"."""
@@ -98,9 +109,11 @@ class Registry(Generic[T]):
         return item
 
     def names(self) -> list[str]:
-        """All names, plugins' included, without importing anything."""
+        """All names, plugins' included, without importing anything. Of our own packages' names,
+        also those that are not installed.
+        """
         plugins = {point.name for point in entry_points(group=f"palestra.{self.kind}")}
-        return sorted({*self._items, *self._builtin, *plugins})
+        return sorted({*self._items, *self._builtin, *self._packages, *plugins})
 
     def __contains__(self, name: str) -> bool:
         return name in self.names()
@@ -130,6 +143,12 @@ class Registry(Generic[T]):
         for point in entry_points(group=f"palestra.{self.kind}", name=name):
             self._items[name] = self._fits(name, point.load())
             return self._items[name]
+        if name in self._packages:
+            package = self._packages[name]
+            raise NotInstalled(
+                f"the {self._singular} {name!r} is in the package {package}, which is not "
+                f"installed: pip install {package}"
+            )
         raise UnknownName(f"no {self._singular} is called {name!r}; {nearest(name, self.names())}")
 
 

@@ -27,12 +27,12 @@ envs = Environments(
         "agentgym": "palestra.envs.adapters.agentgym:AgentGym",
         "search": "palestra.envs.search.env:Search",
         "sciworld": "palestra.envs.sciworld.env:SciWorld",
-        "web": "palestra.envs.web.env:Web",
         "webarena": "palestra.envs.web.webarena:WebArena",
         "miniwob": "palestra.envs.web.miniwob:MiniWob",
         "guess": "palestra.envs.guess.env:Guess",
     },
     base="palestra.envs.base:Environment",
+    packages={"web": "palestra-web"},
 )
 
 

@@ -26,8 +26,8 @@ from palestra.envs.serving.main import JsonLines
 from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import WireError
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.sites.building import site_variables
-from palestra.sites.catalogue import SITES
+from palestra_web.sites.building import site_variables
+from palestra_web.sites.catalogue import SITES
 from tests.helpers import Echo
 from tests.served import running
 

@@ -1,4 +1,6 @@
-"""Tests that need the self-hosted sites: `make test-sites` runs them. The first run installs and seeds them, which takes minutes."""
+"""Tests that need the self-hosted sites: `make test-sites` runs them. The first run installs and
+seeds them, which takes minutes.
+"""
 
 import subprocess
 import sys
@@ -17,7 +19,12 @@ def pytest_collection_modifyitems(items):
 
 
 def palestra(*arguments):
-    done = subprocess.run([sys.executable, "-m", "palestra.cli", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "palestra.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -25,7 +32,7 @@ def palestra(*arguments):
 @pytest.fixture(scope="session")
 def sites():
     """Those that are up already stay up."""
-    from palestra.envs.web.sites import Sites, SitesDown
+    from palestra_web.client import Sites, SitesDown
 
     try:
         Sites.find()

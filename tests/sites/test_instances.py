@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from palestra.core.types import Task
-from palestra.envs.web.env import Web
-from palestra.envs.web.sites import SitesDown
-from palestra.envs.web.tasks import shipped_tasks
-from palestra.sites.building import BASE_FILE, base, python, site_variables
-from palestra.sites.catalogue import SITES
+from palestra_web.client import SitesDown
+from palestra_web.env import Web
+from palestra_web.sites.building import BASE_FILE, base, python, site_variables
+from palestra_web.sites.catalogue import SITES
+from palestra_web.tasks import shipped_tasks
 from tests.sites.visitor import Visitor
 
 
@@ -38,7 +38,12 @@ def test_sixteen_who_write_at_once_see_nothing_of_each_other(sites):
     made = [sites.open(["shop"]) for _ in range(16)]
     visitors = [Visitor(one) for one in made]
     seeded = visitors[0].cart()
-    there = [row["id"] for row in made[0].query("shop", "SELECT product_id AS id FROM partner_stockrecord WHERE num_in_stock > 20")]
+    there = [
+        row["id"]
+        for row in made[0].query(
+            "shop", "SELECT product_id AS id FROM partner_stockrecord WHERE num_in_stock > 20"
+        )
+    ]
     wanted = [set(there[n * 3 : n * 3 + 3]) for n in range(16)]
 
     def shop(n):
@@ -83,18 +88,31 @@ def test_a_site_is_seeded_alike_each_time(sites, name, tmp_path):
     assert (tmp_path / BASE_FILE).read_bytes() == (base(site) / BASE_FILE).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["", "0" * 16, "../" * 5 + "etc", "visitor/../visitor", "%2e%2e", "x" * 5000])
+@pytest.mark.parametrize(
+    "name", ["", "0" * 16, "../" * 5 + "etc", "visitor/../visitor", "%2e%2e", "x" * 5000]
+)
 def test_without_an_instance_there_is_no_site(sites, name):
     connection = http.client.HTTPConnection("127.0.0.1", sites.sites["shop"]["port"], timeout=30)
-    connection.request("GET", "/", headers={"Host": "shop.test", "X-Instance": name} if name else {"Host": "shop.test"})
+    connection.request(
+        "GET",
+        "/",
+        headers={"Host": "shop.test", "X-Instance": name} if name else {"Host": "shop.test"},
+    )
     answer = connection.getresponse()
     assert (answer.status, b"There is no such instance" in answer.read()) == (404, True)
 
 
 def test_sessions_are_made_for_the_supervisor_alone(instance):
-    connection = http.client.HTTPConnection("127.0.0.1", instance.sites.sites["shop"]["port"], timeout=30)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", instance.sites.sites["shop"]["port"], timeout=30
+    )
     for token in ("", "wrong"):
-        connection.request("POST", "/-/login", b'{"user": "x"}', {"Host": "shop.test", "X-Instance": instance.id, "X-Token": token})
+        connection.request(
+            "POST",
+            "/-/login",
+            b'{"user": "x"}',
+            {"Host": "shop.test", "X-Instance": instance.id, "X-Token": token},
+        )
         answer = connection.getresponse()
         assert (answer.status, bool(answer.read())) == (403, True)
     with pytest.raises(SitesDown, match="no user 'nobody'"):

@@ -1,11 +1,13 @@
-"""On the code host, an episode of a task shows what every other episode of it shows, where the same is done."""
+"""On the code host, an episode of a task shows what every other episode of it shows, where the same
+is done.
+"""
 
 import random
 
 import pytest
 
 from palestra.core.types import Task
-from palestra.envs.web.env import Web
+from palestra_web.env import Web
 
 WRITTEN = ("code-new-ticket", "code-remark", "code-forum-thread", "code-wiki-edit")
 """Templates whose solutions write something that is shown afterwards."""
@@ -30,12 +32,18 @@ def solution(env, task):
 def walk(env, task, chance):
     seen = [env.reset(task)]
     for _ in range(12):
-        seen.append(env.step(chance.choice([action for action in env.actions() if not action.startswith("stop")])).observation)
+        seen.append(
+            env.step(
+                chance.choice([action for action in env.actions() if not action.startswith("stop")])
+            ).observation
+        )
     return seen
 
 
 def task_of(env, template):
-    return next(task for split in env.splits for task in env.tasks(split) if task.category == template)
+    return next(
+        task for split in env.splits for task in env.tasks(split) if task.category == template
+    )
 
 
 @pytest.mark.timeout(240)
@@ -58,25 +66,38 @@ def test_links_of_the_site_map_are_where_they_are_seen(env):
         env.reset(task_of(env, "code-new-ticket"))
         menu = env.step(f"click [{line_of(env, 'link', 'Site Map').id}]").observation
         assert "Pikchr Sandbox" in menu
-        assert "pikchrshow" in env.step(f"click [{line_of(env, 'link', 'Pikchr Sandbox').id}]").observation
+        assert (
+            "pikchrshow"
+            in env.step(f"click [{line_of(env, 'link', 'Pikchr Sandbox').id}]").observation
+        )
 
 
 def line_of(env, role, name):
-    return next(line for line in env._browsing.observation.elements if (line.role, line.name) == (role, name))
+    return next(
+        line
+        for line in env._browsing.observation.elements
+        if (line.role, line.name) == (role, name)
+    )
 
 
 def test_the_present_stands_still_in_the_browser_too(env):
     env.reset(task_of(env, "code-new-ticket"))
-    script = "[String(new Date()), new Date().toISOString(), new Date(0).getTime(), Date().slice(0, 15), new Date() instanceof Date]"
+    script = (
+        "[String(new Date()), new Date().toISOString(), new Date(0).getTime(), Date().slice(0, "
+        "15), new Date() instanceof Date]"
+    )
     said = env._browsing.run(env._browsing.session.evaluate(script))
     assert said[1:] == ["2026-06-15T10:00:00.000Z", 0, "Mon Jun 15 2026", True]
-    began, later = (env._browsing.run(env._browsing.session.evaluate("Date.now()")) for _ in range(2))
+    began, later = (
+        env._browsing.run(env._browsing.session.evaluate("Date.now()")) for _ in range(2)
+    )
     assert 1781517600000 <= began < later + 1 < 1781517600000 + 600_000  # what is measured goes on
 
 
 def test_another_task_has_other_ids(env):
     one, other = (
-        solution(env, Task("web", "train", id))[-2].split("URL: ")[1].split()[0] for id in ("code-new-ticket/0", "code-new-ticket/1")
+        solution(env, Task("web", "train", id))[-2].split("URL: ")[1].split()[0]
+        for id in ("code-new-ticket/0", "code-new-ticket/1")
     )
     assert "/tktview/" in one
     assert one != other

@@ -1,21 +1,28 @@
-"""Every template's solution solves it in a real browser; doing nothing and wrong answers solve nothing."""
+"""Every template's solution solves it in a real browser; doing nothing and wrong answers solve
+nothing.
+"""
 
 import pytest
 
 from palestra.core.types import Task
-from palestra.envs.web.env import Web
 from palestra.envs.web.evaluators import solved
-from palestra.envs.web.generate import generated
-from palestra.envs.web.hosting import OwnSites
-from palestra.envs.web.tasks import FOLDER, shipped_tasks
-from palestra.envs.web.templates import all_templates
+from palestra_web.env import Web
+from palestra_web.generate import generated
+from palestra_web.hosting import OwnSites
+from palestra_web.tasks import FOLDER, shipped_tasks
+from palestra_web.templates import all_templates
 
 TEMPLATES = sorted(all_templates())
 SPLITS = ("train", "test")
 
 
 def tasks_of(template):
-    return [task for split in SPLITS for task in shipped_tasks(split).values() if task.intent_template_id == template]
+    return [
+        task
+        for split in SPLITS
+        for task in shipped_tasks(split).values()
+        if task.intent_template_id == template
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +72,11 @@ def test_nothing_is_solved_by_idlers(sites, split):
         judged += 1
         hosting = OwnSites()
         hosting.begin(task)
-        passed = [answer for answer in ("", "N/A", "wrong", "yes", "I do not know") if solved(task.eval, Idle(hosting, task, answer))]
+        passed = [
+            answer
+            for answer in ("", "N/A", "wrong", "yes", "I do not know")
+            if solved(task.eval, Idle(hosting, task, answer))
+        ]
         hosting.end()
         assert not passed, (task.task_id, passed)
     assert judged > 0.8 * len(tasks)
@@ -75,4 +86,6 @@ def test_the_files_hold_what_the_templates_make(sites):
     files = generated()
     assert {path.name for path in FOLDER.glob("*.json")} == set(files)
     for name, content in files.items():
-        assert (FOLDER / name).read_bytes() == content, f"{name} is out of date: python -m palestra.envs.web.generate"
+        assert (FOLDER / name).read_bytes() == content, (
+            f"{name} is out of date: python -m palestra_web.generate"
+        )

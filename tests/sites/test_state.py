@@ -6,14 +6,21 @@ from pathlib import Path
 import pytest
 
 from palestra.core.types import Task
-from palestra.envs.web.env import Web
+from palestra_web.env import Web
 
-CHANGES = {"map": "map-save-place/0", "forum": "forum-reply/0", "cms": "cms-publish-draft/0", "code": "code-close-ticket/0"}
+CHANGES = {
+    "map": "map-save-place/0",
+    "forum": "forum-reply/0",
+    "cms": "cms-publish-draft/0",
+    "code": "code-close-ticket/0",
+}
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("site", CHANGES)
-def test_two_episodes_of_one_user_do_not_see_each_other_and_the_next_begins_with_the_seed(sites, site):
+def test_two_episodes_of_one_user_do_not_see_each_other_and_the_next_begins_with_the_seed(
+    sites, site
+):
     one, other = Web(), Web()
     try:
         for env in (one, other):
@@ -47,7 +54,11 @@ def test_sessions_are_made_without_the_form(instance, site, user, path, said):
 
 
 def page(instance, site, path, cookies):
-    connection = http.client.HTTPConnection("127.0.0.1", instance.sites.sites[site]["port"], timeout=60)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", instance.sites.sites[site]["port"], timeout=60
+    )
     jar = "; ".join(f"{cookie['name']}={cookie['value']}" for cookie in cookies)
-    connection.request("GET", path, headers={"Host": f"{site}.test", "X-Instance": instance.id, "Cookie": jar})
+    connection.request(
+        "GET", path, headers={"Host": f"{site}.test", "X-Instance": instance.id, "Cookie": jar}
+    )
     return connection.getresponse().read().decode()

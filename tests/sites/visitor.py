@@ -15,11 +15,20 @@ class Visitor:
 
     def ask(self, path, form=None):
         """The status, where it leads, and the page."""
-        headers = {"Host": "shop.test", "X-Instance": self.instance.id, "Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
+        headers = {
+            "Host": "shop.test",
+            "X-Instance": self.instance.id,
+            "Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items()),
+        }
         if form is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("GET" if form is None else "POST", path, None if form is None else urlencode(form), headers)
+        connection.request(
+            "GET" if form is None else "POST",
+            path,
+            None if form is None else urlencode(form),
+            headers,
+        )
         answer = connection.getresponse()
         page = answer.read().decode()
         for cookie in answer.msg.get_all("Set-Cookie") or []:
@@ -32,9 +41,14 @@ class Visitor:
         _, path, _ = self.ask(f"/catalogue/any_{product}/")
         _, _, page = self.ask(path)
         token = re.search(r'csrfmiddlewaretoken" value="(\w+)"', page)[1]
-        status, _, page = self.ask(f"/basket/add/{product}/", {"csrfmiddlewaretoken": token, "quantity": 1})
+        status, _, page = self.ask(
+            f"/basket/add/{product}/", {"csrfmiddlewaretoken": token, "quantity": 1}
+        )
         assert status == 302, page
 
     def cart(self):
-        query = "SELECT l.product_id AS id FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id WHERE b.status = 'Open'"
+        query = (
+            "SELECT l.product_id AS id FROM basket_line l "
+            "JOIN basket_basket b ON b.id = l.basket_id WHERE b.status = 'Open'"
+        )
         return {row["id"] for row in self.instance.query("shop", query)}

@@ -1,6 +1,6 @@
 import pytest
 
-from palestra.core.registry import Registry, UnknownName
+from palestra.core.registry import NotInstalled, Registry, UnknownName
 
 
 def test_names_builtin_registered_and_by_path():
@@ -27,3 +27,11 @@ def test_unknown_names_get_a_hint():
         registry["orderd"]
     with pytest.raises(UnknownName, match="there are: counter, ordered"):
         registry["zzz"]
+
+
+def test_a_name_of_a_package_that_is_not_installed_says_what_to_install():
+    registry = Registry("things", {"near": "builtins:int"}, packages={"far": "no-such-package"})
+    assert registry.names() == ["far", "near"]
+    registry.check_name("far")
+    with pytest.raises(NotInstalled, match="pip install no-such-package"):
+        registry["far"]

@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from palestra.sites import django_common
-from palestra.sites.code_host import fossil
-from palestra.sites.code_host.app import Application, login, present, reply, request
-from palestra.sites.code_host.artifacts import Records, escaped
-from palestra.sites.code_host.seed import FOLDER, seed
-from palestra.sites.code_host.source import BRANCH, commits
+from palestra_web.sites import django_common
+from palestra_web.sites.code_host import fossil
+from palestra_web.sites.code_host.app import Application, login, present, reply, request
+from palestra_web.sites.code_host.artifacts import Records, escaped
+from palestra_web.sites.code_host.seed import FOLDER, seed
+from palestra_web.sites.code_host.source import BRANCH, commits
 
 NOON = datetime(2025, 1, 7, 12, 0)
 

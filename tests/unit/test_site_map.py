@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from palestra.sites.map import store
-from palestra.sites.map.app import application, login
-from palestra.sites.map.geo import bearing, distance_km, wind
-from palestra.sites.map.seed import SCHEMA, fold, hashed
+from palestra_web.sites.map import store
+from palestra_web.sites.map.app import application, login
+from palestra_web.sites.map.geo import bearing, distance_km, wind
+from palestra_web.sites.map.seed import SCHEMA, fold, hashed
 
 PLACES = [
     (1, "Alto", "XA", "", 0.0, 0.0, 900_000, "Xa/Alto"),

@@ -16,11 +16,11 @@ from palestra.envs.web.tasks import (
     answer_with,
     ends_at,
     rows,
-    shipped_tasks,
     shows,
 )
-from palestra.envs.web.templates import all_templates
 from palestra.envs.web.tree import Element, Numbers, elements, numbered, written
+from palestra_web.tasks import shipped_tasks
+from palestra_web.templates import all_templates
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_fixed_sites_put_their_own_addresses_in():
 
 
 def test_tasks_in_the_files():
-    """`python -m palestra.envs.web.generate` writes them; that they are up to date is tested where
+    """`python -m palestra_web.generate` writes them; that they are up to date is tested where
     the sites are.
     """
     by_split = {split: shipped_tasks(split) for split in ("train", "test")}

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from palestra.envs.web.tasks import shipped_tasks
-from palestra.sites.catalogue import SITES, SOURCE
+from palestra_web.sites.catalogue import SITES, SOURCE
+from palestra_web.tasks import shipped_tasks
 
 TASKS = [*shipped_tasks("train").values(), *shipped_tasks("test").values()]
 

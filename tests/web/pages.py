@@ -7,11 +7,11 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from palestra.core.types import Task
-from palestra.envs.web.env import Web
+from palestra.envs.web.env import WebEnvironment
 from palestra.envs.web.hosting import FixedSites
 from palestra.envs.web.solutions import stop
 from palestra.envs.web.tasks import answer, ends_at, shows
-from palestra.envs.web.templates import Template
+from palestra.envs.web.template import Template
 
 FORM = """
 <title>Form</title><h1><a href=/plain>Top</a></h1>
@@ -142,7 +142,7 @@ class Send(Template):
 TEMPLATES = {template.id: template for template in (Price(), Send())}
 
 
-class Small(Web):
+class Small(WebEnvironment):
     """The templates above, on the site at `host`."""
 
     name = "small"

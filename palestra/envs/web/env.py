@@ -1,10 +1,11 @@
-"""The environment `web`: do something on real sites, in a real browser that is seen through its
-accessibility tree.
+"""What environments of tasks on web sites share: a real browser that is seen through its
+accessibility tree, WebArena's actions, and a check when the agent stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, get_args
 
 from palestra.core.registry import nearest
@@ -13,12 +14,12 @@ from palestra.envs.base import Environment
 from palestra.envs.web.actions import Action, ActionError, parse, usage
 from palestra.envs.web.browsing import Browsing, offered
 from palestra.envs.web.evaluators import solved
-from palestra.envs.web.hosting import Hosting, OwnSites
+from palestra.envs.web.hosting import Hosting
 from palestra.envs.web.session import Observation
 from palestra.envs.web.solutions import Expert
 from palestra.envs.web.tab import Look, Shown
-from palestra.envs.web.tasks import WebTask, shipped_tasks
-from palestra.envs.web.templates import Template, all_templates
+from palestra.envs.web.tasks import WebTask
+from palestra.envs.web.template import Template
 
 INSTRUCTIONS = """\
 You do a task on web sites with a browser. Each turn you see the page: its URL, the open tabs, and \
@@ -65,13 +66,9 @@ class Ending:
         return self._hosting.changed_tables(site)
 
 
-class Web(Environment):
-    """Tasks on self-hosted sites: a shop, a forum, a CMS, a code host and a map.
+class WebEnvironment(Environment):
+    """Tasks on web sites. A subclass says which tasks there are and where their sites are."""
 
-    `palestra web up` starts them.
-    """
-
-    name: ClassVar[str] = "web"
     per_process: ClassVar[int] = 8
     example: Sequence[Example] = EXAMPLE
 
@@ -107,12 +104,13 @@ class Web(Environment):
         self._ending: Step | None = None
         self._expert: Expert | None = None
 
+    @abstractmethod
     def _hosted(self) -> Hosting:
-        return OwnSites()
+        """Where the sites are."""
 
-    def _known(self, split: str) -> dict[str, WebTask]:
+    @abstractmethod
+    def _known(self, split: str) -> Mapping[str, WebTask]:
         """All tasks of a split, by id."""
-        return dict(shipped_tasks(split))
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
@@ -153,7 +151,8 @@ class Web(Environment):
         return f"Task: {found.intent}\n{seen.text}"
 
     def _template(self, task: WebTask) -> Template | None:
-        return all_templates().get(str(task.intent_template_id))
+        """The task's template, whose solution is the expert. By default there is none."""
+        return None
 
     def _solving(self, task: WebTask, seen: Observation) -> Expert | None:
         template = self._template(task)

@@ -149,16 +149,3 @@ Array.from(document.querySelectorAll('body *')).find(scrolls);
 """Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it
 that can be.
 """
-
-PRESENT = """(() => {
-  if (location.hostname !== %s) return;
-  const begun = %d;
-  globalThis.Date = new Proxy(Date, {
-    construct: (real, parts, made) => Reflect.construct(real, parts.length ? parts : [begun], made),
-    apply: real => new real(begun).toString(),
-    get: (real, name) => name === 'now' ? () => begun + Math.round(performance.now()) : real[name],
-  });
-})()"""
-"""On pages of one host, what is shown as the present is a moment that stands still; what is
-measured goes on from there.
-"""

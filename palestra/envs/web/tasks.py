@@ -4,17 +4,14 @@ with a few fields more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 Split = Literal["train", "test"]
-
-FOLDER = Path(__file__).parent / "task_files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +140,6 @@ class WebTask:
     users: dict[str, str] = field(default_factory=dict)
     """By site: who the agent is logged in as from the start. Not WebArena's."""
     split: Split = "test"
-
-
-@cache
-def shipped_tasks(split: str) -> Mapping[str, WebTask]:
-    """All tasks on the self-hosted sites, by id."""
-    files = sorted(FOLDER.glob("*.json"))
-    return {
-        str(task.task_id): task
-        for file in files
-        for task in read_tasks(file)
-        if task.split == split
-    }
 
 
 def read_tasks(file: Path) -> list[WebTask]:

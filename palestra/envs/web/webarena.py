@@ -29,12 +29,11 @@ from palestra.core.registry import nearest
 from palestra.envs import is_url
 from palestra.envs.web.browser import Beginning
 from palestra.envs.web.browsing import Browsing
-from palestra.envs.web.env import Web
+from palestra.envs.web.env import WebEnvironment
 from palestra.envs.web.hosting import FixedSites, Hosting
 from palestra.envs.web.session import Session
 from palestra.envs.web.tab import Shown
 from palestra.envs.web.tasks import Evaluation, WebTask
-from palestra.envs.web.templates import Template
 from palestra.envs.web.webarena_judge import judge_at
 from palestra.envs.web.webarena_matching import solved
 from palestra.envs.web.webarena_tasks import (
@@ -67,7 +66,7 @@ span.gl-avatar-labeled-sublabel"), cell => cell.outerText);
 })()"""
 
 
-class WebArena(Web):
+class WebArena(WebEnvironment):
     """WebArena's 812 tasks, on sites of your own.
 
     All of them are in `test`; `train` and `held-out` share no template.
@@ -139,9 +138,6 @@ class WebArena(Web):
             for id, task in webarena_tasks().items()
             if {*task.sites} <= {*self._urls} and _is_in(task, split)
         }
-
-    def _template(self, task: WebTask) -> Template | None:
-        return None
 
     def _is_solved(self, answer: str) -> bool:
         assert isinstance(self._task, WebArenaTask)

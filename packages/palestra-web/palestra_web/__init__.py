@@ -1,0 +1,1 @@
+"""The self-hosted sites of Palestra's environment `web`, and the tasks on them."""

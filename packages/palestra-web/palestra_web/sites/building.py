@@ -1,0 +1,160 @@
+"""Make what the sites need before they are first started: a virtual environment and a seeded base for each."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from palestra.core.credentials import without_secrets
+from palestra_web.sites.catalogue import SOURCE, Site, cache_folder
+
+SHARED = ("wsgi_common", "django_common")
+BASE_FILE = "base.sqlite3"
+
+
+class BuildFailed(Exception):
+    """A site could not be made ready; the message says what to do."""
+
+
+def environment(site: Site) -> Path:
+    """Named by what is in it, so that a change of the pins makes a new one."""
+    return (
+        cache_folder()
+        / "environments"
+        / f"{site.name}-{_digest([SOURCE / site.module / 'requirements.txt'])}"
+    )
+
+
+def base(site: Site) -> Path:
+    """Named by the code that seeds it."""
+    folders = [SOURCE / site.module, *(SOURCE / name for name in SHARED)]
+    files = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    return cache_folder() / "bases" / f"{site.name}-{_digest(files)}"
+
+
+def python(site: Site) -> Path:
+    return environment(site) / "bin" / "python"
+
+
+def site_variables(site: Site) -> dict[str, str]:
+    """The environment variables of a site's processes: those of the user, less secrets and what belongs to our own Python."""
+    kept = {
+        key: value
+        for key, value in without_secrets().items()
+        if not key.startswith(("PYTHON", "DJANGO_", "VIRTUAL_ENV"))
+    }
+    own = {"PYTHONPATH": str(SOURCE), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    return kept | own | {"SITE_NAME": site.name, "SITE_BASE": str(base(site))}
+
+
+def need_program(program: str, user: str, tell: Callable[[str], None]) -> None:
+    """Installed as Debian's package of the same name, where it is missing and we may do so."""
+    if shutil.which(program):
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        tell(f"{user}: installing {program} (apt-get)")
+        variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for arguments in (
+            ["update", "--quiet"],
+            ["install", "--yes", "--quiet", "--no-install-recommends", program],
+        ):
+            subprocess.run(
+                ["apt-get", *arguments],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )  # noqa: S603, S607
+    if not shutil.which(program):
+        raise BuildFailed(f"{user} needs {program}: apt-get install {program}")
+
+
+def make_ready(site: Site, tell: Callable[[str], None]) -> None:
+    """Whatever of it is not there yet. Two of us at once wait for each other."""
+    with alone(site.name):
+        if not (environment(site) / "complete").is_file():
+            tell(f"{site.name}: making its virtual environment")
+            _make_environment(site)
+        if not (base(site) / BASE_FILE).is_file():
+            tell(f"{site.name}: seeding it")
+            _make_base(site)
+
+
+def _make_environment(site: Site) -> None:
+    folder = environment(site)
+    shutil.rmtree(folder, ignore_errors=True)
+    _do([sys.executable, "-m", "venv", str(folder)], f"{site.name}: no virtual environment")
+    requirements = str(SOURCE / site.module / "requirements.txt")
+    pip = [
+        str(python(site)),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+        requirements,
+    ]
+    _do(pip, f"{site.name}: its packages could not be installed")
+    (folder / "complete").touch()
+
+
+def _make_base(site: Site) -> None:
+    """Seeded beside its place and then moved there: a base is whole or it is not there."""
+    folder = base(site)
+    draft = folder.with_name(folder.name + ".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    variables = site_variables(site) | {"SITE_BASE": str(draft)}
+    _do(
+        [str(python(site)), "-m", f"{site.module}.seed"],
+        f"{site.name}: it could not be seeded",
+        variables,
+    )
+    (draft / BASE_FILE).chmod(0o600)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+
+
+def _do(command: list[str], complaint: str, variables: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # noqa: S603
+    if done.returncode:
+        raise BuildFailed(
+            f"{complaint} ({' '.join(command[1:4])} ...):\n{done.stderr.strip()[-2000:]}"
+        )
+
+
+@contextmanager
+def alone(work: str) -> Iterator[None]:
+    """Nobody else on this machine does the same meanwhile."""
+    cache_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (cache_folder() / f"{work}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
+    for path in sorted(files):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(SOURCE)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:12]
