@@ -1,4 +1,6 @@
-"""Make what the sites need before they are first started: a virtual environment and a seeded base for each."""
+"""Make what the sites need before they are first started: a virtual environment and a seeded base
+for each.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def python(site: Site) -> Path:
 
 
 def site_variables(site: Site) -> dict[str, str]:
-    """The environment variables of a site's processes: those of the user, less secrets and what belongs to our own Python."""
+    """The environment variables of a site's processes: those of the user, less secrets and what
+    belongs to our own Python.
+    """
     kept = {
         key: value
         for key, value in without_secrets().items()
@@ -70,13 +74,13 @@ def need_program(program: str, user: str, tell: Callable[[str], None]) -> None:
             ["update", "--quiet"],
             ["install", "--yes", "--quiet", "--no-install-recommends", program],
         ):
-            subprocess.run(
-                ["apt-get", *arguments],
+            subprocess.run(  # noqa: S603
+                ["apt-get", *arguments],  # noqa: S607
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-            )  # noqa: S603, S607
+            )
     if not shutil.which(program):
         raise BuildFailed(f"{user} needs {program}: apt-get install {program}")
 
@@ -129,14 +133,14 @@ def _make_base(site: Site) -> None:
 
 
 def _do(command: list[str], complaint: str, variables: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603
         command,
         env=variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-    )  # noqa: S603
+    )
     if done.returncode:
         raise BuildFailed(
             f"{complaint} ({' '.join(command[1:4])} ...):\n{done.stderr.strip()[-2000:]}"

@@ -19,7 +19,9 @@ class Site:
     serve: tuple[str, ...]
     """The arguments of `python -m` that serve it."""
     programs: tuple[str, ...] = ()
-    """What it needs that pip does not bring, by the names of Debian's packages and of the programs in them."""
+    """What it needs that pip does not bring, by the names of Debian's packages and of the programs
+    in them.
+    """
 
     @property
     def host(self) -> str:
@@ -53,7 +55,9 @@ SITES = {
 
 
 def cache_folder() -> Path:
-    """Virtual environments, seeded bases, instances and logs: `$PALESTRA_CACHE/web`, else `~/.cache/palestra/web`."""
+    """Virtual environments, seeded bases, instances and logs: `$PALESTRA_CACHE/web`, else
+    `~/.cache/palestra/web`.
+    """
     own = os.environ.get("PALESTRA_CACHE")
     shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palestra"
     return (Path(own) if own else shared) / "web"

@@ -1,6 +1,8 @@
-"""One process that holds all sites: it starts them, gives episodes their copies, and takes everything down with it.
+"""One process that holds all sites: it starts them, gives episodes their copies, and takes
+everything down with it.
 
-`python -m palestra_web.sites.supervisor shop forum` is what `palestra web up` puts into the background.
+`python -m palestra_web.sites.supervisor shop forum` is what `palestra web up` puts into the
+background.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Served:
             self.process = await asyncio.create_subprocess_exec(
                 *(str(python(self.site)), "-m", *self.site.serve),
                 env=site_variables(self.site) | serving,
-                stdin=asyncio.subprocess.PIPE,  # closed when we end, however we do: then the site ends too
+                # closed when we end, however we do: then the site ends too
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,
             )
@@ -68,7 +71,8 @@ class Served:
         said = await self.process.stdout.readline()
         if not said.strip().isdigit():
             raise RuntimeError(
-                f"{self.site.name} did not start; see {cache_folder() / 'logs' / self.site.name}.log"
+                f"{self.site.name} did not start; see "
+                f"{cache_folder() / 'logs' / self.site.name}.log"
             )
         self.port = int(said)
         await self._wait_until_it_answers()
@@ -242,7 +246,9 @@ async def supervise(names: list[str]) -> None:
 
 
 def _write_up_file(path: Path, supervisor: Supervisor, port: int) -> None:
-    """Moved into its place, so that nobody reads half of it; for the user alone, since it holds the token."""
+    """Moved into its place, so that nobody reads half of it; for the user alone, since it holds the
+    token.
+    """
     sites = {
         name: {
             "host": served.site.host,

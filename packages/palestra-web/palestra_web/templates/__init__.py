@@ -1,4 +1,5 @@
-"""The templates of the tasks on the self-hosted sites: a module for each site, with its `TEMPLATES`.
+"""The templates of the tasks on the self-hosted sites: a module for each site, with its
+`TEMPLATES`.
 
 `python -m palestra_web.generate` writes the tasks of all of them to `task_files`.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from palestra.envs.web.solutions import Solution, View, goto, stop
 from palestra.envs.web.tasks import Evaluation, rows
@@ -47,11 +48,12 @@ class HarbourTicket(Template):
         True,
     )
     intent = (
-        'File a ticket on the code host with the title "Harbour of {town}", the type Feature_Request and the subsystem harbours. Its'
-        " description is the latitude and the longitude of {town} ({country}) as the map at http://map.test/ shows them,"
-        " written like 54.3233, 10.1394"
+        'File a ticket on the code host with the title "Harbour of {town}", the type '
+        "Feature_Request and the subsystem harbours. Its description is the latitude and the "
+        "longitude of {town} ({country}) as the map at http://map.test/ shows them, written like "
+        "54.3233, 10.1394"
     )
-    users = {"code": "oskar"}
+    users: ClassVar[Mapping[str, str]] = {"code": "oskar"}
 
     def instances(self) -> Sequence[Slots]:
         harbours = (
@@ -85,7 +87,10 @@ class HarbourTicket(Template):
     def solve(self, page: View, slots: Slots) -> Solution:
         yield goto(world.HOME)
         yield from world.search(page, slots["town"], slots["country"])
-        position = f"{page.find('cell', after='Latitude').name}, {page.find('cell', after='Longitude').name}"
+        position = (
+            f"{page.find('cell', after='Latitude').name}, "
+            f"{page.find('cell', after='Longitude').name}"
+        )
         yield goto(code_host.HOME)
         yield from new_ticket(page, f"Harbour of {slots['town']}", position)
 
@@ -99,10 +104,11 @@ class EventTicket(Template):
         True,
     )
     intent = (
-        'File a ticket on the code host with the title "Table for the museum", the type Feature_Request and the subsystem harbours. Its'
-        ' description is the date of the event "{title}" on the museum\'s website at http://cms.test/, written as it stands there.'
+        'File a ticket on the code host with the title "Table for the museum", the type '
+        "Feature_Request and the subsystem harbours. Its description is the date of the event "
+        '"{title}" on the museum\'s website at http://cms.test/, written as it stands there.'
     )
-    users = {"code": "priya"}
+    users: ClassVar[Mapping[str, str]] = {"code": "priya"}
 
     def instances(self) -> Sequence[Slots]:
         return [
@@ -130,15 +136,17 @@ class GettingHere(Template):
         True,
     )
     intent = (
-        'The museum\'s page "Getting here" shall say how far it is from {town}. Look it up on the map at http://map.test/: the distance in'
-        ' a straight line from {town} to Bremerhaven. Replace the text of the page with "It is N km from {town}." and publish it.'
+        'The museum\'s page "Getting here" shall say how far it is from {town}. Look it up on '
+        "the map at http://map.test/: the distance in a straight line from {town} to Bremerhaven. "
+        'Replace the text of the page with "It is N km from {town}." and publish it.'
     )
-    users = {"cms": "nadia"}
+    users: ClassVar[Mapping[str, str]] = {"cms": "nadia"}
 
     def instances(self) -> Sequence[Slots]:
         (here,) = seed_rows("map", "SELECT * FROM place WHERE name = 'Bremerhaven'")
         towns = world.towns(
-            "country.name IN ('Germany', 'Netherlands', 'Denmark', 'Belgium') AND place.population > 200000",
+            "country.name IN ('Germany', 'Netherlands', 'Denmark', 'Belgium') AND "
+            "place.population > 200000",
             count=8,
             offset=2,
         )
@@ -179,22 +187,25 @@ class TownOfGardener(Template):
         True,
     )
     intent = (
-        'In the topic "{topic}" on the forum, {author} names the town where they garden. Save that town, which is in the United Kingdom, to'
-        ' my list "Someday" on the map at http://map.test/, with the note "{author}".'
+        'In the topic "{topic}" on the forum, {author} names the town where they garden. Save '
+        'that town, which is in the United Kingdom, to my list "Someday" on the map at '
+        'http://map.test/, with the note "{author}".'
     )
-    users = {"forum": "rowan", "map": "noor"}
+    users: ClassVar[Mapping[str, str]] = {"forum": "rowan", "map": "noor"}
 
     def instances(self) -> Sequence[Slots]:
         known = {row["name"] for row in world.towns("country.name = 'United Kingdom'", count=200)}
         homes = seed_rows(
             "forum",
-            "SELECT username, location FROM spirit_user_userprofile JOIN auth_user ON auth_user.id = user_id",
+            "SELECT username, location FROM spirit_user_userprofile "
+            "JOIN auth_user ON auth_user.id = user_id",
         )
         found = []
         for home in homes:
             said = seed_rows(
                 "forum",
-                f"{gardeners.COMMENTS} WHERE user.username = ? AND instr(comment.comment, ?) ORDER BY comment.id LIMIT 1",
+                f"{gardeners.COMMENTS} WHERE user.username = ? AND instr(comment.comment, ?) "
+                "ORDER BY comment.id LIMIT 1",
                 *(home["username"], home["location"]),
             )
             if said and home["location"] in known:
@@ -239,8 +250,9 @@ class WikiToForum(Template):
         True,
     )
     intent = (
-        'Somebody asks in the forum\'s topic "{topic}": {question} Find it out in the wiki at http://code.test/ and answer in the topic:'
-        ' "The wiki says: X", with the answer in the place of X.'
+        'Somebody asks in the forum\'s topic "{topic}": {question} Find it out in the wiki at '
+        'http://code.test/ and answer in the topic: "The wiki says: X", with the answer in the '
+        "place of X."
     )
 
     def instances(self) -> Sequence[Slots]:

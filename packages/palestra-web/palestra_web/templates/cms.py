@@ -1,11 +1,14 @@
 """Tasks on the museum's website, and behind it."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import calendar
 import datetime
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from palestra.envs.web.solutions import Solution, View, stop
@@ -16,7 +19,10 @@ from palestra_web.templates.common import spellings
 
 HOME = "http://cms.test/"
 ADMIN = "http://cms.test/admin/"
-TOUCHED = "(page.latest_revision_created_at > '2026-06-15' OR page.last_published_at > '2026-06-15' OR page.id > {last})"
+TOUCHED = (
+    "(page.latest_revision_created_at > '2026-06-15' OR page.last_published_at > '2026-06-15' OR "
+    "page.id > {last})"
+)
 """Whatever anybody has worked on since the seed, whose last day is the 13th."""
 TEXT = "replace(substr(own.body, instr(own.body, '>') + 1), '</p>', '') AS text"
 """Of a page with one paragraph; of another it has tags in it."""
@@ -26,19 +32,23 @@ def pages(kind: str, where: str = "1", *, count: int = 8, skip: int = 0) -> list
     """Published ones, mixed."""
     return seed_rows(
         "cms",
-        f"SELECT page.title, page.slug, own.* FROM cms_{kind}page own JOIN wagtailcore_page page ON page.id = own.page_ptr_id"
-        f" WHERE page.live AND {where} ORDER BY (page.id * 37) % 101, page.id LIMIT ? OFFSET ?",
+        f"SELECT page.title, page.slug, own.* FROM cms_{kind}page own "
+        f"JOIN wagtailcore_page page ON page.id = own.page_ptr_id WHERE page.live AND {where} "
+        "ORDER BY (page.id * 37) % 101, page.id LIMIT ? OFFSET ?",
         count,
         skip,
     )
 
 
 def worked_on(kind: str, columns: str) -> str:
-    """All pages that were worked on since the seed: whether they are live as they are, and these columns of the kind's own."""
+    """All pages that were worked on since the seed: whether they are live as they are, and these
+    columns of the kind's own.
+    """
     last = seed_rows("cms", "SELECT max(id) AS last FROM wagtailcore_page")[0]["last"]
     return (
-        f"SELECT page.title, page.live AND NOT page.has_unpublished_changes AS published, {columns} FROM wagtailcore_page page"
-        f" LEFT JOIN cms_{kind}page own ON own.page_ptr_id = page.id WHERE {TOUCHED.format(last=last)} ORDER BY page.id"
+        "SELECT page.title, page.live AND NOT page.has_unpublished_changes AS published, "
+        f"{columns} FROM wagtailcore_page page LEFT JOIN cms_{kind}page own ON own.page_ptr_id = "
+        f"page.id WHERE {TOUCHED.format(last=last)} ORDER BY page.id"
     )
 
 
@@ -148,7 +158,7 @@ class PersonOfRole(Template):
 
 class OfAnEditor(Template):
     sites, start, changes = ("cms",), ADMIN, True
-    users = {"cms": "nadia"}
+    users: ClassVar[Mapping[str, str]] = {"cms": "nadia"}
 
 
 class PublishDraft(OfAnEditor):
@@ -169,7 +179,10 @@ class PublishDraft(OfAnEditor):
 
 class ChangeEvent(OfAnEditor):
     id, split = "cms-change-event", "train"
-    intent = 'The event "{title}" has been moved to the {room} and costs {price} now. Change its page and publish it.'
+    intent = (
+        'The event "{title}" has been moved to the {room} and costs {price} now. Change its page '
+        "and publish it."
+    )
 
     def instances(self) -> Sequence[Slots]:
         rooms, prices = (
@@ -296,8 +309,9 @@ class ReplaceText(OfAnEditor):
 class NewEvent(OfAnEditor):
     id, split = "cms-new-event", "test"
     intent = (
-        'Add an event to the museum\'s website and publish it: the title is "{title}", the date {date}, it begins at {time}, '
-        'the room is {room}, the price {price}, and the text is "{text}"'
+        'Add an event to the museum\'s website and publish it: the title is "{title}", the date '
+        "{date}, it begins at {time}, the room is {room}, the price {price}, and the text is "
+        '"{text}"'
     )
 
     def instances(self) -> Sequence[Slots]:
@@ -335,7 +349,10 @@ class NewEvent(OfAnEditor):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        columns = "own.date, own.starts_at, own.room, own.price, own.body LIKE '%' || {text} || '%' AS body"
+        columns = (
+            "own.date, own.starts_at, own.room, own.price, own.body LIKE '%' || {text} || '%' AS "
+            "body"
+        )
         query = worked_on("event", columns.format(text="'" + slots["text"] + "'"))
         return rows(
             "cms",

@@ -1,5 +1,8 @@
 """Tasks on the code host: tickets, wiki, forum and source of the program Tidewatch."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -15,7 +18,10 @@ from palestra_web.templates.common import OfAUser, quoted
 
 HOME = "http://code.test/"
 DEVELOPERS = ("priya", "jonas", "oskar")
-FIRST_WRITER = "(SELECT tkt_user FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY tkt_mtime LIMIT 1)"
+FIRST_WRITER = (
+    "(SELECT tkt_user FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY "
+    "tkt_mtime LIMIT 1)"
+)
 TICKETS = f"SELECT ticket.*, {FIRST_WRITER} AS author FROM ticket"
 
 
@@ -41,7 +47,9 @@ def tickets_changed(columns: str) -> str:
 
 
 def searched(text: str) -> str:
-    """What to search for: fossil takes eight words, and finds nothing where one of them comes twice."""
+    """What to search for: fossil takes eight words, and finds nothing where one of them comes
+    twice.
+    """
     words = dict.fromkeys(word.lower() for word in re.findall(r"\w+", text) if len(word) > 3)
     return " ".join([*words][:6])
 
@@ -98,12 +106,16 @@ class OpenTicket(Template):
 
 class CheckedIn(Template):
     id, sites, split, start = "code-checked-in", ("code",), "test", HOME
-    intent = 'Who made the check-in "{comment}" in the repository of Tidewatch, and on which date? Write the date as 2025-01-31.'
+    intent = (
+        'Who made the check-in "{comment}" in the repository of Tidewatch, and on which date? '
+        "Write the date as 2025-01-31."
+    )
 
     def instances(self) -> Sequence[Slots]:
         return seed_rows(
             "code",
-            "SELECT comment, user, date(mtime) AS date FROM event WHERE type = 'ci' ORDER BY (objid * 17) % 41, objid LIMIT 8",
+            "SELECT comment, user, date(mtime) AS date FROM event WHERE type = 'ci' "
+            "ORDER BY (objid * 17) % 41, objid LIMIT 8",
         )
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -121,7 +133,10 @@ class CheckedIn(Template):
 
 class Harbour(Template):
     id, sites, split, start = "code-harbour", ("code",), "train", HOME
-    intent = "Look into the source of Tidewatch: what are the mean level and the spring range of {harbour} in data/harbours.csv, in metres?"
+    intent = (
+        "Look into the source of Tidewatch: what are the mean level and the spring range of "
+        "{harbour} in data/harbours.csv, in metres?"
+    )
 
     def instances(self) -> Sequence[Slots]:
         table = (
@@ -195,8 +210,8 @@ class WikiFact(Template):
 class NewTicket(OfADeveloper):
     id, split = "code-new-ticket", "train"
     intent = (
-        'File a ticket on the code host: the title is "{title}", the type {type}, the severity {severity}, the subsystem {subsystem}, '
-        'and the description "{text}"'
+        'File a ticket on the code host: the title is "{title}", the type {type}, the severity '
+        '{severity}, the subsystem {subsystem}, and the description "{text}"'
     )
 
     def instances(self) -> Sequence[Slots]:
@@ -331,7 +346,10 @@ class CloseTicket(OfADeveloper):
 
 class Priority(OfADeveloper):
     id, split = "code-priority", "train"
-    intent = 'Give the ticket "{title}" on the code host the priority {priority} and the severity {severity}.'
+    intent = (
+        'Give the ticket "{title}" on the code host the priority {priority} and the severity '
+        "{severity}."
+    )
 
     def instances(self) -> Sequence[Slots]:
         found = tickets(
@@ -378,7 +396,10 @@ class Remark(OfADeveloper):
 
     def evaluation(self, slots: Slots) -> Evaluation:
         (seed,) = tickets(f"title = {quoted(slots['title'])}")
-        said = "(SELECT icomment FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY tkt_mtime DESC LIMIT 1) AS said"
+        said = (
+            "(SELECT icomment FROM ticketchng change WHERE change.tkt_id = ticket.tkt_id ORDER BY "
+            "tkt_mtime DESC LIMIT 1) AS said"
+        )
         return rows(
             "code",
             tickets_changed(f"status, {said}"),
@@ -442,8 +463,9 @@ class ForumReply(OfADeveloper):
         )
         threads = seed_rows(
             "code",
-            "SELECT substr(comment, 7) AS title, blob.uuid AS hash FROM event JOIN blob ON blob.rid = objid"
-            " WHERE type = 'f' AND comment LIKE 'Post: %' ORDER BY objid LIMIT 8",
+            "SELECT substr(comment, 7) AS title, blob.uuid AS hash FROM event "
+            "JOIN blob ON blob.rid = objid WHERE type = 'f' AND comment LIKE 'Post: %' "
+            "ORDER BY objid LIMIT 8",
         )
         return [
             {"user": DEVELOPERS[n % 3], **thread, "text": answers[n % 4]}

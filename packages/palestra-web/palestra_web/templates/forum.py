@@ -1,5 +1,8 @@
 """Tasks on the forum."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -14,13 +17,16 @@ from palestra_web.templates.common import OfAUser
 
 HOME = "http://forum.test/"
 COMMENTS = (
-    "SELECT user.username AS user, topic.title AS topic, comment.comment AS text FROM spirit_comment_comment comment"
-    " JOIN auth_user user ON user.id = comment.user_id JOIN spirit_topic_topic topic ON topic.id = comment.topic_id"
+    "SELECT user.username AS user, topic.title AS topic, comment.comment AS text "
+    "FROM spirit_comment_comment comment JOIN auth_user user ON user.id = comment.user_id "
+    "JOIN spirit_topic_topic topic ON topic.id = comment.topic_id"
 )
 TOPICS = (
-    "SELECT topic.id, topic.title AS topic, topic.slug, user.username AS author, category.title AS category, topic.comment_count AS posts"
-    " FROM spirit_topic_topic topic JOIN auth_user user ON user.id = topic.user_id"
-    " JOIN spirit_category_category category ON category.id = topic.category_id WHERE category.title != 'Notices'"
+    "SELECT topic.id, topic.title AS topic, topic.slug, user.username AS author, category.title "
+    "AS category, topic.comment_count AS posts FROM spirit_topic_topic topic "
+    "JOIN auth_user user ON user.id = topic.user_id "
+    "JOIN spirit_category_category category ON category.id = topic.category_id "
+    "WHERE category.title != 'Notices'"
 )
 READERS = ("odette", "hamish", "farid", "gwen", "marlow", "tilda", "piotr", "saskia")
 SAYINGS = (
@@ -146,8 +152,10 @@ class MostLiked(OnTheForum):
         for topic in topics("topic.comment_count >= 3", count=80):
             said = seed_rows(
                 "forum",
-                "SELECT user.username AS user, comment.likes_count AS likes, comment.comment AS text FROM spirit_comment_comment comment"
-                " JOIN auth_user user ON user.id = comment.user_id WHERE topic_id = ? ORDER BY likes DESC",
+                "SELECT user.username AS user, comment.likes_count AS likes, comment.comment AS "
+                "text FROM spirit_comment_comment comment "
+                "JOIN auth_user user ON user.id = comment.user_id WHERE topic_id = ? "
+                "ORDER BY likes DESC",
                 topic["id"],
             )
             reader = READERS[len(found)]
@@ -185,7 +193,10 @@ class MostLiked(OnTheForum):
 
 class NewTopic(OnTheForum):
     id, split, changes = "forum-new-topic", "train", True
-    intent = 'Start a topic in the category "{category}" with the title "{title}" and this text: "{text}"'
+    intent = (
+        'Start a topic in the category "{category}" with the title "{title}" and this text: '
+        '"{text}"'
+    )
 
     def instances(self) -> Sequence[Slots]:
         new = (
@@ -224,7 +235,10 @@ class NewTopic(OnTheForum):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = f"{TOPICS.replace('topic.id, ', '').replace('topic.slug, ', '')} AND topic.id > {last('spirit_topic_topic')}"
+        query = (
+            f"{TOPICS.replace('topic.id, ', '').replace('topic.slug, ', '')} AND topic.id > "
+            f"{last('spirit_topic_topic')}"
+        )
         made = rows("forum", query, [[slots["title"], slots["user"], slots["category"], 1]])
         return made & rows(
             "forum", new_comments(), [[slots["user"], slots["title"], slots["text"]]]
@@ -268,7 +282,8 @@ class Like(OnTheForum):
         for topic in topics("topic.comment_count >= 3", skip=10, count=40):
             said = seed_rows(
                 "forum",
-                f"{COMMENTS} WHERE topic.id = ? AND comment.likes_count = 0 ORDER BY comment.id DESC",
+                f"{COMMENTS} WHERE topic.id = ? AND comment.likes_count = 0 ORDER BY comment.id "
+                "DESC",
                 topic["id"],
             )
             writers = {row["user"] for row in said}
@@ -286,10 +301,13 @@ class Like(OnTheForum):
 
     def evaluation(self, slots: Slots) -> Evaluation:
         query = (
-            "SELECT liker.username AS user, topic.title AS topic, writer.username AS author FROM spirit_comment_like_commentlike liked"
-            " JOIN auth_user liker ON liker.id = liked.user_id JOIN spirit_comment_comment comment ON comment.id = liked.comment_id"
-            " JOIN auth_user writer ON writer.id = comment.user_id JOIN spirit_topic_topic topic ON topic.id = comment.topic_id"
-            f" WHERE liked.id > {last('spirit_comment_like_commentlike')}"
+            "SELECT liker.username AS user, topic.title AS topic, writer.username AS author "
+            "FROM spirit_comment_like_commentlike liked "
+            "JOIN auth_user liker ON liker.id = liked.user_id "
+            "JOIN spirit_comment_comment comment ON comment.id = liked.comment_id "
+            "JOIN auth_user writer ON writer.id = comment.user_id "
+            "JOIN spirit_topic_topic topic ON topic.id = comment.topic_id "
+            f"WHERE liked.id > {last('spirit_comment_like_commentlike')}"
         )
         return rows("forum", query, [[slots["user"], slots["topic"], slots["author"]]])
 

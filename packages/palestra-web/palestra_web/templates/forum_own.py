@@ -1,9 +1,13 @@
 """Tasks on the forum that change accounts, private topics and what a moderator looks after."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from palestra.envs.web.solutions import Solution, View, goto, stop
 from palestra.envs.web.tasks import Evaluation, rows
@@ -29,7 +33,10 @@ PASSWORDS = {
 
 class Register(Template):
     id, sites, split, start, changes = "forum-register", ("forum",), "train", HOME, True
-    intent = 'Register on the forum as "{name}", with the e-mail address {address} and the password "{password}".'
+    intent = (
+        'Register on the forum as "{name}", with the e-mail address {address} and the password '
+        '"{password}".'
+    )
 
     def instances(self) -> Sequence[Slots]:
         names = ("orla", "bastian", "petra", "quentin", "zadie", "ulrich", "mabel", "tomoko")
@@ -55,7 +62,10 @@ class Register(Template):
 
 class Location(Template):
     id, sites, split, start, changes = "forum-location", ("forum",), "test", HOME, True
-    intent = 'Log in to the forum as {user} with the password "{password}" and change your location to {town}.'
+    intent = (
+        'Log in to the forum as {user} with the password "{password}" and change your location to '
+        "{town}."
+    )
 
     def instances(self) -> Sequence[Slots]:
         towns = ("Whitby", "Penzance", "Kendal", "Cromer", "Ullapool", "Tenby", "Ripon", "Wells")
@@ -65,7 +75,10 @@ class Location(Template):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT username, location FROM spirit_user_userprofile profile JOIN auth_user user ON user.id = user_id ORDER BY username"
+        query = (
+            "SELECT username, location FROM spirit_user_userprofile profile "
+            "JOIN auth_user user ON user.id = user_id ORDER BY username"
+        )
         seed = seed_rows("forum", query)
         expected = [
             [
@@ -130,13 +143,16 @@ class PrivateTopic(OnTheForum):
 class CloseTopic(Template):
     id, sites, split, start, changes = "forum-close-topic", ("forum",), "train", HOME, True
     intent = 'You are the moderator. Close the topic "{topic}", so that nobody can answer any more.'
-    users = {"forum": "beatrix"}
+    users: ClassVar[Mapping[str, str]] = {"forum": "beatrix"}
 
     def instances(self) -> Sequence[Slots]:
         return [{"topic": row["topic"], "id": row["id"]} for row in topics(skip=40)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT title, is_removed, is_pinned FROM spirit_topic_topic WHERE is_closed ORDER BY title != 'Read this first'"
+        query = (
+            "SELECT title, is_removed, is_pinned FROM spirit_topic_topic WHERE is_closed "
+            "ORDER BY title != 'Read this first'"
+        )
         return rows("forum", query, [["Read this first", 0, 0], [slots["topic"], 0, 0]])
 
     def solve(self, page: View, slots: Slots) -> Solution:
@@ -148,8 +164,11 @@ class CloseTopic(Template):
 
 class MoveTopic(Template):
     id, sites, split, start, changes = "forum-move-topic", ("forum",), "test", HOME, True
-    intent = 'You are the moderator. The topic "{topic}" is in the wrong place: move it to the category "{category}".'
-    users = {"forum": "beatrix"}
+    intent = (
+        'You are the moderator. The topic "{topic}" is in the wrong place: move it to the category '
+        '"{category}".'
+    )
+    users: ClassVar[Mapping[str, str]] = {"forum": "beatrix"}
 
     def instances(self) -> Sequence[Slots]:
         categories = ("Vegetables", "Tools and sheds", "In the kitchen", "Swap and share")
@@ -162,8 +181,9 @@ class MoveTopic(Template):
 
     def evaluation(self, slots: Slots) -> Evaluation:
         query = (
-            "SELECT topic.title AS topic, category.title AS category FROM spirit_topic_topic topic"
-            " JOIN spirit_category_category category ON category.id = topic.category_id ORDER BY topic.id"
+            "SELECT topic.title AS topic, category.title AS category "
+            "FROM spirit_topic_topic topic JOIN spirit_category_category category ON category.id "
+            "= topic.category_id ORDER BY topic.id"
         )
         seed = seed_rows("forum", query)
         return rows(
@@ -199,8 +219,8 @@ class EditComment(OnTheForum):
         )
         found = seed_rows(
             "forum",
-            f"{COMMENTS} WHERE topic.user_id != user.id AND user.username IN ('odette', 'gwen', 'piotr', 'amara') GROUP BY topic.id"
-            " ORDER BY (comment.id * 31) % 97 LIMIT 8",
+            f"{COMMENTS} WHERE topic.user_id != user.id AND user.username IN ('odette', 'gwen', "
+            "'piotr', 'amara') GROUP BY topic.id ORDER BY (comment.id * 31) % 97 LIMIT 8",
         )
         return [
             {**row, "old": row["text"], "text": corrections[n % 4]} for n, row in enumerate(found)

@@ -1,5 +1,8 @@
 """Tasks on the map."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -32,9 +35,11 @@ def towns(where: str = "1", count: int = 8, offset: int = 0) -> list[dict[str, A
     """Towns of some size whose names are the only ones of their kind, the largest first."""
     return seed_rows(
         "map",
-        "SELECT place.*, country.name AS country_name FROM place JOIN country ON country.code = place.country"
-        " WHERE folded IN (SELECT folded FROM place GROUP BY folded HAVING count(*) = 1) AND region = '' AND place.name GLOB '[A-Z]*[a-z]'"
-        f" AND instr(place.name, '-') = 0 AND instr(place.name, '''') = 0 AND {where} ORDER BY place.population DESC LIMIT ? OFFSET ?",
+        "SELECT place.*, country.name AS country_name FROM place "
+        "JOIN country ON country.code = place.country WHERE folded IN (SELECT folded FROM place "
+        "GROUP BY folded HAVING count(*) = 1) AND region = '' AND place.name GLOB '[A-Z]*[a-z]' "
+        f"AND instr(place.name, '-') = 0 AND instr(place.name, '''') = 0 AND {where} "
+        "ORDER BY place.population DESC LIMIT ? OFFSET ?",
         count,
         offset,
     )
@@ -66,11 +71,15 @@ class Population(Template):
 
 class TimeZone(Template):
     id, sites, split, start = "map-time-zone", ("map",), "train", HOME
-    intent = "In which time zone does the map put {town} ({country})? Answer with its name, such as Europe/Paris."
+    intent = (
+        "In which time zone does the map put {town} ({country})? Answer with its name, such as "
+        "Europe/Paris."
+    )
 
     def instances(self) -> Sequence[Slots]:
         places = towns(
-            "country.name IN ('Brazil', 'Russia', 'Kazakhstan', 'Indonesia', 'Mexico', 'Argentina')",
+            "country.name IN ('Brazil', 'Russia', 'Kazakhstan', 'Indonesia', 'Mexico', "
+            "'Argentina')",
             count=8,
             offset=30,
         )
@@ -88,7 +97,10 @@ class TimeZone(Template):
 
 class Distance(Template):
     id, sites, split, start = "map-distance", ("map",), "test", HOME
-    intent = "How many kilometres is it in a straight line from {start} to {finish}? Answer with the whole number that the map shows."
+    intent = (
+        "How many kilometres is it in a straight line from {start} to {finish}? Answer with the "
+        "whole number that the map shows."
+    )
 
     def instances(self) -> Sequence[Slots]:
         places = towns(count=16, offset=8)
@@ -116,7 +128,10 @@ class Distance(Template):
 
 class Nearest(Template):
     id, sites, split, start = "map-nearest", ("map",), "train", HOME
-    intent = "Which town on the map with at least {population} inhabitants is nearest to {town}? Answer with its name."
+    intent = (
+        "Which town on the map with at least {population} inhabitants is nearest to {town}? Answer "
+        "with its name."
+    )
 
     def instances(self) -> Sequence[Slots]:
         everything = seed_rows("map", "SELECT * FROM place")
@@ -156,7 +171,10 @@ class Nearest(Template):
 
 class LargestTown(Template):
     id, sites, split, start = "map-country-towns", ("map",), "test", HOME
-    intent = "Of all towns of {country}, which has the third largest population on the map? Answer with its name."
+    intent = (
+        "Of all towns of {country}, which has the third largest population on the map? Answer with "
+        "its name."
+    )
 
     def instances(self) -> Sequence[Slots]:
         found = []
@@ -172,8 +190,8 @@ class LargestTown(Template):
         ):
             (row,) = seed_rows(
                 "map",
-                "SELECT place.name, continent FROM place JOIN country ON code = place.country WHERE country.name = ?"
-                " ORDER BY place.population DESC LIMIT 1 OFFSET 2",
+                "SELECT place.name, continent FROM place JOIN country ON code = place.country "
+                "WHERE country.name = ? ORDER BY place.population DESC LIMIT 1 OFFSET 2",
                 country,
             )
             found.append({"country": country, "continent": row["continent"], "town": row["name"]})
@@ -200,8 +218,9 @@ class OpenPlace(Template):
         for name in OTHER_TOWNS:
             same = seed_rows(
                 "map",
-                "SELECT place.id, place.name, place.region, country.name AS country_name FROM place JOIN country ON code = place.country"
-                " WHERE place.name = ? ORDER BY place.population DESC",
+                "SELECT place.id, place.name, place.region, country.name AS country_name "
+                "FROM place JOIN country ON code = place.country WHERE place.name = ? "
+                "ORDER BY place.population DESC",
                 name,
             )
             others = [
@@ -229,7 +248,10 @@ class OpenPlace(Template):
 
 class Neighbours(Template):
     id, sites, split, start = "map-neighbours", ("map",), "train", HOME
-    intent = "Which currency is used in the country whose capital is {capital}? And how many countries does it border, according to the map?"
+    intent = (
+        "Which currency is used in the country whose capital is {capital}? And how many countries "
+        "does it border, according to the map?"
+    )
 
     def instances(self) -> Sequence[Slots]:
         capitals = ("Vienna", "Nairobi", "Lima", "Hanoi", "Warsaw", "Accra", "Kyiv", "Santiago")

@@ -1,5 +1,8 @@
 """Finding things out in the shop. Nothing is changed."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -13,13 +16,16 @@ from palestra.envs.web.template import Slots, Template
 from palestra_web.seeds import seed_rows
 
 PRODUCTS = """
-SELECT p.id, p.title AS product, p.upc, p.slug, p.rating, c.name AS category, s.price, s.num_in_stock AS stock,
+SELECT p.id, p.title AS product, p.upc, p.slug, p.rating, c.name AS category, s.price, \
+s.num_in_stock AS stock,
   (SELECT count(*) FROM reviews_productreview r WHERE r.product_id = p.id) AS reviews
-FROM catalogue_product p JOIN catalogue_productcategory pc ON pc.product_id = p.id JOIN catalogue_category c ON c.id = pc.category_id
+FROM catalogue_product p JOIN catalogue_productcategory pc ON pc.product_id = p.id \
+JOIN catalogue_category c ON c.id = pc.category_id
 JOIN partner_stockrecord s ON s.product_id = p.id
 """
 ORDERS = """
-SELECT o.number, o.status, printf('%.2f', o.total_incl_tax) AS total, substr(o.date_placed, 1, 7) AS month, o.date_placed,
+SELECT o.number, o.status, printf('%.2f', o.total_incl_tax) AS total, \
+substr(o.date_placed, 1, 7) AS month, o.date_placed,
   u.email AS user, u.first_name || ' ' || u.last_name AS customer,
   (SELECT sum(quantity) FROM order_line l WHERE l.order_id = o.id) AS items
 FROM order_order o JOIN auth_user u ON u.id = o.user_id
@@ -55,7 +61,9 @@ def open_account(page: View, section: str) -> Solution:
 
 
 class Shop(Template):
-    """A customer at the shop's front page; who that is stands in the slot `user`, where there is one."""
+    """A customer at the shop's front page; who that is stands in the slot `user`, where there is
+    one.
+    """
 
     sites = ("shop",)
     start = "http://shop.test/"
@@ -93,7 +101,10 @@ class Fact(Shop):
     )
 
     def instances(self) -> Sequence[Slots]:
-        facts = "SELECT coalesce(value_text, value_integer) AS fact FROM catalogue_productattributevalue v JOIN catalogue_productattribute a"
+        facts = (
+            "SELECT coalesce(value_text, value_integer) AS fact "
+            "FROM catalogue_productattributevalue v JOIN catalogue_productattribute a"
+        )
         facts += " ON a.id = v.attribute_id WHERE v.product_id = ? AND a.name = ?"
         found = []
         for number, row in enumerate(
@@ -136,7 +147,10 @@ class Cheapest(_FirstByPrice):
     intent = "Which product in the category {category} is the cheapest? Answer with its full name."
 
     def instances(self) -> Sequence[Slots]:
-        best = f"SELECT category, product, min(price) FROM ({PRODUCTS}) GROUP BY category ORDER BY category"
+        best = (
+            f"SELECT category, product, min(price) FROM ({PRODUCTS}) GROUP BY category "
+            "ORDER BY category"
+        )
         return [
             {"category": row["category"], "product": row["product"]}
             for row in spread(seed_rows("shop", best), 10)
@@ -145,7 +159,10 @@ class Cheapest(_FirstByPrice):
 
 class DearestOfDepartment(_FirstByPrice):
     id, split, sorted_by = "shop-dearest-of-department", "test", "Price high to low"
-    intent = "What is the most expensive product of the whole department {category}? Answer with its full name."
+    intent = (
+        "What is the most expensive product of the whole department {category}? Answer with its "
+        "full name."
+    )
 
     def instances(self) -> Sequence[Slots]:
         found = []
@@ -185,9 +202,14 @@ class WorstReviewer(Shop):
     intent = "Who gave the product {product} its worst rating? Answer with the customer's name."
 
     def instances(self) -> Sequence[Slots]:
-        """Products of which one customer thinks less than all others, and which have a page of reviews of their own."""
+        """Products of which one customer thinks less than all others, and which have a page of
+        reviews of their own.
+        """
         found = []
-        reviews = "SELECT r.score, u.first_name || ' ' || u.last_name AS name FROM reviews_productreview r JOIN auth_user u ON u.id = r.user_id"
+        reviews = (
+            "SELECT r.score, u.first_name || ' ' || u.last_name AS name "
+            "FROM reviews_productreview r JOIN auth_user u ON u.id = r.user_id"
+        )
         for row in seed_rows("shop", PRODUCTS + " WHERE reviews > 3"):
             worst = seed_rows(
                 "shop", reviews + " WHERE r.product_id = ? ORDER BY r.score LIMIT 2", row["id"]
@@ -213,15 +235,20 @@ class WorstReviewer(Shop):
 
 class WhoSaid(Shop):
     id, split = "shop-who-said", "train"
-    intent = 'Which customer wrote in a review of the product {product}: "{sentence}" Answer with the customer\'s name.'
+    intent = (
+        'Which customer wrote in a review of the product {product}: "{sentence}" Answer with the '
+        "customer's name."
+    )
 
     def instances(self) -> Sequence[Slots]:
         found = []
         rows = seed_rows(
             "shop",
-            "SELECT p.title, r.body, u.first_name || ' ' || u.last_name AS name, (SELECT group_concat(o.body, ' ') FROM"
-            " reviews_productreview o WHERE o.product_id = p.id AND o.id <> r.id) AS others FROM reviews_productreview r"
-            " JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id WHERE r.score <= 2 ORDER BY r.id",
+            "SELECT p.title, r.body, u.first_name || ' ' || u.last_name AS name, (SELECT "
+            "group_concat(o.body, ' ') FROM reviews_productreview o "
+            "WHERE o.product_id = p.id AND o.id <> r.id) AS others FROM reviews_productreview r "
+            "JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id "
+            "WHERE r.score <= 2 ORDER BY r.id",
         )
         for row in rows:
             sentence = row["body"].split(". ")[-1].rstrip(".") + "."
@@ -243,12 +270,16 @@ class WhoSaid(Shop):
 
 class Unavailable(Shop):
     id, split = "shop-unavailable", "test"
-    intent = "Which product in the category {category} is unavailable at the moment? Answer with its full name."
+    intent = (
+        "Which product in the category {category} is unavailable at the moment? Answer with its "
+        "full name."
+    )
 
     def instances(self) -> Sequence[Slots]:
         rows = seed_rows(
             "shop",
-            f"SELECT category, product, count(*) AS n FROM ({PRODUCTS}) WHERE stock = 0 GROUP BY category HAVING n = 1",
+            f"SELECT category, product, count(*) AS n FROM ({PRODUCTS}) WHERE stock = 0 "
+            "GROUP BY category HAVING n = 1",
         )
         return [{"category": row["category"], "product": row["product"]} for row in spread(rows, 8)]
 
@@ -287,7 +318,8 @@ class LatestStatus(Shop):
     def instances(self) -> Sequence[Slots]:
         rows = seed_rows(
             "shop",
-            f"SELECT user, status, number, max(date_placed) FROM ({ORDERS}) GROUP BY user ORDER BY user",
+            f"SELECT user, status, number, max(date_placed) FROM ({ORDERS}) GROUP BY user "
+            "ORDER BY user",
         )
         return [
             {"user": row["user"], "status": row["status"], "number": row["number"]}
@@ -312,8 +344,9 @@ class SpentInMonth(Shop):
     def instances(self) -> Sequence[Slots]:
         rows = seed_rows(
             "shop",
-            f"SELECT user, month, printf('%.2f', sum(total)) AS sum, count(*) AS n FROM ({ORDERS}) GROUP BY user, month"
-            " HAVING n > 1 AND sum(total) < 1000 ORDER BY user",
+            "SELECT user, month, printf('%.2f', sum(total)) AS sum, count(*) AS n "
+            f"FROM ({ORDERS}) GROUP BY user, month HAVING n > 1 AND sum(total) < 1000 "
+            "ORDER BY user",
         )
         return [
             {
@@ -338,6 +371,15 @@ class SpentInMonth(Shop):
 
 
 TEMPLATES = (
-    Price(), Fact(), Cheapest(), DearestOfDepartment(), ReviewCount(), WorstReviewer(), WhoSaid(), Unavailable(), OrderTotal(),
-    LatestStatus(), SpentInMonth(),
-)  # fmt: skip
+    Price(),
+    Fact(),
+    Cheapest(),
+    DearestOfDepartment(),
+    ReviewCount(),
+    WorstReviewer(),
+    WhoSaid(),
+    Unavailable(),
+    OrderTotal(),
+    LatestStatus(),
+    SpentInMonth(),
+)

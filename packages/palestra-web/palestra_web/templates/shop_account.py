@@ -1,5 +1,8 @@
 """What customers write in the shop: reviews, votes, wish lists, addresses and names."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -23,15 +26,20 @@ from palestra_web.templates.shop_buying import (
 LOOKED = ("basket_basket",)
 """Changes when a customer merely looks: they get an empty cart."""
 REVIEWS = (
-    ("A keeper", 5, "I would buy it again at once."), ("Not for me", 2, "It is well made, but it does not suit me."),
-    ("Solid choice", 4, "Does what it should, and looks good."), ("Came broken", 1, "It arrived with a crack in it."),
+    ("A keeper", 5, "I would buy it again at once."),
+    ("Not for me", 2, "It is well made, but it does not suit me."),
+    ("Solid choice", 4, "Does what it should, and looks good."),
+    ("Came broken", 1, "It arrived with a crack in it."),
     ("Fair enough", 3, "Nothing special, nothing wrong."),
-)  # fmt: skip
+)
 
 
 class WriteReview(Changing):
     id, split = "shop-write-review", "train"
-    intent = 'Write a review of the product {product} with the title "{title}", the score {score} and the text "{text}"'
+    intent = (
+        'Write a review of the product {product} with the title "{title}", the score {score} and '
+        'the text "{text}"'
+    )
 
     def instances(self) -> Sequence[Slots]:
         """Of products that have no review yet: nobody has had their say."""
@@ -52,8 +60,12 @@ class WriteReview(Changing):
         return found
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT r.title, r.score, r.body, u.email FROM reviews_productreview r JOIN auth_user u ON u.id = r.user_id"
-        query += f" JOIN catalogue_product p ON p.id = r.product_id WHERE p.title = {quoted(slots['product'])}"
+        query = (
+            "SELECT r.title, r.score, r.body, u.email FROM reviews_productreview r "
+            "JOIN auth_user u ON u.id = r.user_id "
+            "JOIN catalogue_product p ON p.id = r.product_id "
+            f"WHERE p.title = {quoted(slots['product'])}"
+        )
         written = [slots["title"], slots["score"], slots["text"], slots["user"]]
         return rows(
             "shop",
@@ -77,20 +89,36 @@ class Vote(Changing):
     intent = "Say that the review that {name} wrote of the product {product} is {opinion}."
 
     def instances(self) -> Sequence[Slots]:
-        query = "SELECT r.id AS review, r.title, p.title AS product, u.first_name || ' ' || u.last_name AS name, u.email FROM"
-        query += " reviews_productreview r JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id"
-        query += " WHERE (SELECT count(*) FROM reviews_productreview o WHERE o.product_id = p.id) IN (2, 3) ORDER BY r.id"
+        query = (
+            "SELECT r.id AS review, r.title, p.title AS product, "
+            "u.first_name || ' ' || u.last_name AS name, u.email "
+            "FROM reviews_productreview r JOIN catalogue_product p ON p.id = r.product_id "
+            "JOIN auth_user u ON u.id = r.user_id "
+            "WHERE (SELECT count(*) FROM reviews_productreview o WHERE o.product_id = p.id) "
+            "IN (2, 3) ORDER BY r.id"
+        )
         users = users_without_cart()
         found = []
         for number, row in enumerate(spread(seed_rows("shop", query), 10)):
             user = next(user for user in users[number:] if user != row["email"])
             opinion, delta = (("helpful", 1), ("not helpful", -1))[number % 2]
-            found.append({"user": user, "name": row["name"], "product": row["product"], "review": row["review"],
-                          "opinion": opinion, "delta": delta})  # fmt: skip
+            found.append(
+                {
+                    "user": user,
+                    "name": row["name"],
+                    "product": row["product"],
+                    "review": row["review"],
+                    "opinion": opinion,
+                    "delta": delta,
+                }
+            )
         return found
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT v.review_id, v.delta, u.email FROM reviews_vote v JOIN auth_user u ON u.id = v.user_id"
+        query = (
+            "SELECT v.review_id, v.delta, u.email FROM reviews_vote v "
+            "JOIN auth_user u ON u.id = v.user_id"
+        )
         voted = [slots["review"], slots["delta"], slots["user"]]
         return rows(
             "shop",
@@ -108,7 +136,8 @@ class Vote(Changing):
 
 
 WISHES = """SELECT p.title FROM wishlists_line l JOIN wishlists_wishlist w ON w.id = l.wishlist_id
-JOIN auth_user u ON u.id = w.owner_id JOIN catalogue_product p ON p.id = l.product_id WHERE u.email = '{user}' ORDER BY l.id"""
+JOIN auth_user u ON u.id = w.owner_id JOIN catalogue_product p ON p.id = l.product_id \
+WHERE u.email = '{user}' ORDER BY l.id"""
 WISH_TABLES = (*LOOKED, "wishlists_line", "wishlists_wishlist")
 
 
@@ -140,7 +169,10 @@ class Unwish(Changing):
     intent = "Remove the product {product} from my wish list {list}."
 
     def instances(self) -> Sequence[Slots]:
-        query = "SELECT u.email AS user, w.name AS list FROM wishlists_wishlist w JOIN auth_user u ON u.id = w.owner_id ORDER BY w.id"
+        query = (
+            "SELECT u.email AS user, w.name AS list FROM wishlists_wishlist w "
+            "JOIN auth_user u ON u.id = w.owner_id ORDER BY w.id"
+        )
         found = []
         for number, row in enumerate(seed_rows("shop", query)):
             wished = [line["title"] for line in seed_rows("shop", WISHES.format(user=row["user"]))]
@@ -172,7 +204,10 @@ class Alert(Changing):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT p.title, u.email, a.status FROM customer_productalert a JOIN auth_user u ON u.id = a.user_id"
+        query = (
+            "SELECT p.title, u.email, a.status FROM customer_productalert a "
+            "JOIN auth_user u ON u.id = a.user_id"
+        )
         query += " JOIN catalogue_product p ON p.id = a.product_id"
         return rows(
             "shop",
@@ -187,7 +222,8 @@ class Alert(Changing):
         yield stop()
 
 
-ADDRESSES = """SELECT a.line1, a.line4, a.postcode, a.country_id FROM address_useraddress a JOIN auth_user u ON u.id = a.user_id
+ADDRESSES = """SELECT a.line1, a.line4, a.postcode, a.country_id FROM address_useraddress a \
+JOIN auth_user u ON u.id = a.user_id
 WHERE u.email = '{user}' ORDER BY a.id"""
 
 
@@ -214,7 +250,8 @@ class NewAddress(Changing):
     def instances(self) -> Sequence[Slots]:
         people = seed_rows(
             "shop",
-            "SELECT email AS user, first_name AS first, last_name AS last FROM auth_user WHERE is_staff = 0",
+            "SELECT email AS user, first_name AS first, last_name AS last FROM auth_user "
+            "WHERE is_staff = 0",
         )
         return [
             {**person, **place(number), "had": addresses(person["user"])}
@@ -242,7 +279,10 @@ class NewAddress(Changing):
 
 class Moved(Changing):
     id, split = "shop-moved", "test"
-    intent = "I have moved. Change my address at {old} in the address book to {line1}, {town}, {postcode}, {country}."
+    intent = (
+        "I have moved. Change my address at {old} in the address book to {line1}, {town}, "
+        "{postcode}, {country}."
+    )
 
     def instances(self) -> Sequence[Slots]:
         people = seed_rows(
@@ -290,7 +330,8 @@ class Rename(Changing):
     def instances(self) -> Sequence[Slots]:
         people = seed_rows(
             "shop",
-            "SELECT email AS user, first_name AS first FROM auth_user WHERE is_staff = 0 AND id % 4 = 2",
+            "SELECT email AS user, first_name AS first FROM auth_user "
+            "WHERE is_staff = 0 AND id % 4 = 2",
         )
         return [
             {**person, "last": name}

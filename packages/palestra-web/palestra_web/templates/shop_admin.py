@@ -1,5 +1,8 @@
 """What the shop's manager does in the dashboard."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -76,7 +79,10 @@ class OrderContents(Admin):
     intent = "Which two products did order {number} consist of? Answer with their full names."
 
     def instances(self) -> Sequence[Slots]:
-        query = "SELECT o.number, min(l.title) AS one, max(l.title) AS other FROM order_order o JOIN order_line l ON l.order_id = o.id"
+        query = (
+            "SELECT o.number, min(l.title) AS one, max(l.title) AS other FROM order_order o "
+            "JOIN order_line l ON l.order_id = o.id"
+        )
         return spread(
             seed_rows("shop", query + " GROUP BY o.id HAVING count(*) = 2 ORDER BY o.id"), 10
         )
@@ -99,7 +105,10 @@ class CustomersOrders(Admin):
     intent = "How many orders has the customer {name} placed? Answer with the number."
 
     def instances(self) -> Sequence[Slots]:
-        query = f"SELECT name, email, (SELECT count(*) FROM order_order o WHERE o.user_id = c.id) AS count FROM ({CUSTOMERS}) c"
+        query = (
+            "SELECT name, email, (SELECT count(*) FROM order_order o "
+            f"WHERE o.user_id = c.id) AS count FROM ({CUSTOMERS}) c"
+        )
         return [
             {**row, "count": str(row["count"])}
             for row in spread(seed_rows("shop", f"{query} WHERE count > 0"), 10)
@@ -118,7 +127,10 @@ class OrderWithStatus(Admin):
     intent = "Which order of the customer {name} has the status {status}? Answer with its number."
 
     def instances(self) -> Sequence[Slots]:
-        query = f"SELECT customer AS name, user AS email, status, number, count(*) AS n FROM ({ORDERS}) WHERE status <> 'Delivered'"
+        query = (
+            "SELECT customer AS name, user AS email, status, number, count(*) AS n "
+            f"FROM ({ORDERS}) WHERE status <> 'Delivered'"
+        )
         found = seed_rows("shop", query + " GROUP BY user, status HAVING n = 1 ORDER BY number")
         return [
             {key: row[key] for key in ("name", "email", "status", "number")}
@@ -140,7 +152,10 @@ class TotalSpent(Admin):
     intent = "How much has the customer {name} spent in the shop in all? Answer with the amount."
 
     def instances(self) -> Sequence[Slots]:
-        query = f"SELECT customer AS name, user AS email, sum(total) AS total FROM ({ORDERS}) GROUP BY user ORDER BY user"
+        query = (
+            f"SELECT customer AS name, user AS email, sum(total) AS total FROM ({ORDERS}) "
+            "GROUP BY user ORDER BY user"
+        )
         return [
             {**row, "total": f"{row['total']:,.2f}"} for row in spread(seed_rows("shop", query), 10)
         ]
@@ -158,7 +173,10 @@ class Sku(Admin):
     intent = "Under which SKU does the partner deliver the product {product}?"
 
     def instances(self) -> Sequence[Slots]:
-        query = "SELECT p.title AS product, s.partner_sku AS sku FROM catalogue_product p JOIN partner_stockrecord s ON s.product_id = p.id"
+        query = (
+            "SELECT p.title AS product, s.partner_sku AS sku FROM catalogue_product p "
+            "JOIN partner_stockrecord s ON s.product_id = p.id"
+        )
         return spread(seed_rows("shop", query + " WHERE p.id % 9 = 4 ORDER BY p.id"), 10)
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -181,7 +199,10 @@ class _Stock(ChangingAdmin):
 
     def evaluation(self, slots: Slots) -> Evaluation:
         records = "FROM partner_stockrecord s JOIN catalogue_product p ON p.id = s.product_id"
-        figures = "total(num_in_stock) AS pieces, total(low_stock_threshold) AS thresholds, printf('%.2f', total(price)) AS prices"
+        figures = (
+            "total(num_in_stock) AS pieces, total(low_stock_threshold) AS thresholds, "
+            "printf('%.2f', total(price)) AS prices"
+        )
         tables = (*LOOKED, "partner_stockrecord", "partner_stockalert", "catalogue_product")
         own = rows(
             "shop",
@@ -253,8 +274,12 @@ class Hide(ChangingAdmin):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        return rows("shop", "SELECT title FROM catalogue_product WHERE NOT is_public", [[slots["product"]]],
-                    changed=(*LOOKED, "catalogue_product", "partner_stockrecord"))  # fmt: skip
+        return rows(
+            "shop",
+            "SELECT title FROM catalogue_product WHERE NOT is_public",
+            [[slots["product"]]],
+            changed=(*LOOKED, "catalogue_product", "partner_stockrecord"),
+        )
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from edit_product(page, slots["product"])
@@ -275,8 +300,12 @@ class Retitle(ChangingAdmin):
         ]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        return rows("shop", f"SELECT title FROM catalogue_product WHERE upc = '{slots['upc']}'", [[slots["new"]]],
-                    changed=(*LOOKED, "catalogue_product", "partner_stockrecord"))  # fmt: skip
+        return rows(
+            "shop",
+            f"SELECT title FROM catalogue_product WHERE upc = '{slots['upc']}'",
+            [[slots["new"]]],
+            changed=(*LOOKED, "catalogue_product", "partner_stockrecord"),
+        )
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield page.click("button", "Catalog")
@@ -307,7 +336,8 @@ def order_is(number: str, status: str) -> Evaluation:
     )
     return own & unchanged(
         "shop",
-        f"SELECT status, count(*) AS orders FROM order_order WHERE number <> '{number}' GROUP BY status",
+        f"SELECT status, count(*) AS orders FROM order_order WHERE number <> '{number}' "
+        "GROUP BY status",
     )
 
 
@@ -350,11 +380,14 @@ class CancelFor(ChangingAdmin):
     intent = "The customer {name} has called: cancel the order of theirs that is still {status}."
 
     def instances(self) -> Sequence[Slots]:
-        query = f"SELECT customer AS name, user AS email, lower(status) AS status, number, count(*) AS n FROM ({ORDERS})"
+        query = (
+            "SELECT customer AS name, user AS email, lower(status) AS status, number, "
+            f"count(*) AS n FROM ({ORDERS})"
+        )
         found = seed_rows(
             "shop",
-            query
-            + " WHERE status IN ('Pending', 'Processing') GROUP BY user, status HAVING n = 1 ORDER BY number",
+            f"{query} WHERE status IN ('Pending', 'Processing') GROUP BY user, status "
+            "HAVING n = 1 ORDER BY number",
         )
         return [
             {key: row[key] for key in ("name", "email", "status", "number")}
@@ -389,7 +422,10 @@ class Note(ChangingAdmin):
         return [{"number": row["number"], "note": self.NOTES[n % 5]} for n, row in enumerate(found)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        query = "SELECT o.number, n.message FROM order_ordernote n JOIN order_order o ON o.id = n.order_id"
+        query = (
+            "SELECT o.number, n.message FROM order_ordernote n "
+            "JOIN order_order o ON o.id = n.order_id"
+        )
         return rows(
             "shop", query, [[slots["number"], slots["note"]]], changed=(*LOOKED, "order_ordernote")
         )
@@ -407,8 +443,12 @@ class RejectReview(ChangingAdmin):
     intent = "Reject the review that {name} wrote of the product {product}."
 
     def instances(self) -> Sequence[Slots]:
-        query = "SELECT r.id AS review, p.title AS product, u.first_name || ' ' || u.last_name AS name FROM reviews_productreview r"
-        query += " JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id WHERE r.score < 3 ORDER BY r.id DESC"
+        query = (
+            "SELECT r.id AS review, p.title AS product, u.first_name || ' ' || u.last_name AS name "
+            "FROM reviews_productreview r "
+            "JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id "
+            "WHERE r.score < 3 ORDER BY r.id DESC"
+        )
         return spread(seed_rows("shop", query), 10)
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -441,8 +481,16 @@ class RejectReview(ChangingAdmin):
 class NewPartner(ChangingAdmin):
     id, split = "admin-new-partner", "train"
     intent = "Create a new partner called {partner}."
-    NAMES = ("Harbourside Trading", "Alder and Sons", "Polar Goods", "Redwood Imports", "Sunfield Depot", "Tidewater Supply",
-             "Umber Works", "Westbrook Wholesale")  # fmt: skip
+    NAMES = (
+        "Harbourside Trading",
+        "Alder and Sons",
+        "Polar Goods",
+        "Redwood Imports",
+        "Sunfield Depot",
+        "Tidewater Supply",
+        "Umber Works",
+        "Westbrook Wholesale",
+    )
 
     def instances(self) -> Sequence[Slots]:
         return [{"partner": name} for name in self.NAMES]
@@ -464,8 +512,16 @@ class NewPartner(ChangingAdmin):
 class NewCategory(ChangingAdmin):
     id, split = "admin-new-category", "test"
     intent = "Create a new category called {category} in the department {department}."
-    NAMES = (("Bakeware", "Kitchen"), ("Rugs", "Home"), ("Hammocks", "Outdoors"), ("Swimming", "Sports"), ("Chargers", "Electronics"),
-             ("Envelopes", "Office"), ("Bird Houses", "Garden"), ("Kites", "Toys and Games"))  # fmt: skip
+    NAMES = (
+        ("Bakeware", "Kitchen"),
+        ("Rugs", "Home"),
+        ("Hammocks", "Outdoors"),
+        ("Swimming", "Sports"),
+        ("Chargers", "Electronics"),
+        ("Envelopes", "Office"),
+        ("Bird Houses", "Garden"),
+        ("Kites", "Toys and Games"),
+    )
 
     def instances(self) -> Sequence[Slots]:
         return [{"category": name, "department": department} for name, department in self.NAMES]
@@ -521,6 +577,22 @@ class Deactivate(ChangingAdmin):
 
 
 TEMPLATES = (
-    WhoOrdered(), OrderContents(), CustomersOrders(), OrderWithStatus(), TotalSpent(), Sku(), SetPrice(), Restock(), Threshold(),
-    Hide(), Retitle(), SetStatus(), CancelFor(), Note(), RejectReview(), NewPartner(), NewCategory(), Deactivate(),
-)  # fmt: skip
+    WhoOrdered(),
+    OrderContents(),
+    CustomersOrders(),
+    OrderWithStatus(),
+    TotalSpent(),
+    Sku(),
+    SetPrice(),
+    Restock(),
+    Threshold(),
+    Hide(),
+    Retitle(),
+    SetStatus(),
+    CancelFor(),
+    Note(),
+    RejectReview(),
+    NewPartner(),
+    NewCategory(),
+    Deactivate(),
+)

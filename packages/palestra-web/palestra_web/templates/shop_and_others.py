@@ -1,4 +1,7 @@
-"""Tasks that lead from the shop to another site: what is found out on the one is used on the other."""
+"""Tasks that lead from the shop to another site: what one site says is used on the other."""
+
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -26,8 +29,10 @@ from palestra_web.templates.shop import (
 )
 from palestra_web.templates.shop_admin import MANAGER, open_order
 
-SENT_TO = f"""SELECT r.number, r.user, a.line4 AS town, c.printable_name AS country FROM ({ORDERS}) r
-JOIN order_order o ON o.number = r.number JOIN order_shippingaddress a ON a.id = o.shipping_address_id
+SENT_TO = f"""SELECT r.number, r.user, a.line4 AS town, c.printable_name AS country \
+FROM ({ORDERS}) r
+JOIN order_order o ON o.number = r.number \
+JOIN order_shippingaddress a ON a.id = o.shipping_address_id
 JOIN address_country c ON c.iso_3166_1_a2 = a.country_id"""
 MAP, FORUM = "http://map.test/", "http://forum.test/"
 
@@ -51,16 +56,23 @@ def orders_sent(skip: int, count: int) -> list[dict[str, Any]]:
 class Distance(Template):
     id, sites, split, start = "shop-map-distance", ("shop", "map"), "test", "http://shop.test/"
     intent = (
-        "How many kilometres is it in a straight line from {start} to the town that my order {number} in the shop was sent to?"
-        " The map is at http://map.test/. Answer with the whole number that it shows."
+        "How many kilometres is it in a straight line from {start} to the town that my order "
+        "{number} in the shop was sent to? The map is at http://map.test/. Answer with the whole "
+        "number that it shows."
     )
     STARTS = ("Prague", "Vienna", "Oslo", "Chicago", "Nairobi", "Warsaw", "Lisbon", "Osaka")
 
     def instances(self) -> Sequence[Slots]:
         found = []
         for order, name in zip(orders_sent(3, 8), self.STARTS, strict=True):
-            ends = [seed_rows("map", "SELECT latitude, longitude FROM place WHERE name = ? ORDER BY population DESC", town)[0]
-                    for town in (name, order["town"])]  # fmt: skip
+            ends = [
+                seed_rows(
+                    "map",
+                    "SELECT latitude, longitude FROM place WHERE name = ? ORDER BY population DESC",
+                    town,
+                )[0]
+                for town in (name, order["town"])
+            ]
             km = round(distance_km(*((end["latitude"], end["longitude"]) for end in ends)))
             found.append(
                 {
@@ -107,19 +119,26 @@ class _OfTheManager(Template):
 class TimeZone(_OfTheManager):
     id, split = "shop-map-time-zone", "train"
     intent = (
-        "Order {number} in the shop has to be announced by phone: in which time zone is the town that it was sent to?"
-        " The map is at http://map.test/. Answer with the zone's name, such as Europe/Paris."
+        "Order {number} in the shop has to be announced by phone: in which time zone is the town "
+        "that it was sent to? The map is at http://map.test/. Answer with the zone's name, such "
+        "as Europe/Paris."
     )
 
     def instances(self) -> Sequence[Slots]:
-        zone = "SELECT timezone FROM place JOIN country ON country.code = place.country WHERE place.name = ? AND country.name = ?"
+        zone = (
+            "SELECT timezone FROM place JOIN country ON country.code = place.country "
+            "WHERE place.name = ? AND country.name = ?"
+        )
         found = [
             order
             for order in orders_sent(5, 12)
             if seed_rows("map", zone, order["town"], order["country"])
         ]
-        return [{key: order[key] for key in ("number", "town", "country")}
-                | {"zone": seed_rows("map", zone, order["town"], order["country"])[0]["timezone"]} for order in found][:10]  # fmt: skip
+        return [
+            {key: order[key] for key in ("number", "town", "country")}
+            | {"zone": seed_rows("map", zone, order["town"], order["country"])[0]["timezone"]}
+            for order in found
+        ][:10]
 
     def logged_in(self, slots: Slots) -> Mapping[str, str]:
         return {"shop": MANAGER}
@@ -135,14 +154,15 @@ class TimeZone(_OfTheManager):
 class SaveTown(_OfTheManager):
     id, split, changes = "shop-map-save-town", "test", True
     intent = (
-        'On the map at http://map.test/, save the town that order {number} in the shop was sent to. Put it on my list "{list}",'
-        " with the number of the order as the note."
+        "On the map at http://map.test/, save the town that order {number} in the shop was sent "
+        'to. Put it on my list "{list}", with the number of the order as the note.'
     )
 
     def instances(self) -> Sequence[Slots]:
         lists = seed_rows(
             "map",
-            "SELECT user.login AS user, list.name AS list FROM list JOIN user ON user.id = list.user ORDER BY list.id",
+            "SELECT user.login AS user, list.name AS list FROM list "
+            "JOIN user ON user.id = list.user ORDER BY list.id",
         )
         known = {row["name"] for row in seed_rows("map", "SELECT name FROM country")}
         taken = {(row["user"], row["town"]) for row in seed_rows("map", ITEMS)}
@@ -176,7 +196,9 @@ class SaveTown(_OfTheManager):
 
 
 class _OnTheForum(Template):
-    """Begins in the shop, where nobody is logged in, and ends with an answer in a topic of the forum."""
+    """Begins in the shop, where nobody is logged in, and ends with an answer in a topic of the
+    forum.
+    """
 
     sites, start, changes = ("shop", "forum"), "http://shop.test/", True
 
@@ -197,8 +219,8 @@ class _OnTheForum(Template):
 class RecommendCheapest(_OnTheForum):
     id, split = "shop-forum-cheapest", "test"
     intent = (
-        'Answer in the topic "{topic}" on the forum at http://forum.test/'
-        " with the full name of the cheapest product in the shop's category {category}, and with nothing else."
+        'Answer in the topic "{topic}" on the forum at http://forum.test/ with the full name of '
+        "the cheapest product in the shop's category {category}, and with nothing else."
     )
     CATEGORIES = ("Hand Tools", "Pots and Planters", "Watering", "Storage")
 
@@ -224,8 +246,9 @@ class RecommendCheapest(_OnTheForum):
 class TellPrice(_OnTheForum):
     id, split = "shop-forum-price", "train"
     intent = (
-        'Look up what the product {product} costs in the shop, and answer in the topic "{topic}" on the forum at http://forum.test/'
-        ' with: "It costs $12.34 at Fernhill." (with the right price)'
+        "Look up what the product {product} costs in the shop, and answer in the topic "
+        '"{topic}" on the forum at http://forum.test/ with: "It costs $12.34 at Fernhill." '
+        "(with the right price)"
     )
 
     def instances(self) -> Sequence[Slots]:

@@ -1,5 +1,8 @@
 """What customers do in the shop: carts, orders, reviews, wish lists and their own accounts."""
 
+# The queries are put together from parts, of our own seed's data alone.
+# ruff: noqa: S608
+
 from __future__ import annotations
 
 import re
@@ -12,11 +15,21 @@ from palestra.envs.web.template import Slots
 from palestra_web.seeds import seed_rows, seed_users
 from palestra_web.templates.shop import ORDERS, PRODUCTS, Shop, open_account, open_product, spread
 
-CART = """SELECT p.title, l.quantity FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id JOIN auth_user u ON u.id = b.owner_id
-JOIN catalogue_product p ON p.id = l.product_id WHERE b.status = '{status}' AND u.email = '{user}' ORDER BY p.title"""
+CART = """SELECT p.title, l.quantity FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id \
+JOIN auth_user u ON u.id = b.owner_id
+JOIN catalogue_product p ON p.id = l.product_id \
+WHERE b.status = '{status}' AND u.email = '{user}' ORDER BY p.title"""
 CART_TABLES = ("basket_basket", "basket_line")
-ORDER_TABLES = (*CART_TABLES, "address_useraddress", "order_line", "order_lineprice", "order_order", "order_shippingaddress",
-                "partner_stockrecord", "partner_stockalert")  # fmt: skip
+ORDER_TABLES = (
+    *CART_TABLES,
+    "address_useraddress",
+    "order_line",
+    "order_lineprice",
+    "order_order",
+    "order_shippingaddress",
+    "partner_stockrecord",
+    "partner_stockalert",
+)
 METHODS = (
     ("standard", "standard delivery"),
     ("express", "express delivery"),
@@ -28,18 +41,28 @@ OPTIONS = {
     "pickup": "Pick up in store",
 }
 PLACES = (
-    ("14 Lime Street", "Leeds", "LS2 8JS", "United Kingdom", "GB"), ("3 Quay Road", "Hamburg", "20457", "Germany", "DE"),
-    ("77 Elm Avenue", "Denver", "80203", "United States", "US"), ("9 Canal Row", "Utrecht", "3512 BP", "Netherlands", "NL"),
-    ("21 Cathedral Lane", "Bologna", "40124", "Italy", "IT"), ("5 Vine Court", "Lyon", "69003", "France", "FR"),
-    ("160 Ocean Parade", "Adelaide", "5006", "Australia", "AU"), ("48 Birch Way", "Uppsala", "753 20", "Sweden", "SE"),
-    ("31 Prairie Drive", "Calgary", "T2P 3C5", "Canada", "CA"), ("12 Orange Street", "Valencia", "46002", "Spain", "ES"),
-)  # fmt: skip
-"""New addresses: in towns that the shop's customers live in, and in streets where none of them does."""
+    ("14 Lime Street", "Leeds", "LS2 8JS", "United Kingdom", "GB"),
+    ("3 Quay Road", "Hamburg", "20457", "Germany", "DE"),
+    ("77 Elm Avenue", "Denver", "80203", "United States", "US"),
+    ("9 Canal Row", "Utrecht", "3512 BP", "Netherlands", "NL"),
+    ("21 Cathedral Lane", "Bologna", "40124", "Italy", "IT"),
+    ("5 Vine Court", "Lyon", "69003", "France", "FR"),
+    ("160 Ocean Parade", "Adelaide", "5006", "Australia", "AU"),
+    ("48 Birch Way", "Uppsala", "753 20", "Sweden", "SE"),
+    ("31 Prairie Drive", "Calgary", "T2P 3C5", "Canada", "CA"),
+    ("12 Orange Street", "Valencia", "46002", "Spain", "ES"),
+)
+"""New addresses: in towns that the shop's customers live in, and in streets where none of them
+does.
+"""
 
 
 def users_without_cart() -> list[str]:
     """Customers whose cart is empty and who keep no wish list."""
-    query = "SELECT email FROM auth_user WHERE is_staff = 0 AND id NOT IN (SELECT owner_id FROM basket_basket WHERE status = 'Open')"
+    query = (
+        "SELECT email FROM auth_user WHERE is_staff = 0 AND id NOT IN (SELECT owner_id "
+        "FROM basket_basket WHERE status = 'Open')"
+    )
     return [
         row["email"]
         for row in seed_rows(
@@ -55,7 +78,10 @@ def available(where: str = "1") -> list[dict[str, Any]]:
 def carts() -> list[dict[str, Any]]:
     """Customers with something in their cart: what it is, as `lines`."""
     found = []
-    query = "SELECT u.email, u.id FROM basket_basket b JOIN auth_user u ON u.id = b.owner_id WHERE b.status = 'Open' ORDER BY b.id"
+    query = (
+        "SELECT u.email, u.id FROM basket_basket b JOIN auth_user u ON u.id = b.owner_id "
+        "WHERE b.status = 'Open' ORDER BY b.id"
+    )
     for row in seed_rows("shop", query):
         lines = [
             list(line.values())
@@ -139,7 +165,10 @@ class CheapestIntoCart(Changing):
     intent = "Put the cheapest product of the category {category} that can be bought into my cart."
 
     def instances(self) -> Sequence[Slots]:
-        best = f"SELECT category, product, min(price) FROM ({PRODUCTS}) WHERE stock > 0 GROUP BY category ORDER BY category"
+        best = (
+            f"SELECT category, product, min(price) FROM ({PRODUCTS}) WHERE stock > 0 "
+            "GROUP BY category ORDER BY category"
+        )
         return [
             {"user": user, "category": row["category"], "product": row["product"]}
             for user, row in zip(
@@ -230,8 +259,10 @@ class SaveForLater(Changing):
         yield stop()
 
 
-NEW_ORDERS = """SELECT o.status, o.shipping_code, a.line1, a.line4, a.country_id, (SELECT group_concat(t, ', ') FROM
-(SELECT l.quantity || ' ' || l.title AS t FROM order_line l WHERE l.order_id = o.id ORDER BY l.title)) FROM order_order o
+NEW_ORDERS = """SELECT o.status, o.shipping_code, a.line1, a.line4, a.country_id, \
+(SELECT group_concat(t, ', ') FROM
+(SELECT l.quantity || ' ' || l.title AS t FROM order_line l WHERE l.order_id = o.id \
+ORDER BY l.title)) FROM order_order o
 JOIN auth_user u ON u.id = o.user_id JOIN order_shippingaddress a ON a.id = o.shipping_address_id
 WHERE u.email = '{user}' AND o.date_placed >= '2026-06-15 10:00:00'"""
 
@@ -245,8 +276,16 @@ class CheckOut(Changing):
         for number, cart in enumerate(carts()):
             code, method = METHODS[number % 3]
             home = cart["homes"][-1]
-            found.append({"user": cart["user"], "town": home["town"], "line1": home["line1"], "code": code, "method": method,
-                          "lines": ", ".join(f"{count} {title}" for title, count in cart["lines"])})  # fmt: skip
+            found.append(
+                {
+                    "user": cart["user"],
+                    "town": home["town"],
+                    "line1": home["line1"],
+                    "code": code,
+                    "method": method,
+                    "lines": ", ".join(f"{count} {title}" for title, count in cart["lines"]),
+                }
+            )
         return found
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -268,7 +307,10 @@ class CheckOut(Changing):
 
 class BuyToNewAddress(Changing):
     id, split = "shop-buy-to-new-address", "test"
-    intent = "Buy one {product} and have it sent by {method} to {first} {last}, {line1}, {town}, {postcode}, {country}."
+    intent = (
+        "Buy one {product} and have it sent by {method} to {first} {last}, {line1}, {town}, "
+        "{postcode}, {country}."
+    )
     NAMES = (
         ("Anna", "Blake"),
         ("Theo", "Winter"),
@@ -285,8 +327,21 @@ class BuyToNewAddress(Changing):
             line1, town, postcode, country, short = PLACES[number % len(PLACES)]
             code, method = METHODS[(number + 1) % 2]
             first, last = self.NAMES[number % 5]
-            found.append({"user": user, "product": row["product"], "first": first, "last": last, "line1": line1, "town": town,
-                          "postcode": postcode, "country": country, "short": short, "code": code, "method": method})  # fmt: skip
+            found.append(
+                {
+                    "user": user,
+                    "product": row["product"],
+                    "first": first,
+                    "last": last,
+                    "line1": line1,
+                    "town": town,
+                    "postcode": postcode,
+                    "country": country,
+                    "short": short,
+                    "code": code,
+                    "method": method,
+                }
+            )
         return found
 
     def evaluation(self, slots: Slots) -> Evaluation:
@@ -328,8 +383,9 @@ class Reorder(Changing):
             )[:1]:
                 lines = seed_rows(
                     "shop",
-                    "SELECT l.title, l.quantity, s.num_in_stock AS stock FROM order_line l JOIN order_order o ON o.id = l.order_id"
-                    " JOIN partner_stockrecord s ON s.product_id = l.product_id WHERE o.number = ?",
+                    "SELECT l.title, l.quantity, s.num_in_stock AS stock FROM order_line l "
+                    "JOIN order_order o ON o.id = l.order_id "
+                    "JOIN partner_stockrecord s ON s.product_id = l.product_id WHERE o.number = ?",
                     order["number"],
                 )
                 if all(line["stock"] > line["quantity"] + 5 for line in lines):
@@ -349,7 +405,10 @@ class Reorder(Changing):
 
 class LogInAndAdd(Changing):
     id, split = "shop-log-in-and-add", "train"
-    intent = "Log in as {email} with the password {password}, and put the product {product} into the cart."
+    intent = (
+        "Log in as {email} with the password {password}, and put the product {product} into the "
+        "cart."
+    )
 
     def instances(self) -> Sequence[Slots]:
         return [
@@ -377,6 +436,14 @@ class LogInAndAdd(Changing):
 
 
 TEMPLATES = (
-    AddToCart(), AddSeveral(), CheapestIntoCart(), RemoveFromCart(), ChangeQuantity(), SaveForLater(), CheckOut(), BuyToNewAddress(),
-    Reorder(), LogInAndAdd(),
-)  # fmt: skip
+    AddToCart(),
+    AddSeveral(),
+    CheapestIntoCart(),
+    RemoveFromCart(),
+    ChangeQuantity(),
+    SaveForLater(),
+    CheckOut(),
+    BuyToNewAddress(),
+    Reorder(),
+    LogInAndAdd(),
+)

@@ -28,7 +28,10 @@ NEWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "The {thing} is back on show",
         "After {weeks} weeks in the workshop the {thing} can be seen again.",
         (
-            "Our restorers cleaned and mended the {thing} over {weeks} weeks. It stands in {room} again.",
+            (
+                "Our restorers cleaned and mended the {thing} over {weeks} weeks. It stands in "
+                "{room} again."
+            ),
             "The work cost {money} euros and was paid for by the Friends of the Museum.",
         ),
     ),
@@ -36,7 +39,10 @@ NEWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "A gift: the {thing}",
         "A family from {town} has given us a {thing}.",
         (
-            "The {thing} was in the family for {years} years. It comes to us with letters and photographs.",
+            (
+                "The {thing} was in the family for {years} years. It comes to us with letters and "
+                "photographs."
+            ),
             "It will be shown in {room} from next month.",
         ),
     ),

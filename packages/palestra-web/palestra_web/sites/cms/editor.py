@@ -6,7 +6,9 @@ from wagtail.admin.rich_text import DraftailRichTextArea
 
 
 class PromptEditor(DraftailRichTextArea):
-    """Draftail hands what was written over after a quarter of a second; whoever publishes earlier than that would publish the old text."""
+    """Draftail hands what was written over after a quarter of a second; whoever publishes earlier
+    than that would publish the old text.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,5 +1,7 @@
 """The kinds of pages of the museum's website."""
 
+from typing import ClassVar
+
 from django.db import models
 from django.utils import timezone
 from wagtail.admin.panels import FieldPanel
@@ -12,7 +14,7 @@ FEATURES = ["h2", "h3", "bold", "italic", "ol", "ul", "link"]
 
 class HomePage(Page):
     intro = models.CharField(max_length=250)
-    content_panels = [*Page.content_panels, FieldPanel("intro")]
+    content_panels: ClassVar[list[FieldPanel]] = [*Page.content_panels, FieldPanel("intro")]
 
     def latest(self) -> "models.QuerySet[ArticlePage]":
         return ArticlePage.objects.live().order_by("-date", "pk")[:5]
@@ -28,14 +30,14 @@ class HomePage(Page):
 class SectionPage(Page):
     """A list of the pages below it."""
 
-    subpage_types: list[str] = [
+    subpage_types: ClassVar[list[str]] = [
         "cms.ArticlePage",
         "cms.EventPage",
         "cms.PersonPage",
         "cms.TextPage",
     ]
     intro = models.CharField(max_length=250, blank=True)
-    content_panels = [*Page.content_panels, FieldPanel("intro")]
+    content_panels: ClassVar[list[FieldPanel]] = [*Page.content_panels, FieldPanel("intro")]
 
     def listed(self) -> list[Page]:
         """What has a date stands in its order, the newest first."""
@@ -44,12 +46,12 @@ class SectionPage(Page):
 
 
 class ArticlePage(Page):
-    subpage_types: list[str] = []
+    subpage_types: ClassVar[list[str]] = []
     date = models.DateField()
     author = models.CharField(max_length=100)
     summary = models.CharField(max_length=250)
     body = RichTextField(features=FEATURES)
-    content_panels = [
+    content_panels: ClassVar[list[FieldPanel]] = [
         *Page.content_panels,
         FieldPanel("date"),
         FieldPanel("author"),
@@ -59,31 +61,31 @@ class ArticlePage(Page):
 
 
 class EventPage(Page):
-    subpage_types: list[str] = []
+    subpage_types: ClassVar[list[str]] = []
     date = models.DateField()
     starts_at = models.CharField(max_length=20)
     room = models.CharField(max_length=100)
     price = models.CharField(max_length=40)
     body = RichTextField(features=FEATURES)
-    content_panels = [
+    content_panels: ClassVar[list[FieldPanel]] = [
         *Page.content_panels,
         *(FieldPanel(name) for name in ("date", "starts_at", "room", "price", "body")),
     ]
 
 
 class PersonPage(Page):
-    subpage_types: list[str] = []
+    subpage_types: ClassVar[list[str]] = []
     role = models.CharField(max_length=100)
     email = models.EmailField()
     telephone = models.CharField(max_length=40, blank=True)
     body = RichTextField(features=FEATURES)
-    content_panels = [
+    content_panels: ClassVar[list[FieldPanel]] = [
         *Page.content_panels,
         *(FieldPanel(name) for name in ("role", "email", "telephone", "body")),
     ]
 
 
 class TextPage(Page):
-    subpage_types: list[str] = []
+    subpage_types: ClassVar[list[str]] = []
     body = RichTextField(features=FEATURES)
-    content_panels = [*Page.content_panels, FieldPanel("body")]
+    content_panels: ClassVar[list[FieldPanel]] = [*Page.content_panels, FieldPanel("body")]

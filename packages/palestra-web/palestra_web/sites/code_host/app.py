@@ -1,4 +1,6 @@
-"""A bridge from WSGI to `fossil http`: one short process for each request, on the file of an instance."""
+"""A bridge from WSGI to `fossil http`: one short process for each request, on the file of an
+instance.
+"""
 
 import hashlib
 import re
@@ -15,7 +17,9 @@ from . import fossil
 DAYS = 30
 """How long a session that `login` made is good for."""
 MENU = re.compile(rb"<div id=(['\"])hbdrop\1")
-"""The site map that slides down: where a click hits hangs on when it comes. Fossil has a setting for it."""
+"""The site map that slides down: where a click hits hangs on when it comes. Fossil has a setting
+for it.
+"""
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade"}
 
 
@@ -23,7 +27,9 @@ class Application:
     """The code host, as WSGI has it."""
 
     def __init__(self, base: Path) -> None:
-        """`base`: the folder of what was seeded. The copy of fossil is made anew, as the machine's may have changed."""
+        """`base`: the folder of what was seeded. The copy of fossil is made anew, as the machine's
+        may have changed.
+        """
         self._program, self._library = fossil.install(base), fossil.faketime()
         fossil.check(self._program, self._library, base / "base.sqlite3")
 
@@ -39,7 +45,10 @@ class Application:
         )
         status, headers, body = reply(done.stdout)
         if not status:
-            body = f"fossil ended with {done.returncode}: {done.stderr.decode(errors='replace')[-500:]}".encode()
+            body = (
+                f"fossil ended with {done.returncode}: "
+                f"{done.stderr.decode(errors='replace')[-500:]}"
+            ).encode()
             status, headers = (
                 "500 Internal Server Error",
                 [("Content-Type", "text/plain; charset=utf-8")],
@@ -50,8 +59,9 @@ class Application:
 
 
 def present(file: Path) -> tuple[datetime, str]:
-    """The instance's time, and what its random numbers are drawn from. Both move on with what is written
-    and with nothing else: looking at a page twice shows the same."""
+    """The instance's time, and what its random numbers are drawn from. Both move on with what is
+    written and with nothing else: looking at a page twice shows the same.
+    """
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=fossil.SECONDS)) as base:
         (written,) = base.execute("SELECT count(*) FROM rcvfrom").fetchone()
     return fossil.NOW + timedelta(minutes=written), f"{seed_of(file)}/{written}"
@@ -104,7 +114,8 @@ def login(file: Path, user: str) -> dict[str, str]:
                 "SELECT value FROM config WHERE name = 'project-code'"
             ).fetchone()
             changed = base.execute(
-                "UPDATE user SET cookie = ?, cexpire = julianday(?) + ? WHERE login = ? AND length(pw) > 1",
+                "UPDATE user SET cookie = ?, cexpire = julianday(?) + ? "
+                "WHERE login = ? AND length(pw) > 1",
                 (token, f"{fossil.NOW:%Y-%m-%d %H:%M:%S}", DAYS, user),
             ).rowcount
     finally:

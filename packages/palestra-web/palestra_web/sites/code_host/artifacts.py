@@ -82,7 +82,9 @@ class Records:
         return self._add_cards([*cards, "N text/x-markdown", f"U {user}", _body(text)])
 
     def write(self, repository: Path) -> None:
-        """In place of whatever artifacts are there; `fossil rebuild` makes the other tables of them."""
+        """In place of whatever artifacts are there; `fossil rebuild` makes the other tables of
+        them.
+        """
         base = sqlite3.connect(repository)
         with base:
             base.execute("DELETE FROM blob")

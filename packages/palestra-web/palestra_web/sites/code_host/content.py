@@ -80,24 +80,32 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Tidewatch",
         "mira",
-        "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a screen.\n\n"
-        "The maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) and the [Style guide](/wiki?name=Style+guide).",
+        "Welcome to **Tidewatch**: tide tables for small harbours, on paper or on a "
+        "screen.\n\nThe maintainer is Mira Halvorsen. Start with [Install](/wiki?name=Install) "
+        "and the [Style guide](/wiki?name=Style+guide).",
     ),
     (
         "Install",
         "mira",
-        "Python 3.9 or newer is needed.\n\n1. Make a virtual environment.\n2. `pip install tidewatch`\n3. `tidewatch Brest`",
+        (
+            "Python 3.9 or newer is needed.\n\n1. Make a virtual environment.\n2. `pip install "
+            "tidewatch`\n3. `tidewatch Brest`"
+        ),
     ),
     (
         "Style guide",
         "mira",
-        "Functions stay below 40 lines. Names are words. Lines have at most 100 characters. Every fix comes with a test.",
+        (
+            "Functions stay below 40 lines. Names are words. Lines have at most 100 characters. "
+            "Every fix comes with a test."
+        ),
     ),
     (
         "Release checklist",
         "jonas",
-        "1. All tests pass.\n2. The change log has a section for the release.\n"
-        "3. Tag the check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays by Jonas Petrov.",
+        "1. All tests pass.\n2. The change log has a section for the release.\n3. Tag the "
+        "check-in.\n4. Upload the package.\n5. Tell the forum.\n\nReleases are made on Tuesdays "
+        "by Jonas Petrov.",
     ),
     (
         "Adding a harbour",
@@ -108,37 +116,58 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Constituents",
         "priya",
-        "We use 37 constituents. The largest are M2, S2, N2 and K1. M2 has a period of 12.42 hours.",
+        (
+            "We use 37 constituents. The largest are M2, S2, N2 and K1. M2 has a period of 12.42 "
+            "hours."
+        ),
     ),
     (
         "Cache",
         "jonas",
-        "Tables are kept for 90 days under `~/.cache/tidewatch`. `tidewatch --forget` empties the folder.",
+        (
+            "Tables are kept for 90 days under `~/.cache/tidewatch`. `tidewatch --forget` empties "
+            "the folder."
+        ),
     ),
     (
         "Export formats",
         "priya",
-        "CSV since 0.2.0. Calendar files are made on the branch *calendar*. JSON is wanted but not begun.",
+        (
+            "CSV since 0.2.0. Calendar files are made on the branch *calendar*. JSON is wanted "
+            "but not begun."
+        ),
     ),
     (
         "Testing",
         "priya",
-        "Run `python -m pytest`. The whole suite takes about 40 seconds. Reference tables lie in `tests/reference`.",
+        (
+            "Run `python -m pytest`. The whole suite takes about 40 seconds. Reference tables lie "
+            "in `tests/reference`."
+        ),
     ),
     (
         "Meeting 2025-02-11",
         "lena",
-        "Present: Mira, Jonas, Priya, Lena.\n\nDecided: 0.3 will know time zones. The next meeting is on 11 March.",
+        (
+            "Present: Mira, Jonas, Priya, Lena.\n\nDecided: 0.3 will know time zones. The next "
+            "meeting is on 11 March."
+        ),
     ),
     (
         "Meeting 2025-03-11",
         "lena",
-        "Present: Mira, Oskar, Priya.\n\nDecided: the calendar is developed on a branch of its own. The next meeting is on 8 April.",
+        (
+            "Present: Mira, Oskar, Priya.\n\nDecided: the calendar is developed on a branch of "
+            "its own. The next meeting is on 8 April."
+        ),
     ),
     (
         "Meeting 2025-04-08",
         "lena",
-        "Present: all.\n\nDecided: the cache keeps tables for 90 days. Lena writes a page for skippers.",
+        (
+            "Present: all.\n\nDecided: the cache keeps tables for 90 days. Lena writes a page for "
+            "skippers."
+        ),
     ),
     (
         "Contact",
@@ -153,8 +182,8 @@ WIKI: tuple[tuple[str, str, str], ...] = (
     (
         "Glossary",
         "lena",
-        "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range in between. "
-        "*Slack water*: the short rest when the stream turns.",
+        "*Spring tide*: the larger range after new and full moon. *Neap tide*: the smaller range "
+        "in between. *Slack water*: the short rest when the stream turns.",
     ),
 )
 
@@ -196,7 +225,10 @@ FORUM: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "priya",
         "Six minutes or ten?",
-        "Sampling every six minutes finds all turns in the reference tables. Ten would be faster and misses two.",
+        (
+            "Sampling every six minutes finds all turns in the reference tables. Ten would be "
+            "faster and misses two."
+        ),
         (("mira", "Six. Correct comes first."),),
     ),
     (

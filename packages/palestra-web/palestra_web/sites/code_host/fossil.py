@@ -1,9 +1,9 @@
 """Debian's fossil, with an episode's own clock and chance in the place of the machine's.
 
-Fossil asks the machine for both: tickets, suggested passwords and captchas are drawn from SQLite's random
-numbers, and whatever is written carries the time, also in its hash and its address. The clock is set by
-libfaketime. SQLite seeds its random numbers with a file whose name stands in the program: a copy of the
-program names a file in the folder that it runs in.
+Fossil asks the machine for both: tickets, suggested passwords and captchas are drawn from SQLite's
+random numbers, and whatever is written carries the time, also in its hash and its address. The
+clock is set by libfaketime. SQLite seeds its random numbers with a file whose name stands in the
+program: a copy of the program names a file in the folder that it runs in.
 """
 
 import hashlib
@@ -22,7 +22,9 @@ SECONDS = 60
 OPTIONS = ("--nojail", "--nossl", "--nocompress", "--nodelay", "--ipaddr", "127.0.0.1")
 MACHINES = b"/dev/urandom\0"
 OWN = b".dev/urandom\0"
-"""One letter differs: a linker lets other words of the program, such as "dom", be the end of this one."""
+"""One letter differs: a linker lets other words of the program, such as "dom", be the end of this
+one.
+"""
 RANDOM_BYTES = 256
 """The most that a version of SQLite reads."""
 
@@ -35,7 +37,8 @@ def install(folder: Path) -> Path:
     content = Path(found).read_bytes()
     if MACHINES not in content:
         raise SystemExit(
-            f"{found} does not name /dev/urandom, so that its random numbers cannot be an episode's own; take Debian's fossil"
+            f"{found} does not name /dev/urandom, so that its random numbers cannot be an "
+            "episode's own; take Debian's fossil"
         )
     program = folder / "fossil"
     draft = folder / f"fossil.{os.getpid()}"
@@ -45,7 +48,9 @@ def install(folder: Path) -> Path:
 
 
 def faketime() -> Path:
-    """The library that sets a program's clock. A path that is wrong would be ignored, with the real time."""
+    """The library that sets a program's clock. A path that is wrong would be ignored, with the real
+    time.
+    """
     program = shutil.which("faketime")
     if program is None:
         raise SystemExit("faketime is not installed: apt-get install faketime")
@@ -66,7 +71,9 @@ def faketime() -> Path:
 def answer(
     program: Path, library: Path, repository: Path, request: bytes, *, moment: datetime, seed: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """One HTTP request. The same on the same repository gives the same bytes, where moment and seed are the same."""
+    """One HTTP request. The same on the same repository gives the same bytes, where moment and seed
+    are the same.
+    """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, ".dev").mkdir()
         Path(folder, ".dev", "urandom").write_bytes(

@@ -41,12 +41,12 @@ def seed(out: Path) -> None:
 
 
 def _fossil(home: str, *arguments: str) -> None:
-    subprocess.run(
-        ["fossil", *arguments],
+    subprocess.run(  # noqa: S603
+        ["fossil", *arguments],  # noqa: S607
         env=os.environ | {"HOME": home, "FOSSIL_HOME": home},
         capture_output=True,
         check=True,
-    )  # noqa: S603, S607
+    )
 
 
 def _add_source(records: Records, chance: random.Random) -> None:
@@ -160,7 +160,8 @@ def _configure(repository: Path) -> None:
         "project-code": PROJECT,
         "server-code": PROJECT[::-1],
         "project-description": "Tide tables for small harbours",
-        "footer": "<div class='footer'>Tidewatch is hosted with Fossil.</div>\n",  # its own says how long the page took
+        # fossil's own footer says how long the page took
+        "footer": "<div class='footer'>Tidewatch is hosted with Fossil.</div>\n",
         "index-page": "/wiki?name=Tidewatch",
         "mainmenu": (FOLDER / "templates" / "main_menu.txt").read_text(),
         "ticket-common": (FOLDER / "templates" / "ticket_common.th1").read_text(),

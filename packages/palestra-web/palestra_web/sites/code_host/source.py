@@ -1,7 +1,7 @@
 """What was checked in, commit by commit: a program that prints tide tables.
 
-`templates/trunk.txt` and `templates/calendar.txt` hold the commits: `=== user: comment [tag]`, then for each file `+++ path` and
-the lines that are appended to it.
+`templates/trunk.txt` and `templates/calendar.txt` hold the commits: `=== user: comment [tag]`, then
+for each file `+++ path` and the lines that are appended to it.
 """
 
 import re

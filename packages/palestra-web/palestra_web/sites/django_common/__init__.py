@@ -1,1 +1,3 @@
-"""What the Django sites share. Runs in their own virtual environments: nothing of palestra is imported here."""
+"""What the Django sites share. Runs in their own virtual environments: nothing of palestra is
+imported here.
+"""

@@ -29,7 +29,9 @@ class Clock:
 
 
 def seed_site(settings: str, fill: Callable[[Clock, random.Random], None]) -> None:
-    """Migrate, `fill`, and collect static files into the folder `$SITE_BASE`, with the clock and all chance in our hands."""
+    """Migrate, `fill`, and collect static files into the folder `$SITE_BASE`, with the clock and
+    all chance in our hands.
+    """
     if os.environ.get("PYTHONHASHSEED") != "0":
         sys.exit("a seed is reproducible with PYTHONHASHSEED=0 only")
     os.environ["DJANGO_SETTINGS_MODULE"] = settings

@@ -1,4 +1,6 @@
-"""What gardeners write: topics and answers with gaps, which are filled with plants, months and where people live."""
+"""What gardeners write: topics and answers with gaps, which are filled with plants, months and
+where people live.
+"""
 
 PLANTS = (
     *(
@@ -66,7 +68,9 @@ SPRING = ("March", "April", "May")
 HARVEST = ("July", "August", "September")
 
 Talk = tuple[str, str, tuple[str, ...]]
-"""A title, the first post, and answers. {thing} is what it is about; {town} is where the writer of an answer lives."""
+"""A title, the first post, and answers. {thing} is what it is about; {town} is where the writer of
+an answer lives.
+"""
 
 CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
     (
@@ -76,7 +80,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
         (
             (
                 "When do you sow {thing}?",
-                "Last year I was too early and the frost took half of them. When do you sow {thing} where you are?",
+                (
+                    "Last year I was too early and the frost took half of them. When do you sow "
+                    "{thing} where you are?"
+                ),
                 (
                     "Not before the middle of {spring} here in {town}.",
                     "I start them indoors in {spring} and move them out when the nights are warm.",
@@ -86,7 +93,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
             ),
             (
                 "Yellow leaves on my {thing}",
-                "The lower leaves of my {thing} turn yellow, the upper ones are fine. Water or food?",
+                (
+                    "The lower leaves of my {thing} turn yellow, the upper ones are fine. Water "
+                    "or food?"
+                ),
                 (
                     "Mine did that in {town} until I stopped watering every day.",
                     "A feed of nettle tea put it right within a week.",
@@ -111,7 +121,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
         (
             (
                 "Pruning {thing} for the first time",
-                "I took over a plot with old {thing}. Nobody has pruned them for years. Where do I begin?",
+                (
+                    "I took over a plot with old {thing}. Nobody has pruned them for years. Where "
+                    "do I begin?"
+                ),
                 (
                     "Take out what is dead, then wait a year and look again.",
                     "In {town} I prune in winter, on a dry day.",
@@ -120,7 +133,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
             ),
             (
                 "My {thing} bear next to nothing",
-                "Plenty of leaves, hardly any fruit. The {thing} stand in half shade. Should I move them?",
+                (
+                    "Plenty of leaves, hardly any fruit. The {thing} stand in half shade. Should "
+                    "I move them?"
+                ),
                 (
                     "Half shade is enough here in {town}. I would feed them first.",
                     "How old are they? Mine took {number} years.",
@@ -162,7 +178,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
         (
             (
                 "Which {thing} would you buy again?",
-                "My {thing} has come to its end after {number} years. Which one would you buy again?",
+                (
+                    "My {thing} has come to its end after {number} years. Which one would you buy "
+                    "again?"
+                ),
                 (
                     "The cheapest that has a wooden handle. Handles can be replaced.",
                     "An old one from a market. Mine from {town} is older than I am.",
@@ -187,7 +206,10 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
         (
             (
                 "Too many {thing}",
-                "We have eaten {thing} for {number} days in a row. What else can be done with them?",
+                (
+                    "We have eaten {thing} for {number} days in a row. What else can be done with "
+                    "them?"
+                ),
                 (
                     "Give them away. The whole street in {town} has mine.",
                     "They freeze well if you cut them first.",
@@ -234,9 +256,15 @@ CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (
 
 WELCOME = (
     "Read this first",
-    "Be kind, say where you garden, and put one question into one topic. Photographs are welcome. The moderator is beatrix.",
+    (
+        "Be kind, say where you garden, and put one question into one topic. Photographs are "
+        "welcome. The moderator is beatrix."
+    ),
 )
 MEETING = (
     "Open gardens in June",
-    "Six of us open their gardens on Sunday 21 June from 10 to 16 o'clock. The list of addresses will be sent round in May.",
+    (
+        "Six of us open their gardens on Sunday 21 June from 10 to 16 o'clock. The list of "
+        "addresses will be sent round in May."
+    ),
 )

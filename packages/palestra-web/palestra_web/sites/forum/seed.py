@@ -49,7 +49,9 @@ def _add_people(clock: Clock) -> list[Any]:
 
 
 def _talks(chance: random.Random) -> list[tuple[Any, str, str, list[str]]]:
-    """Category, title, first post and answers, mixed. {town} is left open: it belongs to whoever answers."""
+    """Category, title, first post and answers, mixed. {town} is left open: it belongs to whoever
+    answers.
+    """
     from forum.content import CATEGORIES, HARVEST, SPRING
     from spirit.category.models import Category
 

@@ -1,4 +1,6 @@
-"""django-spirit as its project template sets it up, less rate limits, e-mail and the search index on disk."""
+"""django-spirit as its project template sets it up, less rate limits, e-mail and the search index
+on disk.
+"""
 
 from pathlib import Path
 

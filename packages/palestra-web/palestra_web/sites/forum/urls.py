@@ -1,4 +1,6 @@
-"""Spirit at `/`, with a search that reads the instance's own database and not an index that all instances would share."""
+"""Spirit at `/`, with a search that reads the instance's own database and not an index that all
+instances would share.
+"""
 
 import spirit.urls
 from django.contrib.auth.decorators import login_required
@@ -16,7 +18,9 @@ MOST = 20
 
 @login_required
 def search(request: HttpRequest) -> HttpResponse:
-    """Topics that have all words in their title or in one of their posts, those with newer posts first."""
+    """Topics that have all words in their title or in one of their posts, those with newer posts
+    first.
+    """
     query = request.GET.get("q", "").strip()
     form = AdvancedSearchForm(request.GET if query else None)
     if len(query) < settings.ST_SEARCH_QUERY_MIN_LEN:

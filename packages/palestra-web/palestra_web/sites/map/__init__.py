@@ -1,1 +1,3 @@
-"""A map of the world's towns: search, routes, countries and one's own lists, in plain WSGI over one SQLite file."""
+"""A map of the world's towns: search, routes, countries and one's own lists, in plain WSGI over one
+SQLite file.
+"""

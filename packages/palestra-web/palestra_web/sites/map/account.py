@@ -81,7 +81,8 @@ def delete_list(request: Request) -> str:
 
 def _owning_list(request: Request) -> int | None:
     row = request.base.execute(
-        "SELECT list.id FROM list_item JOIN list ON list.id = list_item.list WHERE list_item.id = ? AND list.user = ?",
+        "SELECT list.id FROM list_item JOIN list ON list.id = list_item.list "
+        "WHERE list_item.id = ? AND list.user = ?",
         (request.id, request.user_id),
     ).fetchone()
     return int(row["id"]) if row else None

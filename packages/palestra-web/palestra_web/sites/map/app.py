@@ -71,7 +71,7 @@ def missing(request: Request) -> Reply:
 
 
 def shown(view: Callable[[Request], tuple[str, str] | None]) -> Callable[[Request], Reply]:
-    """A page from a function that returns its title and body, or None where there is no such thing."""
+    """A page from a function that returns its title and body, or None for a page not found."""
 
     def reply(request: Request) -> Reply:
         result = view(request)

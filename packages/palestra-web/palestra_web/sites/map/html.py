@@ -10,11 +10,16 @@ from .store import full_name
 
 STYLE = """
 body{font:16px/1.45 system-ui,sans-serif;margin:0;color:#1d2b28;background:#f6f5f0}
-header{background:#17463d;color:#fff;padding:.7rem 1.5rem;display:flex;gap:1.5rem;align-items:center;flex-wrap:wrap}
-header a{color:#fff} header form{margin-left:auto} main{max-width:60rem;margin:1rem auto;padding:0 1.5rem}
-table{border-collapse:collapse;margin:.6rem 0} th,td{text-align:left;padding:.25rem 1.1rem .25rem 0;border-bottom:1px solid #d8d5c9}
-label{display:block;margin:.4rem 0} form.row label{display:inline-block;margin-right:.8rem} .note{background:#fff3cd;padding:.5rem .8rem}
-svg{background:#dfeaf0;width:100%;height:auto;max-width:44rem} input,select,button,textarea{font:inherit}
+header{background:#17463d;color:#fff;padding:.7rem 1.5rem}
+header{display:flex;gap:1.5rem;align-items:center;flex-wrap:wrap}
+header a{color:#fff} header form{margin-left:auto}
+main{max-width:60rem;margin:1rem auto;padding:0 1.5rem}
+table{border-collapse:collapse;margin:.6rem 0}
+th,td{text-align:left;padding:.25rem 1.1rem .25rem 0;border-bottom:1px solid #d8d5c9}
+label{display:block;margin:.4rem 0} form.row label{display:inline-block;margin-right:.8rem}
+.note{background:#fff3cd;padding:.5rem .8rem}
+svg{background:#dfeaf0;width:100%;height:auto;max-width:44rem}
+input,select,button,textarea{font:inherit}
 """
 
 
@@ -38,7 +43,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> 
     """Cells are markup."""
     top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table><caption>{escape(caption)}</caption>"
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
@@ -51,20 +59,27 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def field(label: str, name: str, value: str = "", kind: str = "text") -> str:
-    return f'<label>{escape(label)} <input type="{kind}" name="{name}" value="{escape(value)}"></label>'
+    return (
+        f'<label>{escape(label)} <input type="{kind}" name="{name}" '
+        f'value="{escape(value)}"></label>'
+    )
 
 
 def choice(label: str, name: str, options: Iterable[tuple[str, str]], chosen: str = "") -> str:
     """`options` are (value, text)."""
     inner = "".join(
-        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>{escape(text)}</option>'
+        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>'
+        f"{escape(text)}</option>"
         for value, text in options
     )
     return f'<label>{escape(label)} <select name="{name}">{inner}</select></label>'
 
 
 def form(action: str, inner: str, button: str, *, method: str = "post", css: str = "") -> str:
-    return f'<form method="{method}" action="{escape(action)}" class="{css}">{inner}<button>{escape(button)}</button></form>'
+    return (
+        f'<form method="{method}" action="{escape(action)}" class="{css}">'
+        f"{inner}<button>{escape(button)}</button></form>"
+    )
 
 
 def drawing(points: Sequence[tuple[Point, str]], line: bool, label: str) -> str:
@@ -84,20 +99,27 @@ def drawing(points: Sequence[tuple[Point, str]], line: bool, label: str) -> str:
     joined = (
         f'<polyline points="{path}" fill="none" stroke="#17463d" stroke-width="2"/>' if line else ""
     )
-    return f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 700 350"><g aria-hidden="true">{joined}{marks}</g></svg>'
+    return (
+        f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 700 350">'
+        f'<g aria-hidden="true">{joined}{marks}</g></svg>'
+    )
 
 
 def page(title: str, body: str, user: Row | None, notice: str = "") -> bytes:
     account = (
-        f"{link('/lists', 'My lists')} {link('/routes', 'My routes')} {link('/settings', 'Settings')} {escape(user['name'])}"
-        + form("/logout", "", "Log out")
+        f"{link('/lists', 'My lists')} {link('/routes', 'My routes')} "
+        f"{link('/settings', 'Settings')} {escape(user['name'])}" + form("/logout", "", "Log out")
         if user
         else link("/login", "Log in")
     )
     told = f'<p class="note" role="status">{escape(notice)}</p>' if notice else ""
-    ways = f"<strong>{link('/', 'Wayfinder')}</strong> {link('/route', 'Directions')} {link('/countries', 'Countries')}"
+    ways = (
+        f"<strong>{link('/', 'Wayfinder')}</strong> {link('/route', 'Directions')} "
+        f"{link('/countries', 'Countries')}"
+    )
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} - Wayfinder</title>'
-        f"<style>{STYLE}</style></head><body><header>{ways} {account}</header>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)} - Wayfinder</title><style>{STYLE}</style></head>"
+        f"<body><header>{ways} {account}</header>"
         f"<main>{told}<h1>{escape(title)}</h1>{body}</main></body></html>"
     ).encode()

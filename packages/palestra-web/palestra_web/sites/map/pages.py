@@ -1,4 +1,6 @@
-"""The pages that everybody sees. Each returns a title and a body, or None where there is no such thing."""
+"""The pages that everybody sees. Each returns a title and a body, or None where there is no such
+thing.
+"""
 
 from html import escape
 from itertools import pairwise
@@ -39,7 +41,10 @@ def _countries(base: Connection) -> list[tuple[str, str]]:
 
 def home(request: Request) -> Page:
     (count,) = request.base.execute("SELECT count(*) FROM place").fetchone()
-    body = f"<p>{count:,} towns with at least 50,000 inhabitants, the ways between them, and your own lists.</p>"
+    body = (
+        f"<p>{count:,} towns with at least 50,000 inhabitants, the ways between them, and your own "
+        "lists.</p>"
+    )
     return "Find your way", search_form() + body + route_form("", "", "", "car")
 
 

@@ -13,18 +13,21 @@ SMALLEST = 50_000
 """Inhabitants; below that the file grows and no task gets better."""
 
 SCHEMA = """
-CREATE TABLE country (code TEXT PRIMARY KEY, name TEXT, continent TEXT, capital TEXT, population INTEGER, area_km2 INTEGER,
-                      currency TEXT, phone TEXT, neighbours TEXT);
-CREATE TABLE place (id INTEGER PRIMARY KEY, name TEXT, folded TEXT, country TEXT, region TEXT, latitude REAL, longitude REAL,
-                    population INTEGER, timezone TEXT);
+CREATE TABLE country (code TEXT PRIMARY KEY, name TEXT, continent TEXT, capital TEXT,
+                      population INTEGER, area_km2 INTEGER, currency TEXT, phone TEXT,
+                      neighbours TEXT);
+CREATE TABLE place (id INTEGER PRIMARY KEY, name TEXT, folded TEXT, country TEXT, region TEXT,
+                    latitude REAL, longitude REAL, population INTEGER, timezone TEXT);
 CREATE INDEX place_folded ON place (folded);
 CREATE INDEX place_country ON place (country, population);
 CREATE INDEX place_latitude ON place (latitude);
-CREATE TABLE user (id INTEGER PRIMARY KEY, login TEXT UNIQUE, name TEXT, password TEXT, units TEXT DEFAULT 'km', home INTEGER);
+CREATE TABLE user (id INTEGER PRIMARY KEY, login TEXT UNIQUE, name TEXT, password TEXT,
+                   units TEXT DEFAULT 'km', home INTEGER);
 CREATE TABLE user_session (token TEXT PRIMARY KEY, user INTEGER);
 CREATE TABLE list (id INTEGER PRIMARY KEY, user INTEGER, name TEXT, public INTEGER DEFAULT 0);
 CREATE TABLE list_item (id INTEGER PRIMARY KEY, list INTEGER, place INTEGER, note TEXT);
-CREATE TABLE route (id INTEGER PRIMARY KEY, user INTEGER, start INTEGER, via INTEGER, finish INTEGER, travel TEXT);
+CREATE TABLE route (id INTEGER PRIMARY KEY, user INTEGER, start INTEGER, via INTEGER,
+                    finish INTEGER, travel TEXT);
 CREATE TABLE report (id INTEGER PRIMARY KEY, user INTEGER, place INTEGER, kind TEXT, text TEXT);
 """
 
@@ -75,7 +78,9 @@ def fold(text: str) -> str:
 
 
 def hashed(password: str, login: str) -> str:
-    """A slow hash would slow down log-ins that every episode repeats; these passwords are printed in users.json."""
+    """A slow hash would slow down log-ins that every episode repeats; these passwords are printed
+    in users.json.
+    """
     return hashlib.sha256(f"map:{login}:{password}".encode()).hexdigest()
 
 

@@ -10,7 +10,10 @@ from .seed import fold
 
 PAGE = 15
 """Search results on one page."""
-PLACE = "SELECT place.*, country.name AS country_name FROM place JOIN country ON country.code = place.country"
+PLACE = (
+    "SELECT place.*, country.name AS country_name FROM place "
+    "JOIN country ON country.code = place.country"
+)
 
 Row = sqlite3.Row
 
@@ -40,12 +43,17 @@ def full_name(place: Row) -> str:
 
 
 def search(base: sqlite3.Connection, text: str, country: str, page: int) -> tuple[list[Row], int]:
-    """One page of places whose name has the text in it, the most likely first, and how many there are."""
+    """One page of places whose name has the text in it, the most likely first, and how many there
+    are.
+    """
     folded = fold(text)
     where = "instr(place.folded, :text) AND (:country = '' OR place.country = :country)"
     values = {"text": folded, "country": country, "offset": (page - 1) * PAGE, "page": PAGE}
     (count,) = base.execute(f"SELECT count(*) FROM place WHERE {where}", values).fetchone()  # noqa: S608
-    order = "place.folded = :text DESC, instr(place.folded, :text) = 1 DESC, place.population DESC, place.id"
+    order = (
+        "place.folded = :text DESC, instr(place.folded, :text) = 1 DESC, place.population DESC, "
+        "place.id"
+    )
     rows = base.execute(
         f"{PLACE} WHERE {where} ORDER BY {order} LIMIT :page OFFSET :offset", values
     ).fetchall()
@@ -53,7 +61,9 @@ def search(base: sqlite3.Connection, text: str, country: str, page: int) -> tupl
 
 
 def named(base: sqlite3.Connection, text: str) -> list[Row]:
-    """Places that a traveller may mean by "Paris" or by "Paris, Texas, United States", the largest first."""
+    """Places that a traveller may mean by "Paris" or by "Paris, Texas, United States", the largest
+    first.
+    """
     name, *qualifiers = [fold(part) for part in text.split(",")]
     rows = base.execute(
         f"{PLACE} WHERE place.folded = ? ORDER BY place.population DESC, place.id", (name,)
@@ -109,8 +119,9 @@ def nearby(
 
 def lists(base: sqlite3.Connection, user_id: int) -> list[Row]:
     return base.execute(
-        "SELECT list.*, count(list_item.id) AS places FROM list LEFT JOIN list_item ON list_item.list = list.id"
-        " WHERE list.user = ? GROUP BY list.id ORDER BY list.id",
+        "SELECT list.*, count(list_item.id) AS places FROM list "
+        "LEFT JOIN list_item ON list_item.list = list.id WHERE list.user = ? GROUP BY list.id "
+        "ORDER BY list.id",
         (user_id,),
     ).fetchall()
 
@@ -124,9 +135,10 @@ def own_list(base: sqlite3.Connection, user_id: int, list_id: int) -> Row | None
 
 def items(base: sqlite3.Connection, list_id: int) -> list[Row]:
     return base.execute(
-        "SELECT list_item.id AS item, list_item.note, place.*, country.name AS country_name FROM list_item"
-        " JOIN place ON place.id = list_item.place JOIN country ON country.code = place.country"
-        " WHERE list_item.list = ? ORDER BY list_item.id",
+        "SELECT list_item.id AS item, list_item.note, place.*, country.name AS country_name "
+        "FROM list_item JOIN place ON place.id = list_item.place "
+        "JOIN country ON country.code = place.country WHERE list_item.list = ? "
+        "ORDER BY list_item.id",
         (list_id,),
     ).fetchall()
 

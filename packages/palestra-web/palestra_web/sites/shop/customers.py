@@ -22,9 +22,14 @@ STATUSES = ("Pending", "Processing", "Shipped", "Delivered", "Cancelled")
 def fill_accounts(clock: Clock, chance: random.Random) -> list[Any]:
     for position, (short, long, number, name) in enumerate(COUNTRIES):
         get_model("address", "Country").objects.create(
-            iso_3166_1_a2=short, iso_3166_1_a3=long, iso_3166_1_numeric=number, name=name, printable_name=name,
-            display_order=len(COUNTRIES) - position, is_shipping_country=True,
-        )  # fmt: skip
+            iso_3166_1_a2=short,
+            iso_3166_1_a3=long,
+            iso_3166_1_numeric=number,
+            name=name,
+            printable_name=name,
+            display_order=len(COUNTRIES) - position,
+            is_shipping_country=True,
+        )
     clock.set(NOW - timedelta(days=420))
     customers = []
     for email, user in json.loads((Path(__file__).parent / "users.json").read_text()).items():

@@ -1,4 +1,6 @@
-"""The catalogue: departments, categories, products with their stock, and what customers said of them."""
+"""The catalogue: departments, categories, products with their stock, and what customers said of
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,13 @@ from django_common.seeding import Clock
 from oscar.core.loading import get_model
 from shop.wares import COLOURS, DEPARTMENTS, PER_KIND, Department, Kind
 
-ATTRIBUTES = (("brand", "Brand", "text"), ("colour", "Colour", "text"), ("material", "Material", "text"), ("weight", "Weight", "text"),
-              ("warranty", "Warranty (years)", "integer"))  # fmt: skip
+ATTRIBUTES = (
+    ("brand", "Brand", "text"),
+    ("colour", "Colour", "text"),
+    ("material", "Material", "text"),
+    ("weight", "Weight", "text"),
+    ("warranty", "Warranty (years)", "integer"),
+)
 CENTS = (Decimal("0.00"), Decimal("0.50"), Decimal("0.90"), Decimal("0.95"), Decimal("0.99"))
 TITLES = {
     1: ("Sent it back", "Very disappointed", "Would not buy again"),
@@ -75,7 +82,9 @@ def _product(
     prices: set[Decimal],
     chance: random.Random,
 ) -> Any:
-    """Not saved yet. Its price is drawn until no other of its kind has it: the cheapest of a category is one."""
+    """Not saved yet. Its price is drawn until no other of its kind has it: the cheapest of a
+    category is one.
+    """
     noun, size = chance.choice(kind.nouns), chance.randrange(len(kind.sizes))
     low, high = kind.price
     while True:
@@ -95,7 +104,10 @@ def _product(
     warranty = chance.choice((1, 2, 2, 3, 5, 10))
     years = "one year" if warranty == 1 else f"{warranty} years"
     article = "An" if noun[0] in "AEIOU" else "A"
-    description = f"<p>{article} {noun.lower()} in {colour}, made of {material}. {features} Under warranty for {years}.</p>"
+    description = (
+        f"<p>{article} {noun.lower()} in {colour}, made of {material}. {features} Under warranty "
+        f"for {years}.</p>"
+    )
     product = get_model("catalogue", "Product")(
         title=f"{brand} {line} {noun} {kind.sizes[size]}",
         upc=f"{department.name[:3].upper()}-{10000 + number * 7}",
@@ -149,7 +161,9 @@ def fill_reviews(customers: list[Any], clock: Clock, chance: random.Random) -> N
 
 
 def _review(kind: Kind, score: int, said: set[str], chance: random.Random) -> tuple[str, str]:
-    """Praise and complaints by the score, and no sentence twice of one product while there are others."""
+    """Praise and complaints by the score, and no sentence twice of one product while there are
+    others.
+    """
     opening = chance.choice(OPENINGS).format(
         when=chance.choice(("in spring", "last autumn", "for our move", "on a friend's advice")),
         who=chance.choice(("sister", "parents", "partner", "colleagues")),

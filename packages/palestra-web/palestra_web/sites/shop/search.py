@@ -1,4 +1,6 @@
-"""Search without an index: haystack's queries as queries of the database, all words anywhere in a product's title or description."""
+"""Search without an index: haystack's queries as queries of the database, all words anywhere in a
+product's title or description.
+"""
 
 from __future__ import annotations
 

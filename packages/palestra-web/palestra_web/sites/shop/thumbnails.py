@@ -1,4 +1,4 @@
-"""Products have no photographs; one drawing stands for all, and looking at a page writes nothing."""
+"""Products have no photographs: one drawing stands for all, and a page view writes nothing."""
 
 from types import SimpleNamespace
 from typing import Any

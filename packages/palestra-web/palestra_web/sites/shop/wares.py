@@ -1,4 +1,6 @@
-"""What the shop sells: departments, kinds of goods, and what can be said of them, from `wares.json`. All brands are invented."""
+"""What the shop sells: departments, kinds of goods, and what can be said of them, from
+`wares.json`. All brands are invented.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which episode a request belongs to: each has a database file of its own for every site it uses."""
+"""Which episode a request belongs to: each has a database file of its own for each of its sites."""
 
 from __future__ import annotations
 

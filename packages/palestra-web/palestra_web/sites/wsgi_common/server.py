@@ -21,7 +21,8 @@ THREADS = 8
 class Instanced:
     """Sets the request's database file, then lets the site answer.
 
-    `login` makes a session of a user in the current file and returns its cookies: `POST /-/login`, for the supervisor alone.
+    `login` makes a session of a user in the current file and returns its cookies: `POST /-/login`,
+    for the supervisor alone.
     """
 
     def __init__(self, site: Application, login: Callable[[str], dict[str, str]]) -> None:
@@ -57,7 +58,9 @@ class Instanced:
 
 
 def serve(application: Application) -> None:
-    """Say on stdout which port it is, then answer until stdin is closed: the supervisor holds its other end."""
+    """Say on stdout which port it is, then answer until stdin is closed: the supervisor holds its
+    other end.
+    """
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", int(os.environ["SITE_PORT"])))

@@ -1,5 +1,7 @@
 """The tables of the museum's pages."""
 
+from typing import Any, ClassVar
+
 import django.db.models.deletion
 import wagtail.fields
 from django.conf import settings
@@ -9,11 +11,11 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
+    dependencies: ClassVar[list[tuple[str, str]]] = [
         ("wagtailcore", "0098_apitoken"),
     ]
 
-    operations = [
+    operations: ClassVar[list[Any]] = [
         migrations.CreateModel(
             name="ArticlePage",
             fields=[

@@ -9,7 +9,9 @@ from wsgi_common import instance
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Opens the current instance's file. Needs `CONN_MAX_AGE = 0`: a connection must not outlive its request."""
+    """Opens the current instance's file. Needs `CONN_MAX_AGE = 0`: a connection must not outlive
+    its request.
+    """
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
