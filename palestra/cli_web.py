@@ -35,7 +35,7 @@ def add(commands: Any, parser_class: type[argparse.ArgumentParser]) -> None:
 
 def up(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     wanted = known.only.split(",") if known.only else []
-    _print_sites(_suite().up(wanted, lambda line: print(line, file=sys.stderr)))
+    _print_sites(_suite().up(wanted, _tell))
 
 
 def down(known: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -52,6 +52,11 @@ def status(known: argparse.Namespace, settings: dict[str, Any]) -> None:
     else:
         _print_sites(running)
         print(f"{running.instances} instances, supervisor {running.pid}")
+
+
+def _tell(line: str) -> None:
+    """In one write: sites are installed side by side."""
+    sys.stderr.write(f"{line}\n")
 
 
 def _suite() -> SiteSuite:

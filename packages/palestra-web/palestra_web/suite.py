@@ -27,6 +27,8 @@ START_SECONDS = 120
 
 
 class SelfHosted(SiteSuite):
+    """The sites of `SITES`, held by one supervisor process."""
+
     def up(self, names: Sequence[str], tell: Callable[[str], None]) -> RunningSuite:
         """What is up already and has not changed since is left alone."""
         for name in names:

