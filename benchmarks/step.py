@@ -33,7 +33,7 @@ from palestra.config.config import Config, load
 from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
 from palestra.runs.state import State
-from palestra.training.data_sources import OnPolicy, StepData
+from palestra.training.data_sources import OnPolicySource, StepData
 from palestra.training.setup import Components, setup
 
 Row = dict[str, Any]
@@ -94,7 +94,7 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
 
 def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
     """One step to warm up and then `steps` that count; each is reported when it is done."""
-    if config.algo.source != "play":
+    if not config.algo.is_on_policy:
         raise ConfigError(
             f"algo.name = {config.algo.name!r}: expected an algorithm that plays in every step"
         )
@@ -103,7 +103,7 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
         if config.algo.keeps_reference:
             components.learner.remember_reference()
         components.loop.run(components.engine.sync_weights(version=0))
-        source, state = OnPolicy(components), State()
+        source, state = OnPolicySource(components), State()
         for number in range(steps + 1):
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
@@ -113,7 +113,7 @@ def measure(config: Config, steps: int, on_row: Callable[[Row], None]) -> None:
         components.close()
 
 
-def one_step(components: Components, source: OnPolicy, state: State) -> tuple[Row, State]:
+def one_step(components: Components, source: OnPolicySource, state: State) -> tuple[Row, State]:
     """What the body of `palestra.training.loop.train` does, with a look at the clock after each
     part.
     """

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from palestra.algos.batch import Batch, Unit, own_rewards
 from palestra.algos.losses import Stats
+from palestra.algos.sources import Offline, OnPolicy, Source
 from palestra.core.settings import Settings
 from palestra.core.types import Group, Trajectory
 
 Need = Literal["old", "reference", "value"]
-Source = Literal["play", "demonstrations", "pairs", "rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,25 @@ class Algorithm(Settings):
     """Small, pure and blind to the learner, as the learner is to it. Its settings are itself."""
 
     name: str
-    source: ClassVar[Source] = "play"
-    """Where a step's trajectories come from: episodes of the policy, a file of demonstrations or of
-    pairs, or rounds of both.
-    """
     means_of_loss: ClassVar[frozenset[str]] = frozenset()
     """Diagnostics that are averaged as the loss is, by `weights`.
 
     All others are means over all action tokens.
     """
+
+    def source(self) -> Source:
+        """Where a step's trajectories come from."""
+        return OnPolicy()
+
+    @property
+    def is_on_policy(self) -> bool:
+        """Whether the policy plays at every step."""
+        return isinstance(self.source(), OnPolicy)
+
+    @property
+    def plays(self) -> bool:
+        """Whether the policy plays at all while it is trained."""
+        return not isinstance(self.source(), Offline)
 
     @property
     def weighs_rewards(self) -> bool:

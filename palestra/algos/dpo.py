@@ -10,14 +10,16 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from palestra.algos.base import Algorithm, Need, PolicyOutput, Source
+from palestra.algos.base import Algorithm, Need, PolicyOutput
 from palestra.algos.batch import Batch, Unit
 from palestra.algos.losses import Stats, dpo_loss
+from palestra.algos.selection import pairs
+from palestra.algos.sources import Offline
+from palestra.core.types import Group, Trajectory
 
 
 class DPO(Algorithm):
     name: Literal["dpo"] = "dpo"
-    source: ClassVar[Source] = "pairs"
     means_of_loss: ClassVar[frozenset[str]] = frozenset(
         {"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"}
     )
@@ -41,6 +43,23 @@ class DPO(Algorithm):
     """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both
     from becoming unlikely.
     """
+
+    def source(self) -> Offline:
+        return Offline(
+            self.batch,
+            self._select,
+            self.data,
+            f"no two trajectories of a task with a reward of at least {self.min_reward:g} "
+            f"and {self.min_gap:g} less",
+        )
+
+    def _select(self, trajectories: list[Trajectory]) -> list[Group]:
+        return pairs(
+            trajectories,
+            min_gap=self.min_gap,
+            min_reward=self.min_reward,
+            per_task=self.per_task,
+        )
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -4,19 +4,19 @@ was kept; again.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from palestra.algos.base import Source
 from palestra.algos.rft import best_of
+from palestra.algos.selection import solved
 from palestra.algos.sft import Imitation
+from palestra.algos.sources import ExpertIteration, Offline, each_alone
 from palestra.core.types import Group, Trajectory
 
 
 class AgentEvol(Imitation):
     name: Literal["evol"] = "evol"
-    source: ClassVar[Source] = "rounds"
     round: PositiveInt = 50
     """Training steps of a round.
 
@@ -43,6 +43,20 @@ class AgentEvol(Imitation):
         if self.noise and not self.episodes:
             raise ValueError("noise is the expert's, who has no part while episodes = 0")
         return self
+
+    def source(self) -> ExpertIteration:
+        base = Offline(
+            self.batch,
+            self._select,
+            self.data,
+            f"no trajectory has a reward of at least {self.min_reward:g}",
+            self.episodes,
+            self.noise,
+        )
+        return ExpertIteration(base, self.round, self.explores, self.kept)
+
+    def _select(self, trajectories: list[Trajectory]) -> list[Group]:
+        return each_alone(solved(trajectories, min_reward=self.min_reward))
 
     @property
     def has_base_set(self) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from palestra.algos.base import Algorithm, PolicyOutput, Source
+from palestra.algos.base import Algorithm, PolicyOutput
 from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, token_weights
+from palestra.algos.selection import solved
+from palestra.algos.sources import Offline, each_alone
+from palestra.core.types import Group, Trajectory
 
 
 class Imitation(Algorithm):
@@ -36,7 +39,6 @@ class Imitation(Algorithm):
 
 class SFT(Imitation):
     name: Literal["sft"] = "sft"
-    source: ClassVar[Source] = "demonstrations"
     data: tuple[str, ...] = ()
     """Run folders and files: our trajectories, AgentGym's conversations, OpenAI's chats.
 
@@ -63,6 +65,19 @@ class SFT(Imitation):
                 "solves is imitated"
             )
         return self
+
+    def source(self) -> Offline:
+        return Offline(
+            self.batch,
+            self._select,
+            self.data,
+            f"no trajectory has a reward of at least {self.min_reward:g}",
+            0 if self.data else self.episodes,
+            self.noise,
+        )
+
+    def _select(self, trajectories: list[Trajectory]) -> list[Group]:
+        return each_alone(solved(trajectories, min_reward=self.min_reward))
 
     def explain(self) -> list[str]:
         expert = (

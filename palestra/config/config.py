@@ -257,11 +257,11 @@ class Config(Settings):
 
     def _check_idle(self) -> None:
         """What has no effect under the chosen algorithm is an error."""
-        plays = self.algo.source in ("play", "rounds")
+        plays = self.algo.plays
         only_play = ("resample_rounds", "prefetch", "partial", "max_staleness")
         idle = (
             {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play}
-            if self.algo.source != "play"
+            if not self.algo.is_on_policy
             else {}
         )
         if not plays:

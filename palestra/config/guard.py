@@ -71,9 +71,8 @@ class GuardSettings(Settings):
         `reach`: the steps between the oldest checkpoint that is kept and the newest.
         """
         for name in ("success_fall", "zero_advantage_above", "mismatch_above"):
-            if name in self.bounds and algo.source not in (
-                ("play", "rounds") if name != "mismatch_above" else ("play",)
-            ):
+            has_figure = algo.is_on_policy if name == "mismatch_above" else algo.plays
+            if name in self.bounds and not has_figure:
                 raise ValueError(
                     f"guard.{name} = {self.bounds[name]:g}: has no effect, {algo.name} "
                     "does not learn from play at every step"
@@ -83,7 +82,7 @@ class GuardSettings(Settings):
                 f"guard.mismatch_above = {self.mismatch_above:g}: has no effect where all "
                 "episodes are of older weights"
             )
-        if self.action == "rollback" and algo.source != "play":
+        if self.action == "rollback" and not algo.is_on_policy:
             raise ValueError(
                 f"guard.action = 'rollback': {algo.name} would go the same way again; use "
                 "'warn' or 'stop'"

@@ -23,6 +23,7 @@ RENAMED = {
     "rollout.skip_dead": "rollout.skip_solved",
     "rollout.staleness": "rollout.max_staleness",
     "save.learnt": "save.token_stats",
+    "track.patience_s": "track.timeout_s",
 }
 """Dotted settings: old name -> new name."""
 
@@ -36,6 +37,7 @@ RENAMED_VALUES = {
 RENAMED_METRICS = {
     "groups/dead": "groups/zero_advantage",
     "guard/dead_above": "guard/zero_advantage_above",
+    "tasks/dead": "tasks/skippable",
 }
 """Keys of `metrics.jsonl`: old name -> new name."""
 

@@ -42,7 +42,7 @@ class FolderLock:
         self._descriptors: list[int] = []
 
     def take(self, *, timeout_s: float = 0.0) -> None:
-        """Raises FolderInUse where another has it, after `patience_s`, and CannotWrite where the
+        """Raises FolderInUse where another has it, after `timeout_s`, and CannotWrite where the
         file cannot be made.
         """
         until = time.monotonic() + timeout_s

@@ -29,11 +29,11 @@ def explain(config: Config) -> str:
         f"sampled at temperature {rollout.temperature:g}, replies of at most "
         f"{config.agent.reply_tokens} tokens"
     )
-    plays = {"play": f"each of {config.steps} steps", "rounds": "each exploration"}
+    when = f"each of {config.steps} steps" if config.algo.is_on_policy else "each exploration"
     lines = []
-    if config.algo.source in plays:
+    if config.algo.plays:
         lines += [
-            f"{plays[config.algo.source]}: {rollout.tasks} tasks, {sampling}{resample_rounds}",
+            f"{when}: {rollout.tasks} tasks, {sampling}{resample_rounds}",
             *map(_explain_place, config.env_specs),
         ]
         if rollout.prefetch:

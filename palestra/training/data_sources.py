@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from palestra.algos.dpo import DPO
-from palestra.algos.evol import AgentEvol
-from palestra.algos.sft import SFT
+from palestra.algos.sources import ExpertIteration, Offline, OnPolicy, each_alone
 from palestra.config.config import Config
 from palestra.config.env import EnvSpec
 from palestra.core.errors import ConfigError
@@ -26,7 +24,7 @@ from palestra.rollout.metrics import success_rate
 from palestra.rollout.partial import InFlightGroups, PendingGroup
 from palestra.runs.run import Run
 from palestra.runs.state import State
-from palestra.training import offline_data as data
+from palestra.training import offline_data
 from palestra.training.experts import expert_episodes
 from palestra.training.setup import Components
 from palestra.training.task_sampler import Cursor, ShuffledStream, TaskSampler, with_skippable
@@ -80,39 +78,19 @@ class DataSource(ABC):
 
 
 def data_source_for(run: Run, components: Components, state: State) -> DataSource:
-    """The source that the run's algorithm learns from, as it is after `state`."""
-    algo = run.config.algo
-    if algo.source == "play":
-        return (
-            PartialRolloutSource(components)
-            if run.config.rollout.partial or state.in_flight
-            else OnPolicy(components)
-        )
-    if isinstance(algo, AgentEvol):
-        return ExpertIterationSource(run, components, algo, state)
-    if isinstance(algo, SFT):
-        return OfflineSource(
-            [Group.of_one(t) for t in base_set(components, algo)], algo.batch, run.config.seed
-        )
-    if isinstance(algo, DPO):
-        found = data.pairs(
-            _read(components, algo.data),
-            min_gap=algo.min_gap,
-            min_reward=algo.min_reward,
-            per_task=algo.per_task,
-        )
-        if not found:
-            reason = (
-                f"no two trajectories of a task with a reward of at least {algo.min_reward:g} "
-                f"and {algo.min_gap:g} less"
-            )
-            raise ConfigError(f"algo.data = {list(algo.data)}: {reason}")
-        log.info("%d pairs", len(found))
-        return OfflineSource(found, algo.batch, run.config.seed)
-    raise ConfigError(f"algo.name = {algo.name!r}: there is no source of {algo.source} for it")
+    """The data source that the run's algorithm asks for, as it is after `state`."""
+    match run.config.algo.source():
+        case OnPolicy() if run.config.rollout.partial or state.in_flight:
+            return PartialRolloutSource(components)
+        case OnPolicy():
+            return OnPolicySource(components)
+        case Offline() as source:
+            return OfflineSource(components, source)
+        case ExpertIteration() as source:
+            return ExpertIterationSource(run, components, source, state)
 
 
-class OnPolicy(DataSource):
+class OnPolicySource(DataSource):
     """Every step plays fresh episodes with the weights as they are."""
 
     def __init__(self, components: Components) -> None:
@@ -166,9 +144,11 @@ class PartialRolloutSource(DataSource):
 class OfflineSource(DataSource):
     """Every step takes the next few of a fixed set of groups."""
 
-    def __init__(self, groups: list[Group], batch: int, seed: int) -> None:
-        self.groups = ShuffledStream(groups, derive_seed(seed, "stored"))
-        self.batch = min(batch, len(groups))
+    def __init__(self, components: Components, source: Offline) -> None:
+        groups = offline_groups(components, source)
+        log.info("%d groups to learn from", len(groups))
+        self.groups = ShuffledStream(groups, derive_seed(components.config.seed, "stored"))
+        self.batch = min(source.batch, len(groups))
 
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
         return StepData(self.groups.slice(state.step * self.batch, self.batch), state)
@@ -179,81 +159,82 @@ class ExpertIterationSource(DataSource):
     base model on all that was kept.
     """
 
-    def __init__(self, run: Run, components: Components, algo: AgentEvol, state: State) -> None:
-        self.components, self.algo = components, algo
+    def __init__(
+        self, run: Run, components: Components, source: ExpertIteration, state: State
+    ) -> None:
+        self.components, self.source = components, source
         self.tasks = TaskSampler(components, components.config.seed)
-        self.kept = base_set(components, algo) if algo.has_base_set else []
-        for step in filter(
-            algo.explores, range(1, state.step + 1)
-        ):  # what earlier rounds kept is in the run folder
-            self.kept += self._good(run.kept(f"step-{step:06d}"))
+        base = offline_groups(components, source.base)
+        self.kept = [trajectory for group in base for trajectory in group.trajectories]
+        for step in range(1, state.step + 1):
+            if source.explores(step):  # what earlier rounds kept is in the run folder
+                self.kept += self._good(run.kept(f"step-{step:06d}"))
 
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
         step, rollouts = state.step + 1, None
-        if self.algo.explores(step):
+        if self.source.explores(step):
             rollouts, state = play_step(self.components, self.tasks, state, on_done)
             _stop_if_all_broke(rollouts)
             self.kept += self._good(rollouts.trajectories)
             log.info("step %d: %d trajectories to imitate", step, len(self.kept))
-        round_, place = divmod(state.step, self.algo.round)
+        round_, index = divmod(state.step, self.source.round)
         if not self.kept:
             log.warning("no episode was good enough to be imitated")
-            return StepData([], state, rollouts, from_reference=place == 0)
+            return StepData([], state, rollouts, from_reference=index == 0)
         stream = ShuffledStream(
             self.kept, derive_seed(self.components.config.seed, "round", round_)
         )
-        batch = min(self.algo.batch, len(self.kept))
+        batch = min(self.source.base.batch, len(self.kept))
         return StepData(
-            [Group.of_one(t) for t in stream.slice(place * batch, batch)],
+            [Group.of_one(t) for t in stream.slice(index * batch, batch)],
             state,
             rollouts,
-            from_reference=place == 0,
+            from_reference=index == 0,
         )
 
     def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
         by_task: dict[Task, list[Trajectory]] = {}
         for trajectory in explored:
             by_task.setdefault(trajectory.task, []).append(trajectory)
-        return [t for task, played in by_task.items() for t in self.algo.kept(Group(task, played))]
+        good: list[Trajectory] = []
+        for task, played in by_task.items():
+            good += self.source.keep(Group(task, played))
+        return good
 
 
-def base_set(components: Components, algo: SFT | AgentEvol) -> list[Trajectory]:
-    """What is imitated from the start: stored trajectories, and episodes of the environments'
-    experts.
-    """
-    found = (
-        data.solved(_read(components, algo.data), min_reward=algo.min_reward) if algo.data else []
-    )
-    if algo.data and not found:
-        raise ConfigError(
-            f"algo.data = {list(algo.data)}: no trajectory has a reward of at least "
-            f"{algo.min_reward:g}"
+def offline_groups(components: Components, source: Offline) -> list[Group]:
+    """Groups of stored trajectories, then those of the environments' experts."""
+    groups: list[Group] = []
+    if source.data:
+        groups = source.select(
+            offline_data.read(
+                source.data,
+                shared_prompt(components.context.bindings).renderer,
+                context_tokens=components.config.agent.context_tokens,
+            )
         )
-    if algo.episodes and not (algo.data and isinstance(algo, SFT)):
-        found += expert_episodes(
-            components,
-            TaskSampler(components, derive_seed(components.config.seed, "expert")).after(State()),
-            algo.episodes,
-            algo.noise,
+        if not groups:
+            raise ConfigError(f"algo.data = {list(source.data)}: {source.expected}")
+    if source.expert_episodes:
+        sampler = TaskSampler(components, derive_seed(components.config.seed, "expert"))
+        groups += each_alone(
+            expert_episodes(
+                components, sampler.after(State()), source.expert_episodes, source.expert_noise
+            )
         )
-    return found
+    return groups
 
 
 def check_data(config: Config) -> None:
     """That there is something at the paths which the algorithm learns from, before anything is
     loaded or played.
     """
-    if isinstance(config.algo, SFT | DPO | AgentEvol):
-        for path in config.algo.data:
-            data.files(Path(path))
-
-
-def _read(components: Components, paths: tuple[str, ...]) -> list[Trajectory]:
-    return data.read(
-        paths,
-        shared_prompt(components.context.bindings).renderer,
-        context_tokens=components.config.agent.context_tokens,
-    )
+    source = config.algo.source()
+    if isinstance(source, ExpertIteration):
+        source = source.base
+    if isinstance(source, Offline):
+        for path in source.data:
+            offline_data.files(Path(path))
 
 
 def play_step(
@@ -305,7 +286,7 @@ def _figures_of_draws(config: Config, rollouts: RolloutBatch, state: State) -> d
     """Where tasks are skipped, the success of what was played is not that of the policy."""
     if not config.rollout.skip_solved:
         return {}
-    figures = {"tasks/dead": float(sum(map(len, state.tasks_skippable.values())))}
+    figures = {"tasks/skippable": float(sum(map(len, state.tasks_skippable.values())))}
     groups = Counter(group.task.env for group in rollouts.played if group.valid)
     rates = {env: state.success[env][-1] for env in groups}
     if groups:

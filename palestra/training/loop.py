@@ -72,7 +72,7 @@ def train(
                 )  # packed, with what the algorithm needs to know of it
                 token_stats = (
                     TokenStats(batch, _ids(data.groups, algo))
-                    if config.save.token_stats and algo.source == "play"
+                    if config.save.token_stats and algo.is_on_policy
                     else None
                 )
                 lr = config.optim.lr_at(

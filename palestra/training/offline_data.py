@@ -5,7 +5,7 @@ demonstrations, chats as OpenAI writes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -13,8 +13,9 @@ from typing import IO, Any
 import msgspec
 
 from palestra.agents.renderer import Renderer
+from palestra.algos.selection import is_learnable
 from palestra.core.files import open_regular
-from palestra.core.types import Group, Stop, Task, Trajectory
+from palestra.core.types import Stop, Trajectory
 from palestra.core.untrusted import Unreadable, decode
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.conversations import (
@@ -26,7 +27,7 @@ from palestra.training.conversations import (
     stream,
 )
 
-__all__ = ["DataError", "pairs", "read", "reads_as_recorded", "solved"]
+__all__ = ["DataError", "read", "reads_as_recorded"]
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,6 @@ ACCEPTED = (
     'a run folder, a file or folder of Palestra trajectories (lines with "format"), '
     'AgentGym items with "conversations", or OpenAI chats with "messages"'
 )
-ROUNDING = 1e-9
-"""Rewards are sums: ten times 0.1 must count as 1."""
 
 
 def read(
@@ -62,67 +61,6 @@ def read(
             f"{context_tokens}; expected shorter ones"
         )
     return fitting
-
-
-def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
-    """Those that can be learned from and earned enough."""
-    return [t for t in trajectories if _is_learnable(t) and t.reward >= min_reward - ROUNDING]
-
-
-def pairs(
-    trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: float, per_task: int
-) -> list[Group]:
-    """DPO pairs of one task: groups of exactly two trajectories [chosen, rejected], the largest
-    gaps in reward first.
-
-    A trajectory is chosen at most once and rejected at most once.
-    """
-    tasks: dict[Task, list[Trajectory]] = {}
-    for trajectory in trajectories:
-        if _is_learnable(trajectory):
-            tasks.setdefault(trajectory.task, []).append(trajectory)
-    return [
-        group
-        for played in tasks.values()
-        for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]
-    ]
-
-
-def _pairs_of_task(played: list[Trajectory], min_gap: float, min_reward: float) -> list[Group]:
-    candidates = [
-        (a, b)
-        for a in solved(played, min_reward=min_reward)
-        for b in played
-        if _is_better(a, b, min_gap)
-    ]
-    # Rounded, so that gaps which differ only in their last bit are in the order of their ids.
-    candidates.sort(
-        key=lambda pair: (-round(pair[0].reward - pair[1].reward, 9), pair[0].id, pair[1].id)
-    )
-    used: set[tuple[str, int]] = set()
-    groups: list[Group] = []
-    for chosen, rejected in candidates:
-        roles = {
-            ("chosen", id(chosen)),
-            ("rejected", id(rejected)),
-        }  # of the objects: two runs may use the same episode ids
-        if not roles & used:
-            used |= roles
-            groups.append(Group(chosen.task, [chosen, rejected]))
-    return groups
-
-
-def _is_better(chosen: Trajectory, rejected: Trajectory, min_gap: float) -> bool:
-    is_enough = chosen.reward - rejected.reward > max(min_gap - ROUNDING, 0.0)
-    return is_enough and [s.ids for s in chosen.segments] != [s.ids for s in rejected.segments]
-
-
-def _is_learnable(trajectory: Trajectory) -> bool:
-    return (
-        not trajectory.stop.is_fault
-        and not trajectory.is_baseline
-        and trajectory.sampled_tokens > 0
-    )
 
 
 def files(path: Path) -> list[Path]:
@@ -171,7 +109,7 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
             else type(first[1]).__name__
         )
         raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
-    learnable = [trajectory for trajectory in found if _is_learnable(trajectory)]
+    learnable = [trajectory for trajectory in found if is_learnable(trajectory)]
     fitting = [
         t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)
     ]
@@ -230,7 +168,7 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
             f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}"
         ) from error
     foreign = [
-        _is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer)
+        is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer)
         for trajectory in found
     ]
     if any(foreign):

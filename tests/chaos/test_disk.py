@@ -32,7 +32,9 @@ def disk(tmp_path):
 
 def stopped_after_two_steps(folder):
     assert (
-        ended(start(folder, points=["SIGINT:call:palestra.training.data_sources:collect:3"]))[0]
+        ended(
+            start(folder, points=["SIGINT:call:palestra.training.data_sources:collect_groups:3"])
+        )[0]
         == 130
     )
 

@@ -16,14 +16,14 @@ LEFT_S = 10.0
 
 POINTS = {
     "the warm start": ("SIGINT:call:palestra.learner.learner:Learner._apply:3", None),
-    "the first evaluation": ("SIGTERM:call:palestra.rollout.rollout:rollout_episode:4", None),
-    "play": ("SIGINT:call:palestra.training.data_sources:collect:6", 5),
+    "the first evaluation": ("SIGTERM:call:palestra.rollout.episode:rollout_episode:4", None),
+    "play": ("SIGINT:call:palestra.training.data_sources:collect_groups:6", 5),
     "an update, half of its mini-batches done": (
         "SIGTERM:call:palestra.learner.learner:Learner._apply:16",
         5,
     ),
     "an evaluation between steps": ("SIGTERM:call:palestra.training.loop:measure:3", 3),
-    "a save": ("SIGINT:call:palestra.learner.checkpoint:seal:3", 4),
+    "a save": ("SIGINT:call:palestra.learner.checkpoint:write_manifest:3", 4),
     "the last evaluation": ("SIGINT:call:palestra.training.loop:measure:6", 10),
 }
 """Where a signal comes, and the step that is saved then.

@@ -81,13 +81,13 @@ def test_rows_add_up_to_the_whole(algo):
         loss_C, _ = algo.loss(prediction(part), part)
         return (loss_C * part.weight_C).sum().item()
 
-    rows = list(batch.rows(4, algo.unit))
+    rows = list(batch.microbatches(4, algo.unit))
     assert len(rows) > 1
     assert sum(total(row) for row in rows) == pytest.approx(total(batch), rel=1e-5)
 
 
 def test_a_fault_in_the_group_changes_nothing(algo):
-    if algo.source in ("demonstrations", "pairs"):
+    if not algo.plays:
         pytest.skip("it plays no episodes")
     task = Task("env", "train", "t")
     greedy = trajectory(("see", [1]), ("say", [2]), reward=0.5)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from palestra.algos import algos
+from palestra.algos.base import Algorithm
 from palestra.cli import main
 from palestra.config.config import build, dump
 from palestra.core.errors import ConfigError
@@ -19,7 +20,7 @@ from palestra.training.display import Display
 from palestra.training.loop import run_training
 from tests.e2e.test_training import ECHO, MIXTURE, OFFLINE, trained
 
-PLAYING = [name for name in algos.names() if algos[name].source == "play"]
+PLAYING = [name for name in algos.names() if algos[name].source is Algorithm.source]
 
 
 def results(run):

@@ -28,8 +28,8 @@ from palestra.training.setup import setup
 from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
 from tests.helpers import WearsOut
 
-AHEAD = {"rollout.prefetch": 1}
-CARRY = {
+PREFETCH = {"rollout.prefetch": 1}
+PARTIAL = {
     "rollout.partial": 3,
     "env.name": "tests.helpers:Count",
     "horizon.kind": "fixed",
@@ -81,7 +81,9 @@ def test_it_learns(tmp_path, overlap):
     assert results["final"] > 0.7
 
 
-@pytest.mark.parametrize("overlap", [AHEAD, CARRY, AHEAD | CARRY], ids=["ahead", "carry", "both"])
+@pytest.mark.parametrize(
+    "overlap", [PREFETCH, PARTIAL, PREFETCH | PARTIAL], ids=["prefetch", "partial", "both"]
+)
 def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
     one, other = (
         trained(tmp_path / name, **overlap, **{"eval.every": 2}) for name in ("one", "other")
@@ -113,8 +115,8 @@ def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
     ids=["plain", "resample_rounds and correction", "adaptive horizon", "remax", "faults"],
 )
 def test_with_ahead_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, overrides):
-    whole = trained(tmp_path / "whole", **AHEAD, **overrides)
-    stopped = stopped_after(3, tmp_path / "halves", AHEAD | overrides)
+    whole = trained(tmp_path / "whole", **PREFETCH, **overrides)
+    stopped = stopped_after(3, tmp_path / "halves", PREFETCH | overrides)
     assert (checkpoint.newest(stopped.checkpoints) / "prefetch.json").is_file()
     resumed = Run.open(stopped.folder)
     run_training(resumed, Display())
@@ -123,7 +125,7 @@ def test_with_ahead_six_steps_equal_three_and_three_more_bit_for_bit(tmp_path, o
 
 
 def test_ahead_plays_with_the_weights_of_one_update_before(tmp_path):
-    run = trained(tmp_path / "run", **AHEAD)
+    run = trained(tmp_path / "run", **PREFETCH)
     for step, row in steps(run).items():
         age = int(step > 1)  # the first step has nothing to be played beside
         assert {
@@ -139,7 +141,7 @@ def test_carried_groups_are_played_on_by_newer_weights_and_counted_once(tmp_path
     """Slots for a third of the episodes: those held up must not keep the evaluations in between
     from theirs.
     """
-    run = trained(tmp_path / "run", **CARRY, **{"eval.every": 1, "engine.slots": 16})
+    run = trained(tmp_path / "run", **PARTIAL, **{"eval.every": 1, "engine.slots": 16})
     played = {step: episodes(run, step) for step in steps(run)}
     assert [len({t.task.id for t in each}) for each in played.values()] == [6] * 6
     assert all(
@@ -233,13 +235,13 @@ def test_groups_that_are_too_old_are_dropped_and_counted(tmp_path):
 
 
 def test_an_age_without_carried_groups_is_refused():
-    with pytest.raises(ConfigError, match=r"rollout.max_age = 2: has no effect while carry = 0"):
+    with pytest.raises(ConfigError, match=r"rollout.max_age = 2: has no effect while partial = 0"):
         build(ECHO, {"rollout.max_age": 2})
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_resumed_run_loses_no_carried_group_and_draws_none_twice(tmp_path, ahead):
-    overlap = CARRY | {"rollout.prefetch": ahead}
+    overlap = PARTIAL | {"rollout.prefetch": ahead}
     whole = trained(tmp_path / "whole", **overlap)
     stopped = stopped_after(3, tmp_path / "halves", overlap)
     assert len(state_of(stopped).in_flight) == 3
@@ -254,7 +256,7 @@ def test_a_resumed_run_loses_no_carried_group_and_draws_none_twice(tmp_path, ahe
 
 
 def test_carrying_can_be_given_up_when_a_run_is_resumed(tmp_path):
-    stopped = stopped_after(3, tmp_path / "run", CARRY)
+    stopped = stopped_after(3, tmp_path / "run", PARTIAL)
     left = {f"{begun.step:06d}-{begun.first:04d}" for begun in state_of(stopped).in_flight}
     resumed = Run.open(stopped.folder, {"rollout.partial": 0})
     run_training(resumed, Display())
@@ -264,7 +266,7 @@ def test_carrying_can_be_given_up_when_a_run_is_resumed(tmp_path):
 
 def test_faults_beside_the_learner_are_faults(tmp_path):
     run = trained(
-        tmp_path / "run", **AHEAD, **{"env.name": "tests.helpers:BreaksForRed", "steps": 3}
+        tmp_path / "run", **PREFETCH, **{"env.name": "tests.helpers:BreaksForRed", "steps": 3}
     )
     assert all(row["faults"] > 0 and "loss" in row for row in steps(run).values())
 
@@ -291,7 +293,7 @@ def test_worker_processes(tmp_path, overlap):
 def test_an_environment_that_breaks_for_good_beside_the_learner_ends_the_run(tmp_path):
     WearsOut.left = 30 + 3 * 48  # an evaluation and three steps
     with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*worn out"):
-        trained(tmp_path / "run", **AHEAD, **{"env.name": "tests.helpers:WearsOut"})
+        trained(tmp_path / "run", **PREFETCH, **{"env.name": "tests.helpers:WearsOut"})
     assert not is_playing()
 
 
@@ -308,7 +310,7 @@ def test_an_engine_that_fails_ends_the_run(tmp_path, monkeypatch, overlap):
         (EngineFailed, ExceptionGroup)
     ) as raised:  # alone, or with those of the other episodes
         run_training(
-            Run.create(tmp_path / "run", build(ECHO, {**CARRY, "rollout.partial": 0} | overlap)),
+            Run.create(tmp_path / "run", build(ECHO, {**PARTIAL, "rollout.partial": 0} | overlap)),
             Breaker(),
         )
     errors = raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else [raised.value]
@@ -333,7 +335,7 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
     before = time.monotonic()
     with pytest.raises(RuntimeError, match="the learner broke"):
         run_training(
-            Run.create(tmp_path / "run", build(ECHO, {**AHEAD, **patient, "eval.tasks": 1})),
+            Run.create(tmp_path / "run", build(ECHO, {**PREFETCH, **patient, "eval.tasks": 1})),
             MetricsListener(),
         )
     assert not is_playing()
@@ -373,7 +375,7 @@ def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
 
 
 def test_the_engine_beside_the_learner_has_weights_of_its_own():
-    components = setup(build(ECHO, AHEAD))
+    components = setup(build(ECHO, PREFETCH))
     try:
         own, learners = (
             list(components.engine.model.parameters()),

@@ -451,7 +451,7 @@ def test_going_back_begins_with_other_noise(tmp_path):
 @pytest.mark.parametrize(
     "where",
     [
-        "palestra.training.async_source:Streaming.gather:4",
+        "palestra.training.async_source:AsyncSource.next_batch:4",
         "palestra.learner.learner:Learner._apply:16",
     ],
 )

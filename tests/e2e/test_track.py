@@ -32,9 +32,7 @@ class Recorder(Tracker):
 
     def begin(self, run):
         self.notes = self.told.setdefault(run.folder.name, [])
-        self.notes.append(
-            ("begin", run.since, run.id, run.project, run.config["steps"])
-        )
+        self.notes.append(("begin", run.since, run.id, run.project, run.config["steps"]))
         return f"id of {run.folder.name}"
 
     def row(self, step, values):
@@ -116,7 +114,7 @@ def test_a_resumed_run_goes_on_in_the_same_place(tmp_path):
 def test_a_tracker_cannot_harm_a_run(tmp_path, caplog, kind):
     plain = trained(tmp_path / "plain", **SHORT)
     began = time.monotonic()
-    settings = {"track.names": [f"test-{kind.__name__}", "test-Recorder"], "track.patience_s": 0.3}
+    settings = {"track.names": [f"test-{kind.__name__}", "test-Recorder"], "track.timeout_s": 0.3}
     with caplog.at_level(logging.ERROR, "palestra"):
         run = trained(tmp_path / kind.__name__, **SHORT, **settings)
     assert time.monotonic() - began < 30
@@ -136,7 +134,7 @@ def test_one_that_falls_behind_is_dropped(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(track, "MOST_WAITING", 2)
     with caplog.at_level(logging.ERROR, "palestra"):
         trained(
-            tmp_path / "run", **SHORT, **{"track.names": ["test-Hangs"], "track.patience_s": 0.1}
+            tmp_path / "run", **SHORT, **{"track.names": ["test-Hangs"], "track.timeout_s": 0.1}
         )
     assert "2 rows behind" in caplog.records[0].message
 
@@ -177,7 +175,7 @@ def needs(package):
 
 def tracked_in_halves(folder, name):
     """A run that is killed after 4 steps and resumed after step 3."""
-    run = stopped_after(3, folder, {"track.names": [name], "track.patience_s": 60})
+    run = stopped_after(3, folder, {"track.names": [name], "track.timeout_s": 60})
     first = stored_ids(folder)
     run_training(Run.open(folder), Display())
     assert stored_ids(folder) == first

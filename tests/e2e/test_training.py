@@ -155,7 +155,7 @@ def test_tasks_without_a_signal_are_passed_over(tmp_path):
     state = state_from_dict(checkpoint.read_state(checkpoint.newest(run.checkpoints)))
     assert state.tasks_drawn["echo"] - state.tasks_skipped["echo"] == 6 * 24
     assert state.tasks_skipped["echo"] > 0
-    assert [row["tasks/dead"] for row in run.metrics() if "reward" in row][-1] == len(
+    assert [row["tasks/skippable"] for row in run.metrics() if "reward" in row][-1] == len(
         state.tasks_skippable["echo"]
     )
 
@@ -191,7 +191,7 @@ def stopped_after(steps, folder, overrides):
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
         {"env.name": "tests.helpers:BreaksForRed"},
     ],
-    ids=["epochs and resampling", "partial", "prefetch", "ppo", "gigpo", "rft", "mixture", "faults"],
+    ids=["epochs", "partial", "prefetch", "ppo", "gigpo", "rft", "mixture", "faults"],
 )  # fmt: skip
 def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
     some_skill = {"episodes": 20, "updates": 4, "check_every": 4, "check_tasks": 8}
@@ -212,7 +212,7 @@ def test_what_was_learned_goes_with_the_episodes(tmp_path, overrides):
             assert all(logp <= 0 for logp in learned["logp"])
             assert all(entropy >= 0 for entropy in learned["entropy"])
     assert lines > 2
-    assert bool(carried) == bool(run.config.rollout.carry)
+    assert bool(carried) == bool(run.config.rollout.partial)
 
 
 def test_what_was_learned_first_has_a_ratio_of_one_and_the_credit_of_the_algorithm(tmp_path):

@@ -249,7 +249,7 @@ def test_nothing_else_suffers(looked_at, group):
     assert found.done.peak_kb * 1000 < MEMORY
     # the sound run is whole, wherever it is looked at
     run = by_name(found.answers, "zz-sound")
-    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_learned"]) == (
+    assert (len(run["rows"]), len(run["evals"]), run["damaged"], run["has_token_stats"]) == (
         3,
         1,
         [],

@@ -144,7 +144,7 @@ AFTER = [
         "SIGTERM", "palestra.runs.plot:plot_run:1", marks=pytest.mark.short, id="the curve"
     ),
     pytest.param(
-        "SIGINT", "palestra.training.setup:Parts.close:1", id="the closing of environments"
+        "SIGINT", "palestra.training.setup:Components.close:1", id="the closing of environments"
     ),
 ]
 
@@ -211,7 +211,7 @@ def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
     assert process.communicate(timeout=100)[1] == ""
     time.sleep(1)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    points = ["SIGTERM:call:palestra.training.data_sources:collect:1"]
+    points = ["SIGTERM:call:palestra.training.data_sources:collect_groups:1"]
     command = [
         sys.executable,
         "-m",

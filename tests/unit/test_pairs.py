@@ -4,8 +4,8 @@ more.
 
 from dataclasses import replace
 
+from palestra.algos.selection import pairs, solved
 from palestra.core.types import Stop, Task
-from palestra.training.offline_data import pairs, solved
 from tests.helpers import trajectory
 
 

@@ -22,7 +22,7 @@ class BarrierPool:
 
     def __init__(self, pool: EnvPool, timeout_s: float) -> None:
         self._pool = pool
-        self._patience_s = timeout_s
+        self._timeout_s = timeout_s
         self._under_way = 0
         self._all_answered: asyncio.Future[None] | None = None
         self._is_given_up = False
@@ -35,7 +35,7 @@ class BarrierPool:
     async def quiesce(self) -> None:
         """Returns when no call is under way.
 
-        Calls that do not come back before `patience_s` wait for something else than their
+        Calls that do not come back before `timeout_s` wait for something else than their
         environment, as an episode does for which its server has no seat: from then on nobody waits
         for answers here.
         """
@@ -43,7 +43,7 @@ class BarrierPool:
             return
         self._all_answered = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 await self._all_answered
         except TimeoutError:
             self._is_given_up = True

@@ -26,7 +26,7 @@ from palestra.envs.serving.wire import (
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """How long a server may be gone before the calls to it end as faults."""
 HEARTBEAT_S = 20.0
 HANDSHAKE_S = 10.0
@@ -62,9 +62,9 @@ class Connection:
         *,
         headers: dict[str, str] | None = None,
         unix_path: str | None = None,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self.address, self.patience_s = address, patience_s
+        self.address, self.timeout_s = address, timeout_s
         self._headers, self._unix_path = headers or {}, unix_path
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -160,8 +160,8 @@ class Connection:
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
                     break
-                if loop.time() - gone_since > self.patience_s:
-                    trouble = f"{self.address} has been gone for {self.patience_s:g} s: {trouble}"
+                if loop.time() - gone_since > self.timeout_s:
+                    trouble = f"{self.address} has been gone for {self.timeout_s:g} s: {trouble}"
                     break
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 1.0)

@@ -43,7 +43,7 @@ from palestra.envs.serving.wire import (
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 ANSWER_BYTES = 64 * 1024 * 1024
 """The largest answer that is read: a page of 5,000 tasks may be long."""
 
@@ -96,10 +96,10 @@ class Http:
         kind: Any,
         body: Any = None,
         *,
-        patience_s: float = 0.0,
+        timeout_s: float = 0.0,
         timeout_s: float = ANSWER_S,
     ) -> Any:
-        until, delay = time.monotonic() + patience_s, 0.05
+        until, delay = time.monotonic() + timeout_s, 0.05
         while True:
             try:
                 return self._once(method, path, kind, body, timeout_s)
@@ -211,7 +211,7 @@ class RemoteEnvironment(Environment):
         path = f"/v1/envs/{quote(self.name, safe='')}/tasks?split={quote(split, safe='')}"
         while offset is not None:
             page: TaskPage = self._http.ask(
-                "GET", f"{path}&offset={offset}", TaskPage, patience_s=PATIENCE_S
+                "GET", f"{path}&offset={offset}", TaskPage, timeout_s=TIMEOUT_S
             )
             found += page.tasks
             if page.next is not None and page.next <= offset:
@@ -225,7 +225,7 @@ class RemoteEnvironment(Environment):
     def task(self, id: str) -> Task:
         path = f"/v1/envs/{quote(self.name, safe='')}/task?id={quote(id, safe='')}"
         try:
-            found: Task = self._http.ask("GET", path, Task, patience_s=PATIENCE_S)
+            found: Task = self._http.ask("GET", path, Task, timeout_s=TIMEOUT_S)
         except WireError as error:
             if error.code != "not_found":
                 raise
@@ -244,7 +244,7 @@ class RemoteEnvironment(Environment):
                     raise
             self.close()
         body = {"env": self.name, "key": secrets.token_urlsafe(12)}
-        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, body, patience_s=PATIENCE_S)
+        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, body, timeout_s=TIMEOUT_S)
         self._session, self._key = opened.session, 0
         return self._reset(task)
 
@@ -280,5 +280,5 @@ class RemoteEnvironment(Environment):
         if not self._session:
             raise RuntimeError(f"{self.name}: call reset(task) before this")
         return self._http.ask(
-            "POST", f"/v1/sessions/{self._session}/{name}", kind, body, patience_s=PATIENCE_S
+            "POST", f"/v1/sessions/{self._session}/{name}", kind, body, timeout_s=TIMEOUT_S
         )

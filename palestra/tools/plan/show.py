@@ -34,7 +34,7 @@ def work_of(
     config: Config, *, reply: float | None = None, episode: float | None = None, env_s: float = 0.0
 ) -> Work:
     """One training step of a recipe, at its longest horizon."""
-    if config.algo.source != "play":
+    if not config.algo.is_on_policy:
         raise ConfigError(
             f"algo.name = {config.algo.name!r}: plans are for algorithms that play every step"
         )
