@@ -210,7 +210,7 @@ def test_patience_counts_from_when_a_connection_broke(monkeypatch):
     async def scenario(port):
         proxy = Breakable(port)
         servers = Servers([f"http://127.0.0.1:{await proxy.start()}/obedient"])
-        servers.servers[0].connection.timeout_s = 0.9
+        servers.servers[0].connection.reconnect_s = 0.9
         handle = RemoteHandle(servers, 20.0)
         resetting = asyncio.create_task(handle.reset(OBEDIENT_TASK))
         await asyncio.sleep(1.2)

@@ -95,7 +95,7 @@ def test_plain_requests_are_as_safe():
 def test_a_server_that_stays_away_is_a_fault():
     async def scenario():
         servers = Servers(["http://127.0.0.1:9/tally"])
-        servers.servers[0].connection.timeout_s = 0.5
+        servers.servers[0].connection.reconnect_s = 0.5
         handle = RemoteHandle(servers, 5.0)
         try:
             await handle.reset(helpers.Tally().tasks("train")[0])

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from palestra.core.credentials import token_for
 from palestra.core.types import Step, Task
-from palestra.envs.serving.connection import TIMEOUT_S, Connection
+from palestra.envs.serving.connection import RECONNECT_S, Connection
 from palestra.envs.serving.handles import EnvFault, EnvTimeout
 from palestra.envs.serving.remote import Http, Unreachable, split_url
 from palestra.envs.serving.wire import (
@@ -219,7 +219,7 @@ class RemoteHandle:
         """The server ends a call at its own deadline;
         this is for one that does not answer at all.
         """
-        return self.deadline_s + TIMEOUT_S
+        return self.deadline_s + RECONNECT_S
 
     async def reset(self, task: Task) -> str:
         self._check_open()

@@ -26,7 +26,7 @@ from palestra.envs.serving.wire import (
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S = 30.0
+RECONNECT_S = 30.0
 """How long a server may be gone before the calls to it end as faults."""
 HEARTBEAT_S = 20.0
 HANDSHAKE_S = 10.0
@@ -62,9 +62,9 @@ class Connection:
         *,
         headers: dict[str, str] | None = None,
         unix_path: str | None = None,
-        timeout_s: float = TIMEOUT_S,
+        reconnect_s: float = RECONNECT_S,
     ) -> None:
-        self.address, self.timeout_s = address, timeout_s
+        self.address, self.reconnect_s = address, reconnect_s
         self._headers, self._unix_path = headers or {}, unix_path
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -160,8 +160,8 @@ class Connection:
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
                     break
-                if loop.time() - gone_since > self.timeout_s:
-                    trouble = f"{self.address} has been gone for {self.timeout_s:g} s: {trouble}"
+                if loop.time() - gone_since > self.reconnect_s:
+                    trouble = f"{self.address} has been gone for {self.reconnect_s:g} s: {trouble}"
                     break
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 1.0)

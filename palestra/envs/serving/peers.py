@@ -40,7 +40,7 @@ class ProcessPeers:
         if connection is None:
             path = socket_path(self._folder, process)
             connection = Connection(
-                "http://peer", headers=self._headers(caller), unix_path=path, timeout_s=GONE_S
+                "http://peer", headers=self._headers(caller), unix_path=path, reconnect_s=GONE_S
             )
             self._connections[process, caller] = connection
         own_id = call.id

@@ -43,7 +43,7 @@ from palestra.envs.serving.wire import (
 
 CONNECT_S = 5.0
 ANSWER_S = 120.0
-TIMEOUT_S = 15.0
+RETRY_S = 15.0
 ANSWER_BYTES = 64 * 1024 * 1024
 """The largest answer that is read: a page of 5,000 tasks may be long."""
 
@@ -96,10 +96,10 @@ class Http:
         kind: Any,
         body: Any = None,
         *,
-        timeout_s: float = 0.0,
+        retry_s: float = 0.0,
         timeout_s: float = ANSWER_S,
     ) -> Any:
-        until, delay = time.monotonic() + timeout_s, 0.05
+        until, delay = time.monotonic() + retry_s, 0.05
         while True:
             try:
                 return self._once(method, path, kind, body, timeout_s)
@@ -211,7 +211,7 @@ class RemoteEnvironment(Environment):
         path = f"/v1/envs/{quote(self.name, safe='')}/tasks?split={quote(split, safe='')}"
         while offset is not None:
             page: TaskPage = self._http.ask(
-                "GET", f"{path}&offset={offset}", TaskPage, timeout_s=TIMEOUT_S
+                "GET", f"{path}&offset={offset}", TaskPage, retry_s=RETRY_S
             )
             found += page.tasks
             if page.next is not None and page.next <= offset:
@@ -225,7 +225,7 @@ class RemoteEnvironment(Environment):
     def task(self, id: str) -> Task:
         path = f"/v1/envs/{quote(self.name, safe='')}/task?id={quote(id, safe='')}"
         try:
-            found: Task = self._http.ask("GET", path, Task, timeout_s=TIMEOUT_S)
+            found: Task = self._http.ask("GET", path, Task, retry_s=RETRY_S)
         except WireError as error:
             if error.code != "not_found":
                 raise
@@ -244,7 +244,7 @@ class RemoteEnvironment(Environment):
                     raise
             self.close()
         body = {"env": self.name, "key": secrets.token_urlsafe(12)}
-        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, body, timeout_s=TIMEOUT_S)
+        opened: Opened = self._http.ask("POST", "/v1/sessions", Opened, body, retry_s=RETRY_S)
         self._session, self._key = opened.session, 0
         return self._reset(task)
 
@@ -280,5 +280,5 @@ class RemoteEnvironment(Environment):
         if not self._session:
             raise RuntimeError(f"{self.name}: call reset(task) before this")
         return self._http.ask(
-            "POST", f"/v1/sessions/{self._session}/{name}", kind, body, timeout_s=TIMEOUT_S
+            "POST", f"/v1/sessions/{self._session}/{name}", kind, body, retry_s=RETRY_S
         )
