@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+import torch
+from safetensors.torch import save_file
 
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import ScriptedAgent
@@ -317,3 +319,61 @@ def test_steps_are_recomputed_from_run_folders_alone(tmp_path):
     assert "kl = 0.1\n" in config.read_text()
     config.write_text(config.read_text().replace("kl = 0.1\n", "kl = 0.11\n"))
     assert float(run("oracle.py", "--run", tmp_path / "04").split()[-1]) > 1e-3
+
+
+@pytest.mark.timeout(360)
+def test_two_checkouts_compute_the_same_numbers_or_the_first_difference_is_shown(tmp_path):
+    given = ["same_numbers.py", ROOT, ROOT, "--only", "sft", "--keep", tmp_path]
+    assert run(*given, timeout=200).split()[-1] == "yes"
+    kept = tmp_path / "sft.json"
+    found = json.loads(kept.read_text())
+    (step_2,) = [row for row in found["rows"] if row["step"] == 2]
+    step_2["loss"] += 1e-15
+    kept.write_text(json.dumps(found))
+    command = [sys.executable, str(ROOT / "benchmarks" / "same_numbers.py"), *map(str, given[1:])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1, done.stderr
+    assert "sft: row 3 (step 2): loss = " in done.stdout
+
+
+def test_settings_and_metrics_of_a_checkout_before_a_renaming_are_translated(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from same_numbers import Numbers, Renamed, first_difference, in_new_names, in_old_names
+
+    renamed = Renamed(
+        {"rollout.ahead": "rollout.prefetch", "rollout.carry": "rollout.partial"},
+        {"engine.name": {"native": "torch"}},
+        {"groups/dead": "groups/zero_advantage"},
+    )
+    tree = {"steps": 6, "engine": {"name": "torch"}, "rollout": {"prefetch": 1, "partial": 0}}
+    assert in_old_names(tree, renamed, known=renamed) == tree
+    assert in_old_names(tree, renamed, known=Renamed({}, {}, {})) == {
+        "steps": 6,
+        "engine": {"name": "native"},
+        "rollout": {"ahead": 1, "carry": 0},
+    }
+    half = Renamed({"rollout.carry": "rollout.partial"}, {}, {})
+    assert in_old_names(tree, renamed, known=half)["rollout"] == {"ahead": 1, "partial": 0}
+
+    old = Numbers({}, [{"step": 1, "groups/dead": 0.0, "env/guess/groups/dead": 0.5}])
+    new = [{"step": 1, "groups/zero_advantage": 0.0, "env/guess/groups/zero_advantage": 0.5}]
+    assert in_new_names(old, renamed).rows == new
+    assert first_difference(in_new_names(old, renamed), Numbers({}, new)) == ""
+    assert first_difference(old, Numbers({}, new)).startswith("row 1 (step 1): groups/dead = 0.0")
+
+
+def test_a_bit_of_a_tensor_or_its_type_changes_its_digest_and_metadata_does_not(
+    monkeypatch, tmp_path
+):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from same_numbers import Numbers, first_difference, tensor_digests
+
+    def digests(tensor, **metadata):
+        save_file({"same": torch.ones(2), "w": tensor}, tmp_path / "model.safetensors", metadata)
+        return tensor_digests(tmp_path / "model.safetensors")
+
+    before = digests(torch.zeros(2, 3))
+    assert digests(torch.zeros(2, 3), written_by="another version") == before
+    for changed in (-torch.zeros(2, 3), torch.zeros(3, 2), torch.zeros(2, 3, dtype=torch.int32)):
+        found = first_difference(Numbers(before, []), Numbers(digests(changed), []))
+        assert found == "1 tensors differ, first model.safetensors: w"
