@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import Literal
 
 import numpy
 import torch
 from torch import Tensor
 
-from palestra.core.types import Segment, Trajectory
+from palestra.core.types import Trajectory
 
 Unit = Literal["segment", "trajectory", "group"]
 """What a loss must see as a whole."""
@@ -272,116 +272,98 @@ def pack(
 ) -> Batch:
     """One batch of all trajectories; those of one inner list form a group.
 
-    Tokens after the last chosen one teach nothing; they are left out unless a critic is to look at
-    where the trajectory stands.
+    Tokens after the last action token teach nothing. They are left out unless `keep_tail`: a critic
+    may look at where the trajectory stands.
     """
     trajectories = [trajectory for group in groups for trajectory in group]
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
-    first_turn_N = list(accumulate([len(t.turns) for t in trajectories], initial=0))
-    whole = [
-        (owner, segment)
-        for owner, trajectory in enumerate(trajectories)
-        for segment in trajectory.segments
-    ]
-    owned = whole if keep_tail else [(owner, _without_tail(segment)) for owner, segment in whole]
-    segments = [segment for _, segment in owned]
-    sampled_logp_C = torch.tensor(
-        [p for s in segments for p, chosen in zip(s.logprobs, s.mask, strict=True) if chosen]
-    )
+    ids_T: list[int] = []
+    action_mask_T: list[int] = []
+    lengths_S: list[int] = []
+    trajectory_S: list[int] = []
+    trajectory_C: list[int] = []
+    turn_C: list[int] = []
+    sampled_logp_C: list[float] = []
+    version_C: list[int] = []
+    first_turn = 0
+    for number, trajectory in enumerate(trajectories):
+        for segment_number, segment in enumerate(trajectory.segments):
+            actions = [token for token, chosen in enumerate(segment.mask) if chosen]
+            # A segment without an action is kept whole: no token of it is in the loss anyway.
+            end = len(segment.ids) if keep_tail or not actions else actions[-1] + 1
+            ids_T += segment.ids[:end]
+            action_mask_T += segment.mask[:end]
+            lengths_S.append(end)
+            trajectory_S.append(number)
+            turn_at = _turn_of_each_token(trajectory, segment_number)
+            trajectory_C += [number] * len(actions)
+            turn_C += [first_turn + turn_at[token] for token in actions]
+            sampled_logp_C += [segment.logprobs[token] for token in actions]
+            version_C += [segment.versions[token] for token in actions]
+        first_turn += len(trajectory.turns)
+    logp_C = torch.tensor(sampled_logp_C)
     return rewards_only(groups, turn_rewards).with_(
-        ids_T=torch.tensor([token for segment in segments for token in segment.ids]),
-        action_mask_T=torch.tensor(
-            [chosen for segment in segments for chosen in segment.mask], dtype=torch.bool
-        ),
-        lengths_S=torch.tensor([len(segment.ids) for segment in segments]),
-        trajectory_S=torch.tensor([owner for owner, _ in owned]),
-        trajectory_C=torch.tensor(
-            [owner for owner, segment in owned for _ in range(sum(segment.mask))]
-        ),
-        turn_C=torch.tensor(
-            [
-                first + turn
-                for first, t in zip(first_turn_N, trajectories, strict=False)
-                for turn in _turn_of_chosen(t)
-            ]
-        ),
+        ids_T=torch.tensor(ids_T),
+        action_mask_T=torch.tensor(action_mask_T, dtype=torch.bool),
+        lengths_S=torch.tensor(lengths_S),
+        trajectory_S=torch.tensor(trajectory_S),
+        trajectory_C=torch.tensor(trajectory_C),
+        turn_C=torch.tensor(turn_C),
         index_C=torch.arange(len(sampled_logp_C)),
-        sampled_logp_C=sampled_logp_C,
-        version_C=torch.tensor(
-            [v for s in segments for v, chosen in zip(s.versions, s.mask, strict=True) if chosen]
-        ),
-        old_logp_C=sampled_logp_C,
+        sampled_logp_C=logp_C,
+        version_C=torch.tensor(version_C),
+        old_logp_C=logp_C,
     )
 
 
 def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards) -> Batch:
     """A batch without tokens: what was earned, by which turns of which trajectories."""
-    trajectories = [trajectory for group in groups for trajectory in group]
-    rewards = [turn_rewards(trajectory) for trajectory in trajectories]
-    seen = [
-        (number, turn.observation)
-        for number, group in enumerate(groups)
-        for t in group
-        for turn in t.turns
-    ]
-    anchors = {place: number for number, place in enumerate(dict.fromkeys(seen))}
-    none = torch.empty(0)
-    numbers = torch.empty(0, dtype=torch.long)
+    reward_U: list[float] = []
+    trajectory_U: list[int] = []
+    anchor_U: list[int] = []
+    reward_N: list[float] = []
+    group_N: list[int] = []
+    truncated_N: list[bool] = []
+    anchors: dict[tuple[int, str], int] = {}
+    for group_number, group in enumerate(groups):
+        for trajectory in group:
+            rewards = turn_rewards(trajectory)
+            reward_U += rewards
+            trajectory_U += [len(reward_N)] * len(trajectory.turns)
+            for turn in trajectory.turns:
+                seen = (group_number, turn.observation)
+                anchor_U.append(anchors.setdefault(seen, len(anchors)))
+            # Exactly rounded: the same rewards in another order have the same sum.
+            reward_N.append(math.fsum(rewards))
+            group_N.append(group_number)
+            truncated_N.append(trajectory.stop.is_time_limit)
+    no_floats = torch.empty(0)
+    no_numbers = torch.empty(0, dtype=torch.long)
     return Batch(
-        ids_T=numbers,
-        action_mask_T=numbers.bool(),
-        lengths_S=numbers,
-        trajectory_S=numbers,
-        trajectory_C=numbers,
-        turn_C=numbers,
-        index_C=numbers,
-        sampled_logp_C=none,
-        version_C=numbers,
-        old_logp_C=none,
-        reward_U=torch.tensor([reward for own in rewards for reward in own]),
-        trajectory_U=torch.tensor(
-            [owner for owner, t in enumerate(trajectories) for _ in t.turns], dtype=torch.long
-        ),
-        anchor_U=torch.tensor([anchors[place] for place in seen], dtype=torch.long),
-        # exactly rounded sums: the same rewards in another order come to the same
-        reward_N=torch.tensor([math.fsum(own) for own in rewards]),
-        group_N=torch.tensor(
-            [number for number, group in enumerate(groups) for _ in group], dtype=torch.long
-        ),
-        truncated_N=torch.tensor(
-            [trajectory.stop.is_time_limit for trajectory in trajectories], dtype=torch.bool
-        ),
+        ids_T=no_numbers,
+        action_mask_T=no_numbers.bool(),
+        lengths_S=no_numbers,
+        trajectory_S=no_numbers,
+        trajectory_C=no_numbers,
+        turn_C=no_numbers,
+        index_C=no_numbers,
+        sampled_logp_C=no_floats,
+        version_C=no_numbers,
+        old_logp_C=no_floats,
+        reward_U=torch.tensor(reward_U),
+        trajectory_U=torch.tensor(trajectory_U, dtype=torch.long),
+        anchor_U=torch.tensor(anchor_U, dtype=torch.long),
+        reward_N=torch.tensor(reward_N),
+        group_N=torch.tensor(group_N, dtype=torch.long),
+        truncated_N=torch.tensor(truncated_N, dtype=torch.bool),
     )
 
 
-def _without_tail(segment: Segment) -> Segment:
-    """Up to the last chosen token.
-
-    A segment without one is kept whole: it is empty of credit anyway.
-    """
-    end = max(
-        (place + 1 for place, chosen in enumerate(segment.mask) if chosen),
-        default=len(segment.mask),
-    )
-    return Segment(
-        segment.ids[:end], segment.mask[:end], segment.logprobs[:end], segment.versions[:end]
-    )
-
-
-def _turn_of_chosen(trajectory: Trajectory) -> list[int]:
-    """The turn of each chosen token, in the order of the segments' tokens."""
-    turns: list[int] = []
-    for number, segment in enumerate(trajectory.segments):
-        turns += _turns_in(
-            segment,
-            [(i, turn.span) for i, turn in enumerate(trajectory.turns) if turn.segment == number],
-        )
-    return turns
-
-
-def _turns_in(segment: Segment, spans: list[tuple[int, tuple[int, int]]]) -> list[int]:
+def _turn_of_each_token(trajectory: Trajectory, segment_number: int) -> dict[int, int]:
+    """The turn that each sampled token of a segment belongs to."""
     turn_at: dict[int, int] = {}
-    for turn, (start, end) in spans:
-        turn_at.update(dict.fromkeys(range(start, end), turn))
-    return [turn_at[position] for position, chosen in enumerate(segment.mask) if chosen]
+    for number, turn in enumerate(trajectory.turns):
+        if turn.segment == segment_number:
+            turn_at.update(dict.fromkeys(range(*turn.span), number))
+    return turn_at

@@ -227,7 +227,7 @@ class Learner:
         """
         batch = batch.with_(weight_C=algo.weights(batch))
         temperature = algo.temperature(self.temperature)
-        has_gaps = algo.source == "play" and is_fresh and temperature == self.temperature
+        has_gaps = algo.is_on_policy and is_fresh and temperature == self.temperature
         figures = _Figures(batch, algo, newest=step - 1 if has_gaps else None)
         critic = self.critic if "value" in algo.needs else None
         learned, spared = batch, None
