@@ -206,7 +206,7 @@ def is_over(run: Run) -> bool:
 def _display_of(run: Run, *, as_json: bool) -> Display:
     from palestra.training.display import Display, display_for
 
-    plays = run.config.algo.source in ("play", "rounds")
+    plays = run.config.algo.plays
     episodes = run.config.rollout.tasks * run.config.rollout.group if plays else None
     return Display() if as_json else display_for(run.config.steps, episodes)
 

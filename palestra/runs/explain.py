@@ -55,7 +55,7 @@ def explain(config: Config) -> str:
     ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
     if ends:
         lines.append(f"training ends earlier after {' or '.join(ends)}")
-    before = "then" if config.algo.source == "play" else f"each of {config.steps} steps:"
+    before = "then" if config.algo.is_on_policy else f"each of {config.steps} steps:"
     return "\n".join(
         [*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())]
     )

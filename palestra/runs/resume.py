@@ -50,7 +50,7 @@ def refuse_changes(before: Tree, after: Config) -> None:
     _refuse_other_mixture(before.get("mixture") or [], now["mixture"])
     fixed = (
         ["round", "data", "episodes", "noise", "min_reward", "best"]
-        if after.algo.source != "play"
+        if not after.algo.is_on_policy
         else []
     )
     for name in (*(name for name in fixed if name in now["algo"]), "critic.kind"):
