@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from palestra.envs.web.browser import find_chromium
-from tests.viewed import viewing
+from tests.support.viewed import viewing
 
 if find_spec("axe_playwright_python") is None:  # `make test-browser` brings it
     collect_ignore_glob = ["test_*.py"]

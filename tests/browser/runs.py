@@ -1,6 +1,6 @@
 """Small real runs for the browser to show."""
 
-from tests.e2e.test_training import ECHO, trained
+from tests.support.training import ECHO, trained
 
 TINY = ECHO | {
     "env": {

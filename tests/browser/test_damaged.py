@@ -7,7 +7,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from tests.viewed import viewing
+from tests.support.viewed import viewing
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from palestra.models.tokenizers import word_tokenizer
 from tests.browser.conftest import NARROW, WIDE
-from tests.viewed import viewing
+from tests.support.viewed import viewing
 
 IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script></pre></textarea><script>alert(2)</script>"

@@ -10,7 +10,7 @@ import tomli_w
 from playwright.sync_api import expect
 
 from tests.browser.runs import TINY
-from tests.viewed import viewing
+from tests.support.viewed import viewing
 
 
 def numbers(text):
@@ -20,7 +20,7 @@ def numbers(text):
 def test_a_run_grows_before_ones_eyes(visit, tmp_path):
     settings = {
         "env": {
-            "name": "tests.helpers:SlowCount"
+            "name": "tests.support.environments:SlowCount"
         },  # some twenty seconds in all, however fast the machine is
         "warm_start": {"episodes": 5, "updates": 1, "check_every": 1, "check_tasks": 2, "batch": 2},
         "steps": 60,

@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.conftest import NARROW
-from tests.viewed import viewing
+from tests.support.viewed import viewing
 
 PAGES = {
     "runs": ("", "Runs"),

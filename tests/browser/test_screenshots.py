@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from palestra.core.types import Turn
 from palestra.envs import make_env
-from tests.viewed import episode, viewing, write_lines
+from tests.support.viewed import episode, viewing, write_lines
 
 OPTIONS = {"tasks": ["enter-text"], "train_seeds": 2}
 

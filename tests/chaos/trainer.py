@@ -17,7 +17,7 @@ from palestra.learner import checkpoint
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_training import ECHO, records, weights
+from tests.support.training import ECHO, records, weights
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ from palestra.envs.adapters.agentgym import AgentGym, ServerError
 from palestra.envs.adapters.agentgym_dialects import DIALECTS, write_action
 from palestra.envs.check import check_environment
 from palestra.envs.serving.handles import EnvFault, InlinePool
-from tests.agentgym_stand_in import BY_ENV_IDX, BY_ID, TOOLS, WORDS, StandIn, running
+from tests.support.agentgym_stand_in import BY_ENV_IDX, BY_ID, TOOLS, WORDS, StandIn, running
 
 
 def played(env, task, actions):

@@ -9,10 +9,10 @@ import pytest
 from palestra.core.action_formats import Tags
 from palestra.core.types import Step
 from palestra.envs.adapters.agentgym_dialects import DIALECTS, GENERIC, SERVED, find_action
-from tests import agentgym_clients as ours
-from tests.agentgym_clients import OPTIONS, RECORDED, send, their_clients
-from tests.search_world import TinySearch
-from tests.served import running
+from tests.support import agentgym_clients as ours
+from tests.support.agentgym_clients import OPTIONS, RECORDED, send, their_clients
+from tests.support.search_world import TinySearch
+from tests.support.served import running
 
 CLIENTS = ["recorded", pytest.param("original", marks=pytest.mark.agentgym)]
 

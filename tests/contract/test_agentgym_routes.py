@@ -18,8 +18,8 @@ from palestra.envs import envs
 from palestra.envs.adapters.agentgym import AgentGym
 from palestra.envs.serving.agentgym_routes import session_number, session_token
 from palestra.envs.serving.wire import OBSERVATION_CHARACTERS
-from tests.helpers import Echo
-from tests.served import command, running
+from tests.support.environments import Echo
+from tests.support.served import command, running
 
 
 def ask(url, path, body=None, *, method="POST", raw=None):
@@ -468,7 +468,9 @@ def test_tokens_and_hosts_are_asked_for_here_too():
 
 def test_capacity_and_leases():
     hours = [0.0]
-    with running("tests.helpers:Echo", capacity=2, clock=lambda: 3600 * hours[0]) as server:
+    with running(
+        "tests.support.environments:Echo", capacity=2, clock=lambda: 3600 * hours[0]
+    ) as server:
         url = f"{server.address}/agentgym/echo"
         kept, left = EnvIdxClient(url), EnvIdxClient(url)
         assert ask(url, "/create", {"id": 0}) == (503, {"error": "all 2 seats are taken"})
@@ -523,7 +525,7 @@ def test_a_session_that_cannot_begin_takes_no_place():
 
 
 def test_a_call_has_a_deadline():
-    with served("tests.helpers:Hangs", deadline_s=2.0, isolation="process") as url:
+    with served("tests.support.environments:Hangs", deadline_s=2.0, isolation="process") as url:
         client = EnvIdxClient(f"{url}/echo")
         status, answer = ask(f"{url}/echo", "/step", {"env_idx": client.env_idx, "action": "red"})
         assert status == 504

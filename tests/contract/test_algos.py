@@ -13,7 +13,7 @@ from palestra.algos import algos
 from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Group, Stop, Task
-from tests.helpers import ready, trajectory
+from tests.support.batches import ready, trajectory
 
 REQUIRED = {"dpo": {"data": ["somewhere"]}}
 

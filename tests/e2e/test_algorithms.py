@@ -18,7 +18,7 @@ from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_training import ECHO, MIXTURE, OFFLINE, trained
+from tests.support.training import ECHO, MIXTURE, OFFLINE, trained
 
 PLAYING = [name for name in algos.names() if algos[name].source is Algorithm.source]
 
@@ -256,7 +256,7 @@ def test_missing_data_is_found_before_anything_is_played(tmp_path, capsys):
 
 
 def test_an_environment_that_always_breaks_has_no_success_in_a_mixture(tmp_path):
-    broken = {"name": "tests.helpers:NeverStarts", "label": "broken"}
+    broken = {"name": "tests.support.environments:NeverStarts", "label": "broken"}
     run = trained(
         tmp_path / "run",
         **{
@@ -280,7 +280,17 @@ def test_a_mixture_on_the_command_line(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "echo" in out
     assert "count" in out
-    main(["eval", str(run.folder), "--env", "tests.helpers:Count", "--limit", "5", "--json"])
+    main(
+        [
+            "eval",
+            str(run.folder),
+            "--env",
+            "tests.support.environments:Count",
+            "--limit",
+            "5",
+            "--json",
+        ]
+    )
     assert list(json.loads(capsys.readouterr().out)["envs"]) == ["count"]
 
 
@@ -327,8 +337,8 @@ def test_explain_names_every_environment_of_a_mixture(tmp_path, capsys):
     recipe = tmp_path / "mixture.toml"
     recipe.write_text(
         "[algo]\nscale = false\n"
-        "[[mixture]]\nname = 'tests.helpers:Echo'\nweight = 3\n[[mixture]]\nname = "
-        "'tests.helpers:Count'\nreward_scale = 0.5\n"
+        "[[mixture]]\nname = 'tests.support.environments:Echo'\nweight = 3\n[[mixture]]\nname = "
+        "'tests.support.environments:Count'\nreward_scale = 0.5\n"
         "[mixture.horizon]\nkind = 'adaptive'\nturns = [2, 4]\n"
     )
     main(["explain", str(recipe), "--model.tokenizer", "bytes"])

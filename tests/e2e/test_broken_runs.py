@@ -13,8 +13,10 @@ from palestra.rollout.groups import AllEpisodesFailed, RolloutBatch
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import _Budgets, run_training
-from tests.e2e.test_training import ECHO, Notes, trained
-from tests.helpers import Echo, WearsOut, trajectory
+from tests.e2e.test_training import Notes
+from tests.support.batches import trajectory
+from tests.support.environments import Echo, WearsOut
+from tests.support.training import ECHO, trained
 
 
 class Numbered(Echo):
@@ -110,7 +112,11 @@ def test_every_phase_of_a_run_notices(tmp_path, episodes, what):
         "check_tasks": 4,
         "target": 1.0,
     }
-    changes = {"env.name": "tests.helpers:WearsOut", "steps": 1, "warm_start": demonstrations}
+    changes = {
+        "env.name": "tests.support.environments:WearsOut",
+        "steps": 1,
+        "warm_start": demonstrations,
+    }
     if what is None:
         trained(tmp_path / "run", **changes)
         assert WearsOut.left == 0
@@ -129,7 +135,8 @@ def test_the_final_evaluation_is_no_success_of_zero(tmp_path):
             WearsOut.left = 0 if phase == "final" else 10_000
 
     run = Run.create(
-        tmp_path / "run", build(ECHO, {"env.name": "tests.helpers:WearsOut", "steps": 1})
+        tmp_path / "run",
+        build(ECHO, {"env.name": "tests.support.environments:WearsOut", "steps": 1}),
     )
     with pytest.raises(AllEpisodesFailed, match=r"the evaluation \(final\)"):
         run_training(run, Breaker())
@@ -145,7 +152,7 @@ def test_one_episode_that_is_sound_is_enough(tmp_path):
     with pytest.raises(
         AllEpisodesFailed, match="this step"
     ):  # of the first step's episodes only one was sound; of the second's none
-        trained(tmp_path / "run", **{"env.name": "tests.helpers:WearsOut", "steps": 2})
+        trained(tmp_path / "run", **{"env.name": "tests.support.environments:WearsOut", "steps": 2})
     assert WearsOut.left < -48
 
 

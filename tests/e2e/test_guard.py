@@ -15,7 +15,8 @@ from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.guard import GuardTripped
 from palestra.training.loop import run_training
-from tests.e2e.test_training import ECHO, Notes, records, trained, weights
+from tests.e2e.test_training import Notes
+from tests.support.training import ECHO, records, trained, weights
 
 ALWAYS = {"window": 2, "entropy_below": 100.0}
 

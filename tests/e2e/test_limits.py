@@ -10,8 +10,8 @@ from palestra.runs.trajectories import read_trajectories
 from palestra.training import limits
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_streaming import STREAM
-from tests.e2e.test_training import ECHO, trained, weights
+from tests.support.overlap import STREAM
+from tests.support.training import ECHO, trained, weights
 
 LONG = {"steps": 40, "save.every": 50}
 

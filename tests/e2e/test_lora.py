@@ -21,7 +21,7 @@ from palestra.runs.run import Run
 from palestra.tools.export import export_run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_training import records, trained, weights
+from tests.support.training import records, trained, weights
 
 peft = pytest.importorskip("peft")
 

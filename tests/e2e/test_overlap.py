@@ -21,29 +21,14 @@ from palestra.learner import checkpoint
 from palestra.learner.learner import Learner
 from palestra.runs.run import Run
 from palestra.runs.state import state_from_dict
-from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from palestra.training.setup import setup
-from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
-from tests.helpers import WearsOut
+from tests.support.environments import WearsOut
+from tests.support.overlap import PARTIAL, episodes, steps, turn_versions
+from tests.support.training import ECHO, records, stopped_after, trained, weights
 
 PREFETCH = {"rollout.prefetch": 1}
-PARTIAL = {
-    "rollout.partial": 3,
-    "env.name": "tests.helpers:Count",
-    "horizon.kind": "fixed",
-    "horizon.turns": 4,
-}
-"""Episodes of up to four turns, which end at different times."""
-
-
-def steps(run):
-    return {row["step"]: row for row in run.metrics() if "reward" in row}
-
-
-def episodes(run, step):
-    return list(read_trajectories(run.trajectory_file(f"step-{step:06d}")))
 
 
 def learned_from(run, step):
@@ -51,12 +36,6 @@ def learned_from(run, step):
         json.loads(line)["id"]
         for line in (run.folder / "token_stats" / f"step-{step:06d}.jsonl").read_text().splitlines()
     }
-
-
-def turn_versions(trajectory):
-    """The versions of the weights that sampled each turn."""
-    (segment,) = trajectory.segments
-    return [set(segment.versions[slice(*turn.span)]) for turn in trajectory.turns]
 
 
 def is_playing():
@@ -110,7 +89,7 @@ def test_a_run_repeats_itself_bit_for_bit(tmp_path, overlap):
             "horizon.fall": 0.05,
         },
         {"algo.name": "remax", "rollout.group": 2},
-        {"env.name": "tests.helpers:BreaksForRed"},
+        {"env.name": "tests.support.environments:BreaksForRed"},
     ],
     ids=["plain", "resample_rounds and correction", "adaptive horizon", "remax", "faults"],
 )
@@ -189,7 +168,7 @@ def test_groups_that_are_too_old_are_dropped_and_counted(tmp_path):
     a turn.
     """
     lingering = {
-        "env.name": "tests.helpers:Lingers",
+        "env.name": "tests.support.environments:Lingers",
         "horizon.kind": "fixed",
         "horizon.turns": 100,
         "agent.context_tokens": 800,
@@ -266,7 +245,9 @@ def test_carrying_can_be_given_up_when_a_run_is_resumed(tmp_path):
 
 def test_faults_beside_the_learner_are_faults(tmp_path):
     run = trained(
-        tmp_path / "run", **PREFETCH, **{"env.name": "tests.helpers:BreaksForRed", "steps": 3}
+        tmp_path / "run",
+        **PREFETCH,
+        **{"env.name": "tests.support.environments:BreaksForRed", "steps": 3},
     )
     assert all(row["faults"] > 0 and "loss" in row for row in steps(run).values())
 
@@ -293,7 +274,7 @@ def test_worker_processes(tmp_path, overlap):
 def test_an_environment_that_breaks_for_good_beside_the_learner_ends_the_run(tmp_path):
     WearsOut.left = 30 + 3 * 48  # an evaluation and three steps
     with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*worn out"):
-        trained(tmp_path / "run", **PREFETCH, **{"env.name": "tests.helpers:WearsOut"})
+        trained(tmp_path / "run", **PREFETCH, **{"env.name": "tests.support.environments:WearsOut"})
     assert not is_playing()
 
 
@@ -331,7 +312,7 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
                 began.set()
 
     monkeypatch.setattr(Learner, "update", update)
-    patient = {"env.name": "tests.helpers:Slow", "env.options.seconds": 0.05}
+    patient = {"env.name": "tests.support.environments:Slow", "env.options.seconds": 0.05}
     before = time.monotonic()
     with pytest.raises(RuntimeError, match="the learner broke"):
         run_training(
@@ -350,7 +331,7 @@ def test_an_interrupt_ends_a_run_that_plays_ahead(tmp_path):
         "from palestra.training.display import Display\n"
         "from palestra.runs.run import Run\n"
         "from palestra.training.loop import run_training\n"
-        "from tests.e2e.test_training import ECHO\n"
+        "from tests.support.training import ECHO\n"
         "class Printer(Display):\n"
         "    def end_step(self, row): print(row['step'], flush=True)\n"
         "config = build(ECHO, {'steps': 10000, 'rollout.prefetch': 1, 'eval.tasks': 1, "

@@ -2,8 +2,8 @@
 
 from palestra.envs.serving.remote import remote_kind
 from palestra.runs.trajectories import read_trajectories
-from tests.e2e.test_training import trained
-from tests.served import running
+from tests.support.served import running
+from tests.support.training import trained
 
 SMALL = {"steps": 3, "rollout.tasks": 3, "rollout.group": 4, "horizon.kind": "fixed",
 "horizon.turns": 4, "eval.tasks": 6}  # fmt: skip
@@ -40,12 +40,17 @@ def weights(run):
 def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
     warm = {"episodes": 60, "noise": 0.5, "updates": 60, "check_every": 20, "check_tasks": 10}
     small = SMALL | {"warm_start": warm}
-    inline = trained(tmp_path / "inline", **small, **{"env.name": "tests.helpers:Unsteady"})
+    inline = trained(
+        tmp_path / "inline", **small, **{"env.name": "tests.support.environments:Unsteady"}
+    )
     apart = {"env.isolation": "process", "env.per_worker": 3}
     workers = trained(
-        tmp_path / "workers", **small, **apart, **{"env.name": "tests.helpers:Unsteady"}
+        tmp_path / "workers",
+        **small,
+        **apart,
+        **{"env.name": "tests.support.environments:Unsteady"},
     )
-    with running("tests.helpers:Unsteady", lease_s=1.0) as server:
+    with running("tests.support.environments:Unsteady", lease_s=1.0) as server:
         remote = trained(tmp_path / "remote", **small, **{"env.name": server.url("unsteady")})
         assert len(server.server.sessions) == 0
         assert server.server.sessions.expired_total == 0
@@ -56,7 +61,10 @@ def test_a_run_is_the_same_wherever_its_environments_are(tmp_path):
 
 
 def test_several_servers_play_one_run(tmp_path):
-    with running("tests.helpers:Count") as one, running("tests.helpers:Count") as other:
+    with (
+        running("tests.support.environments:Count") as one,
+        running("tests.support.environments:Count") as other,
+    ):
         run = trained(
             tmp_path / "run",
             **SMALL,

@@ -23,8 +23,8 @@ from palestra.tools.replay import (
 )
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_training import ECHO, MIXTURE, trained
-from tests.helpers import Count
+from tests.support.environments import Count
+from tests.support.training import ECHO, MIXTURE, trained
 
 NUMBERS = f"{__name__}:Numbers"
 

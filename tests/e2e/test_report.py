@@ -13,7 +13,7 @@ import pytest
 from palestra.cli import main
 from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
-from tests.e2e.test_training import stopped_after, trained
+from tests.support.training import stopped_after, trained
 
 HOSTILE = (
     "<script>alert(1)</script> | ``` \x1b[31m \u202e </pre></details> ![x](http://evil) "
@@ -98,7 +98,7 @@ def test_one_run(runs, tmp_path, capsys):
     assert not page.names & {"script", "link", "iframe", "object"}
     pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
     assert {"reward.png", "success.png", "turns.png", "entropy.png", "kl.png", "mismatch.png",
-    "grad_norm.png", "dead_groups.png",
+    "grad_norm.png", "zero_advantage.png",
             "time.png"} <= pictures  # fmt: skip
     markdown = (tmp_path / "out" / "report.md").read_text()
     assert set(re.findall(r"\]\((\w+\.png)\)", markdown)) == pictures
@@ -145,7 +145,7 @@ def test_groups_are_compared(runs, tmp_path, capsys):
 
 
 def test_groups_without_an_environment_in_common(runs, tmp_path, capsys):
-    other = trained(tmp_path / "count", **SHORT, **{"env.name": "tests.helpers:Count"})
+    other = trained(tmp_path / "count", **SHORT, **{"env.name": "tests.support.environments:Count"})
     found = json.loads(
         report(capsys, runs / "plain-0", other.folder, "--json", "--out", tmp_path / "out")
     )

@@ -15,10 +15,10 @@ from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.setup import make_envs, make_model
 from tests.e2e.test_launch import finished, train
-from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, STALE, same_curve, tokens
-from tests.joined import train_together, try_together
-from tests.vllm_stand_in import StandIn, running
+from tests.support.joined import train_together, try_together
+from tests.support.training import trained
+from tests.support.vllm_stand_in import StandIn, running
 
 pytestmark = pytest.mark.timeout(250)  # three processes that import torch
 

@@ -28,25 +28,9 @@ from palestra.training.guard import GuardTripped
 from palestra.training.loop import begin, make_data_source, run_training, train
 from palestra.training.setup import setup
 from tests.chaos.trainer import ended, finish, start
-from tests.e2e.test_overlap import CARRY, episodes, steps, turn_versions
-from tests.e2e.test_training import ECHO, stopped_after, trained
-from tests.helpers import WearsOut
-
-STREAM = {
-    "rollout.max_staleness": 2,
-    "engine.deterministic": False,
-    "algo.recompute_logprobs": True,
-    "algo.correction.cap": 2.0,
-}
-COUNT = STREAM | {"env.name": "tests.helpers:Count", "horizon.kind": "fixed", "horizon.turns": 4}
-"""Episodes of up to four turns, so that weights change in the middle of them."""
-UNEVEN = COUNT | {
-    "env.name": "tests.helpers:Uneven",
-    "env.options.seconds": 0.002,
-    "rollout.tasks": 4,
-    "rollout.group": 2,
-    "eval.tasks": 1,
-}
+from tests.support.environments import WearsOut
+from tests.support.overlap import COUNT, PARTIAL, STREAM, UNEVEN, episodes, steps, turn_versions
+from tests.support.training import ECHO, stopped_after, trained
 
 
 def is_playing():
@@ -105,8 +89,8 @@ def test_weights_change_between_turns_and_no_token_is_too_old(tmp_path, stalenes
 
 def test_a_step_learns_from_the_episodes_that_it_would_learn_from_without(tmp_path):
     mixture = [
-        {"name": "tests.helpers:Echo", "weight": 2},
-        {"name": "tests.helpers:Count", "group": 4},
+        {"name": "tests.support.environments:Echo", "weight": 2},
+        {"name": "tests.support.environments:Count", "group": 4},
     ]
     tree = {name: table for name, table in ECHO.items() if name != "env"} | {"mixture": mixture}
     one, other = (
@@ -199,7 +183,7 @@ def test_the_queue_stays_small(tmp_path):
 
 
 def test_carried_groups_must_be_learned_from_first(tmp_path):
-    stopped = stopped_after(3, tmp_path / "run", CARRY)
+    stopped = stopped_after(3, tmp_path / "run", PARTIAL)
     with pytest.raises(
         ConfigError, match=r"rollout.max_staleness = 2: 3 groups of rollout.partial are in flight"
     ):
@@ -225,8 +209,8 @@ KILLED = (
     "from palestra.training.display import Display\n"
     "from palestra.runs.run import Run\n"
     "from palestra.training.loop import run_training\n"
-    "from tests.e2e.test_streaming import UNEVEN\n"
-    "from tests.e2e.test_training import ECHO\n"
+    "from tests.support.overlap import UNEVEN\n"
+    "from tests.support.training import ECHO\n"
     "class Printer(Display):\n"
     "    def begin_step(self, step): print(step, flush=True)\n"
     "folder = Path(sys.argv[1])\n"
@@ -357,7 +341,7 @@ def logp(model, weights, batch):
 def test_an_environment_that_breaks_for_good_ends_the_run(tmp_path):
     WearsOut.left = 30 + 3 * 48  # an evaluation and three steps
     with pytest.raises(RuntimeError, match="every episode of this step ended in a fault.*worn out"):
-        trained(tmp_path / "run", **STREAM, **{"env.name": "tests.helpers:WearsOut"})
+        trained(tmp_path / "run", **STREAM, **{"env.name": "tests.support.environments:WearsOut"})
     assert not is_playing()
 
 
@@ -397,7 +381,11 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Learner, "update", update)
     before = time.monotonic()
-    slow = {"env.name": "tests.helpers:Slow", "env.options.seconds": 0.05, "eval.tasks": 1}
+    slow = {
+        "env.name": "tests.support.environments:Slow",
+        "env.options.seconds": 0.05,
+        "eval.tasks": 1,
+    }
     with pytest.raises(RuntimeError, match="the learner broke"):
         run_training(Run.create(tmp_path / "run", build(ECHO, STREAM | slow)), Display())
     assert not is_playing()

@@ -20,7 +20,7 @@ from palestra.training import tracking as track
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from palestra.training.tracking import Tracker, objection, stored_ids
-from tests.e2e.test_training import ECHO, records, stopped_after, trained, weights
+from tests.support.training import ECHO, records, stopped_after, trained, weights
 
 SHORT = {"steps": 3, "eval.tasks": 6}
 
@@ -146,7 +146,8 @@ class NeedsWhatIsNotThere(Recorder):
 def test_a_missing_package_stops_a_run_before_it_begins(tmp_path, capsys):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
-        f'[track]\nnames = ["{__name__}:NeedsWhatIsNotThere"]\n[env]\nname = "tests.helpers:Echo"\n'
+        f'[track]\nnames = ["{__name__}:NeedsWhatIsNotThere"]\n'
+        '[env]\nname = "tests.support.environments:Echo"\n'
     )
     assert load(recipe).track.names  # the configuration itself can be read anywhere
     with pytest.raises(SystemExit) as exit_:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from palestra.algos.batch import pack
 from palestra.cli import main
@@ -27,65 +26,15 @@ from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.evaluation import evaluate_config
 from palestra.training.loop import run_training
-
-ECHO = {
-    "steps": 6,
-    "device": "cpu",
-    "threads": 1,
-    "model": {"width": 32, "layers": 2, "heads": 2},
-    "env": {"name": "tests.helpers:Echo"},
-    "agent": {"format": "plain", "context_tokens": 64, "reply_tokens": 4},
-    "engine": {"slots": 16},
-    "rollout": {"tasks": 6, "group": 8},
-    "optim": {"lr": 3e-3, "minibatches": 2},
-    "horizon": {"kind": "stages", "turns": [1, 2], "every": 2},
-    "eval": {"tasks": 30},
-    "save": {"every": 3},
-}
-
-
-OFFLINE = {"rollout": {}, "horizon": {"kind": "fixed", "turns": 2}}
-"""For algorithms that play no episodes while they train."""
-
-MIXTURE = [
-    {"name": "tests.helpers:Echo", "weight": 2, "horizon": {"kind": "fixed", "turns": 2}},
-    {"name": "tests.helpers:Count", "group": 4, "reward_scale": 0.5,
-     "horizon": {"kind": "adaptive", "turns": [2, 4], "window": 2, "gate": 0.5, "fall": 0.1}},
-]  # fmt: skip
-
-
-def trained(folder, tree=ECHO, **overrides):
-    run = Run.create(folder, build(tree, overrides))
-    run_training(run, Display())
-    return run
-
-
-def records(run):
-    """Metrics, trajectories and what was learned from them, without what a clock measured."""
-    metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
-    episodes = {
-        path.name: [_timeless(line) for line in path.read_bytes().splitlines()]
-        for path in sorted((run.folder / "trajectories").iterdir())
-    }
-    learned = {
-        path.name: path.read_bytes() for path in sorted((run.folder / "token_stats").glob("*"))
-    }
-    return metrics, episodes, learned
-
-
-def _timeless(line):
-    episode = json.loads(line)
-    del episode["timings"]
-    return episode
-
-
-def weights(run):
-    folder = checkpoint.newest(run.checkpoints)
-    return {
-        name: value
-        for file in sorted(folder.glob("*.safetensors"))
-        for name, value in load_file(file).items()
-    }
+from tests.support.training import (
+    ECHO,
+    MIXTURE,
+    OFFLINE,
+    records,
+    stopped_after,
+    trained,
+    weights,
+)
 
 
 def test_it_learns(tmp_path):
@@ -160,25 +109,6 @@ def test_tasks_without_a_signal_are_passed_over(tmp_path):
     )
 
 
-def stopped_after(steps, folder, overrides):
-    """A run that is killed in the middle of the step after `steps`, when some of it is written and
-    no checkpoint is.
-    """
-
-    class Killed(Exception):
-        pass
-
-    class Killer(Display):
-        def end_step(self, row):
-            if row["step"] == steps + 1:
-                raise Killed
-
-    run = Run.create(folder, build(ECHO, overrides))
-    with pytest.raises(Killed):
-        run_training(run, Killer())
-    return run
-
-
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -189,7 +119,7 @@ def stopped_after(steps, folder, overrides):
         {"algo.name": "gigpo", "env.options.rounds": 2},
         {"algo.name": "rft"},
         {"env": None, "mixture": MIXTURE, "algo.scale": False},
-        {"env.name": "tests.helpers:BreaksForRed"},
+        {"env.name": "tests.support.environments:BreaksForRed"},
     ],
     ids=["epochs", "partial", "prefetch", "ppo", "gigpo", "rft", "mixture", "faults"],
 )  # fmt: skip
@@ -414,7 +344,7 @@ def test_resume_eval_and_export_on_the_command_line(tmp_path, capsys):
     assert (chance["phase"], list(chance["envs"]["echo"])) == ("random", ["2"])
     main(["model", "export", str(run.folder), str(tmp_path / "model")])
     capsys.readouterr()
-    main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.helpers:Echo",
+    main(["eval", "--model", str(tmp_path / "model"), "--env", "tests.support.environments:Echo",
     "--agent.format", "plain", "--limit", "9", "--json",
           "--agent.context_tokens", "64", "--agent.reply_tokens", "4", "--horizon", "2", "--out",
           str(tmp_path / "e.json")])  # fmt: skip
@@ -468,8 +398,10 @@ def test_a_run_that_may_learn_from_nothing_goes_on(tmp_path):
 @pytest.mark.parametrize("env", ["RewardsNoNumberForRed", "RewardsInfinityForRed"])
 def test_a_reward_that_is_no_number_is_the_environments_fault_and_teaches_nothing(tmp_path, env):
     """The run is to the last bit the one whose environment breaks there."""
-    broken = trained(tmp_path / "broken", **{"steps": 4, "env.name": "tests.helpers:BreaksForRed"})
-    run = trained(tmp_path / "run", **{"steps": 4, "env.name": f"tests.helpers:{env}"})
+    broken = trained(
+        tmp_path / "broken", **{"steps": 4, "env.name": "tests.support.environments:BreaksForRed"}
+    )
+    run = trained(tmp_path / "run", **{"steps": 4, "env.name": f"tests.support.environments:{env}"})
     assert all(row["faults"] > 0 for row in run.metrics() if "faults" in row)
     faulty = [t for t in read_trajectories(run.trajectory_file("step-000003")) if t.stop.is_fault]
     assert {(t.task.category, t.success, t.reward) for t in faulty} == {("red", None, 0.0)}
@@ -511,11 +443,13 @@ def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):
         RuntimeError,
         match="every episode of the evaluation .raw. ended in a fault.*the simulator is missing",
     ):
-        trained(tmp_path / "run", **{"env.name": "tests.helpers:NeverStarts"})
+        trained(tmp_path / "run", **{"env.name": "tests.support.environments:NeverStarts"})
 
 
 def test_a_run_with_faults_learns_from_the_rest(tmp_path):
-    run = trained(tmp_path / "run", **{"env.name": "tests.helpers:BreaksForRed", "steps": 2})
+    run = trained(
+        tmp_path / "run", **{"env.name": "tests.support.environments:BreaksForRed", "steps": 2}
+    )
     rows = [row for row in run.metrics() if "reward" in row]
     assert all(row["faults"] > 0 and "loss" in row for row in rows)
 

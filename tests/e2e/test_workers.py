@@ -17,8 +17,8 @@ from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.e2e.test_training import ECHO, trained
-from tests.joined import train_together
+from tests.support.joined import train_together
+from tests.support.training import ECHO, trained
 
 pytestmark = pytest.mark.timeout(600)  # ten runs by two workers come before the first test
 

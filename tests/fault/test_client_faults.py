@@ -19,10 +19,10 @@ from palestra.envs.serving.remote import Http, Unreachable, remote_kind
 from tests import helpers
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
-from tests.served import running
-from tests.unit.test_remote import free_port
+from tests.support.ports import free_port
+from tests.support.served import running
 
-TALLY = "tests.helpers:Tally"
+TALLY = "tests.support.environments:Tally"
 TASK = helpers.Tally().tasks("train")[0]
 OBEDIENT_TASK = Task("obedient", "train", "0")
 
@@ -138,7 +138,9 @@ def test_a_call_is_answered_while_the_last_of_the_others_closes_the_connection(t
 
 
 def test_whoever_waits_when_a_connection_is_closed_is_told():
-    with running("tests.helpers:Slow", options={"seconds": 1.0}, isolation="process") as server:
+    with running(
+        "tests.support.environments:Slow", options={"seconds": 1.0}, isolation="process"
+    ) as server:
 
         async def scenario():
             servers = Servers([server.url("echo")])

@@ -30,7 +30,10 @@ def context_for(words, kind, *, isolation="inline", agent=ExpertAgent, deadline_
     prompt = PromptConfig(renderer, Plain())
     alone = {"per_worker": 1} if isolation == "process" else {}
     settings = EnvSettings(
-        name=f"tests.helpers:{kind}", isolation=isolation, deadline_s=deadline_s, **alone
+        name=f"tests.support.environments:{kind}",
+        isolation=isolation,
+        deadline_s=deadline_s,
+        **alone,
     )
     bindings = {"echo": EnvBinding(prompt, make_pool(settings))}
     return RolloutContext(bindings, NoEngine(), Sampling(max_tokens=8), agent, **changes)

@@ -18,7 +18,7 @@ from palestra.envs.serving import reaper_process
 from palestra.envs.serving.reaper import Reaper
 from palestra.envs.serving.reaper_process import VARIABLE, ProcessReaper
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from tests.helpers import is_running
+from tests.support.environments import is_running
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="processes are found in /proc"

@@ -26,11 +26,11 @@ from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.remote import remote_kind
 from palestra.runs.trajectories import read_trajectories
 from tests import helpers
-from tests.e2e.test_training import trained
 from tests.fault.proxy import Proxy
-from tests.served import command, running
+from tests.support.served import command, running
+from tests.support.training import trained
 
-TALLY = "tests.helpers:Tally"
+TALLY = "tests.support.environments:Tally"
 
 
 def assert_right(observations, actions):
@@ -120,7 +120,10 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
     """What was being played ends as a typed fault and is played again; what is learned from is
     sound.
     """
-    with command("tests.helpers:SlowCount", "--port", "0") as server, ExitStack() as later:
+    with (
+        command("tests.support.environments:SlowCount", "--port", "0") as server,
+        ExitStack() as later,
+    ):
         port = server.at.port
 
         def strike():
@@ -132,7 +135,9 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
                 before, taken = taken, steps_taken(server.at)
             server.kill()
             time.sleep(3.0)
-            later.enter_context(command("tests.helpers:SlowCount", "--port", str(port)))
+            later.enter_context(
+                command("tests.support.environments:SlowCount", "--port", str(port))
+            )
 
         striking = threading.Thread(target=strike, daemon=True)
         striking.start()
@@ -156,7 +161,7 @@ def test_training_goes_on_when_the_server_is_killed_and_comes_back(tmp_path):
 
 
 def test_a_signal_lets_sessions_end():
-    with command("tests.helpers:Tally", "--port", "0", "--drain", "20") as server:
+    with command("tests.support.environments:Tally", "--port", "0", "--drain", "20") as server:
         path = server.at.open("tally", "train-0")
         server.send_signal(signal.SIGTERM)
         assert json.loads(server.stderr.readline())["event"] == "draining"
@@ -168,7 +173,7 @@ def test_a_signal_lets_sessions_end():
 
 
 def test_a_second_signal_does_not_wait():
-    with command("tests.helpers:Tally", "--port", "0", "--drain", "60") as server:
+    with command("tests.support.environments:Tally", "--port", "0", "--drain", "60") as server:
         server.at.open("tally")
         server.send_signal(signal.SIGTERM)
         server.stderr.readline()
@@ -233,7 +238,9 @@ def test_several_processes_behind_one_address():
     """Each request comes over a connection of its own, to any process; the session is found all the
     same.
     """
-    with command("tests.helpers:Tally", "--port", "0", "--capacity", "7", processes=3) as server:
+    with command(
+        "tests.support.environments:Tally", "--port", "0", "--capacity", "7", processes=3
+    ) as server:
         paths = [server.at.open("tally", "train-0") for _ in range(7)]
         assert {owner(path) for path in paths} == {"0", "1", "2"}
         assert server.at.raw("POST", "/v1/sessions", {"env": "tally"})[0] == 429
@@ -284,7 +291,7 @@ def owner(path):
 
 
 def test_a_process_that_dies_is_replaced():
-    with command("tests.helpers:Tally", "--port", "0", processes=2) as server:
+    with command("tests.support.environments:Tally", "--port", "0", processes=2) as server:
         paths = [server.at.open("tally", "train-0") for _ in range(4)]
         while (
             len({owner(path) for path in paths}) < 2

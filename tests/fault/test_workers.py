@@ -24,7 +24,7 @@ from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
 from palestra.rollout.groups import rollout_episodes
 from tests.fault.environments import NAME
-from tests.helpers import is_running
+from tests.support.environments import is_running
 
 TASK = Task("obedient", "train", "0")
 

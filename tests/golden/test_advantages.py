@@ -15,7 +15,7 @@ from palestra.algos.advantages import (
 )
 from palestra.algos.batch import pack
 from palestra.algos.gigpo import GiGPO
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 def test_group_mean():

@@ -8,7 +8,7 @@ from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.core.types import Stop
 from palestra.models.attention import SharedPrefixes
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 def test_pack_by_hand():

@@ -12,7 +12,7 @@ from palestra.algos import algos
 from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Stop
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 REWARDS = [0.0, 1.0, 0.25, -0.5, 0.3]
 POLICY = [

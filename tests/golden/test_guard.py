@@ -119,4 +119,4 @@ def test_what_it_says():
 )
 def test_what_has_no_effect_is_an_error(tree, reason):
     with pytest.raises(ConfigError, match=reason):
-        build({"env": {"name": "tests.helpers:Echo"}} | tree)
+        build({"env": {"name": "tests.support.environments:Echo"}} | tree)

@@ -11,7 +11,7 @@ from palestra.algos import algos
 from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
 from palestra.core.types import Group, Task
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 REWARD = torch.tensor([1.5, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0], dtype=torch.float64)
 REFERENCE = torch.tensor([0.10, 0.20, 0.05, 0.15, 0.10, 0.10, 0.20, 0.10], dtype=torch.float64)

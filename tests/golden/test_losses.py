@@ -19,7 +19,7 @@ from palestra.algos.losses import (
     token_weights,
 )
 from palestra.algos.sft import SFT
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 def test_clipped_policy_loss():

@@ -11,7 +11,7 @@ import torch
 from palestra.algos import algos
 from palestra.algos.base import PolicyOutput
 from palestra.core.types import Stop
-from tests.helpers import ready, trajectory
+from tests.support.batches import ready, trajectory
 
 POLICY = [
     *("grpo", "dr_grpo", "gspo", "cispo", "gigpo", "rloo", "reinforce_pp"),
@@ -50,7 +50,7 @@ SETTINGS = {"ppo": {"level": "token", "gamma": 0.9, "lam": 0.95}}
 def oracle_gae(member, gamma=0.9, lam=0.95):
     """Backwards, one token at a time.
 
-    Values and what comes after are those of `tests.helpers.ready`.
+    Values and what comes after are those of `tests.support.batches.ready`.
     """
     values = 0.06 * chosen(member)
     after, trace, advantages = (0.3 if member.stop is Stop.HORIZON else 0.0), 0.0, []

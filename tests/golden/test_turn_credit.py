@@ -23,7 +23,7 @@ from palestra.algos.advantages import (
 from palestra.algos.batch import pack
 from palestra.algos.gigpo import GiGPO
 from palestra.core.types import Group, Stop
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 # ---- numbers worked out by hand ----
 

@@ -17,10 +17,10 @@ from palestra.runs.run import Run
 from palestra.tools.doctor.checks import examine
 from palestra.training.display import Display
 from palestra.training.loop import run_training
-from tests.contract.test_engines import episodes, native
-from tests.e2e.test_streaming import STREAM
-from tests.e2e.test_training import ECHO
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
+from tests.support.engines import episodes, native
+from tests.support.overlap import STREAM
+from tests.support.training import ECHO
 
 pytestmark = [
     pytest.mark.gpu,

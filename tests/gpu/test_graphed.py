@@ -19,7 +19,7 @@ from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.loading import load_model, prepare_model
 from palestra.models.tiny import tiny_model
-from tests.contract.test_engines import STOP, computed_once, episodes
+from tests.support.engines import STOP, computed_once, episodes
 
 CAN_RUN = find_spec("triton") is not None and (
     torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"

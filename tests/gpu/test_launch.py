@@ -15,10 +15,15 @@ def test_every_worker_needs_a_gpu():
     with pytest.raises(
         ConfigError, match=f"launch.workers = {there_are + 1}: this machine has {there_are} GPUs"
     ):
-        check_run(build({"env": {"name": "tests.helpers:Echo"}}, {"launch.workers": there_are + 1}))
+        check_run(
+            build(
+                {"env": {"name": "tests.support.environments:Echo"}},
+                {"launch.workers": there_are + 1},
+            )
+        )
     check_run(
         build(
-            {"env": {"name": "tests.helpers:Echo"}},
+            {"env": {"name": "tests.support.environments:Echo"}},
             {"launch.workers": there_are + 1, "device": "cpu"},
         )
     )

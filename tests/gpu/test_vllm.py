@@ -12,8 +12,8 @@ from palestra.algos.batch import pack
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.engine import VLLMSettings
 from palestra.learner.logprobs import predict
-from tests.contract.test_engines import episodes
-from tests.vllm_contract import InProcessContract, answer, contract_model, reload
+from tests.support.engines import episodes
+from tests.support.vllm_contract import InProcessContract, answer, contract_model, reload
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None or not torch.cuda.is_available(),

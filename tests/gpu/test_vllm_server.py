@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tests.slow.test_vllm_server import TestOnCPU as OnAnyDevice
-from tests.slow.test_vllm_server import connect, serving
 from tests.slow.test_vllm_server import (
     test_another_run_on_the_same_server_is_noticed as _another_run,
 )
-from tests.vllm_contract import contract_model
+from tests.support.vllm_contract import contract_model
+from tests.support.vllm_servers import connect, serving
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None or not torch.cuda.is_available(),

@@ -7,8 +7,8 @@ import torch
 
 from palestra.config.config import build
 from palestra.runs.run import Run
-from tests.e2e.test_training import ECHO, trained
-from tests.joined import train_together
+from tests.support.joined import train_together
+from tests.support.training import ECHO, trained
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600), needs_cuda]

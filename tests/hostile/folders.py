@@ -6,7 +6,7 @@ import shutil
 import socket
 
 from palestra.runs.trajectories import encode_trajectory
-from tests.viewed import episode, write_learned, write_lines
+from tests.support.viewed import episode, write_learned, write_lines
 
 SECRET = "the-secret-of-another-file"
 CONFIG = 'seed = 0\nsteps = 2\n[algo]\nname = "grpo"\n[env]\nname = "babyai"\n'

@@ -3,7 +3,7 @@
 import os
 
 from palestra.core.types import Step
-from tests.helpers import Echo, Tally
+from tests.support.environments import Echo, Tally
 
 
 class Telling(Echo):

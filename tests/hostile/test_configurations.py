@@ -24,8 +24,9 @@ from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName
 from palestra.envs import make_env
 from palestra.training.setup import check_run
-from tests.e2e.test_training import ECHO
-from tests.viewed import trained_copy
+from tests.support.environments import Echo
+from tests.support.training import ECHO
+from tests.support.viewed import trained_copy
 
 ROOT = Path(__file__).parents[2]
 EVIL = """
@@ -36,7 +37,7 @@ class Thing:
     def __init__(self, *args, **kwargs):
         pathlib.Path(os.environ["MARK"]).joinpath("called").touch()
 """
-MEMBER = {"name": "tests.helpers:Echo"}
+MEMBER = {"name": "tests.support.environments:Echo"}
 
 
 def touching(mark):
@@ -234,15 +235,15 @@ def test_a_configuration_makes_no_environment(monkeypatch):
         ({"env": {"name": "no_such_module:Env"}}, "cannot be imported"),
         ({"env": {"name": ":"}}, "cannot be imported"),
         (
-            {"env": {"name": "tests.helpers:Echo", "options": {"nothing": 1}}},
-            "env.options.nothing = 1: tests.helpers:Echo has no such option",
+            {"env": {"name": "tests.support.environments:Echo", "options": {"nothing": 1}}},
+            "env.options.nothing = 1: tests.support.environments:Echo has no such option",
         ),
         (
-            {"env": {"name": "tests.helpers:Echo"}, "eval": {"split": "dev"}},
+            {"env": {"name": "tests.support.environments:Echo"}, "eval": {"split": "dev"}},
             "eval.split = 'dev': echo has no such split",
         ),
         (
-            {"env": {"name": "tests.helpers:Echo"}, "agent": {"format": "os:system"}},
+            {"env": {"name": "tests.support.environments:Echo"}, "agent": {"format": "os:system"}},
             "is no subclass of palestra.core.action_formats.Format",
         ),
     ],
@@ -335,9 +336,6 @@ def test_an_environment_that_breaks_before_play_is_one_line(kind):
         check_run(build(tree, imports=True))
     assert kind.lower() in str(refused.value).lower()
     assert "\n" not in str(refused.value)
-
-
-from tests.helpers import Echo  # noqa: E402
 
 
 class Raises(Echo):

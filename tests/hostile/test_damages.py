@@ -15,9 +15,9 @@ from palestra.core.files import CannotRead, read_json
 from palestra.learner import checkpoint
 from palestra.runs.group_queue import GroupQueue
 from palestra.runs.run import Run
-from tests.e2e.test_training import ECHO, records, trained
 from tests.hostile.commands import Commands
-from tests.unit.test_group_queue import finished
+from tests.support.batches import finished
+from tests.support.training import ECHO, records, trained
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(300)]
 
@@ -479,7 +479,8 @@ def test_damaged_demonstrations(folders, commands, tmp_path, damage):
     recipe.write_text(
         'steps = 1\ndevice = "cpu"\nthreads = 1\n[algo]\nname = "sft"\ndata = '
         f'["{data}"]\nmin_reward = 0.0\n'
-        '[env]\nname = "tests.helpers:Echo"\n[model]\nwidth = 16\nlayers = 1\nheads = 2\n'
+        '[env]\nname = "tests.support.environments:Echo"\n'
+        "[model]\nwidth = 16\nlayers = 1\nheads = 2\n"
         '[agent]\nformat = "plain"\ncontext_tokens = 64\nreply_tokens = 4\n[eval]\ntasks = 3\n'
     )
     code, _, errors = commands("train", recipe, "--out", tmp_path / "sft")

@@ -27,8 +27,8 @@ from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from palestra.view.answers import Answers
-from tests.e2e.test_training import ECHO, MIXTURE, records, trained
 from tests.hostile.commands import Commands
+from tests.support.training import ECHO, MIXTURE, records, trained
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(240)]
 
@@ -458,9 +458,9 @@ EDITS = {
         "dtype = 'float64': a run's model cannot be changed",
     ),
     "environment": (
-        '"tests.helpers:Echo"',
-        '"tests.helpers:Count"',
-        "env.name = 'tests.helpers:Count': a run's environment cannot be",
+        '"tests.support.environments:Echo"',
+        '"tests.support.environments:Count"',
+        "env.name = 'tests.support.environments:Count': a run's environment cannot be",
     ),
     "option": (
         "[env.options]\n",

@@ -23,8 +23,8 @@ from palestra.envs.serving import sandbox
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from tests.helpers import is_running
 from tests.hostile.escaping import MOST_MB, NAME
+from tests.support.environments import is_running
 
 pytestmark = pytest.mark.hostile
 REPOSITORY = Path(palestra.__file__).parents[1]

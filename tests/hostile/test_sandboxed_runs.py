@@ -17,7 +17,7 @@ from palestra.envs import envs
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from tests.served import command as served
+from tests.support.served import command as served
 
 pytestmark = pytest.mark.hostile
 REPOSITORY = Path(palestra.__file__).parents[1]

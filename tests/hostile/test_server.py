@@ -32,10 +32,10 @@ from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import STATUS
 from tests import helpers
 from tests.hostile.test_tokens import listening
-from tests.served import Running, running
+from tests.support.served import Running, running
 
 pytestmark = pytest.mark.hostile
-TALLY, ODD = "tests.helpers:Tally", "tests.helpers:Odd"
+TALLY, ODD = "tests.support.environments:Tally", "tests.support.environments:Odd"
 QUICK = Limits(headers_s=0.4, body_s=0.6, idle_s=0.8, stream_idle_s=1.0)
 SOON_S = 5.0
 """Far beyond the limits of `QUICK`, and far below those of before."""

@@ -14,7 +14,7 @@ from palestra.core.files import CannotWrite
 from palestra.runs.run import Run
 from palestra.training.setup import make_envs
 from tests.chaos.trainer import ended
-from tests.e2e.test_training import ECHO
+from tests.support.training import ECHO
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(240)]
 
@@ -246,6 +246,6 @@ def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):
 
 
 def _short_run(tmp_path):
-    from tests.e2e.test_training import trained
+    from tests.support.training import trained
 
     return trained(tmp_path / "other", steps=1).folder

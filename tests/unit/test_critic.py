@@ -14,7 +14,7 @@ from palestra.core.types import Group, Stop, Task
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import estimate, predict
 from palestra.models.tiny import tiny_model
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 @pytest.fixture(scope="module")

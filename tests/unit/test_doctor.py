@@ -52,8 +52,8 @@ from palestra.tools.doctor.weights import (
     fingerprint,
 )
 from palestra.training.setup import make_pool, setup
-from tests.helpers import Echo
-from tests.unit.test_render import (
+from tests.support.environments import Echo
+from tests.support.templates import (
     COUNTS_TURNS,
     FORGETS_THOUGHTS,
     LLAMA_LIKE,
@@ -68,7 +68,7 @@ ECHO = {
     "device": "cpu",
     "threads": 1,
     "model": {"width": 32, "layers": 2, "heads": 2},
-    "env": {"name": "tests.helpers:Echo", "options": {"rounds": 2}, "deadline_s": 5.0},
+    "env": {"name": "tests.support.environments:Echo", "options": {"rounds": 2}, "deadline_s": 5.0},
     "agent": {"format": "plain", "context_tokens": 128, "reply_tokens": 8},
     "engine": {"slots": 16},
     "rollout": {"tasks": 4, "group": 4},
@@ -153,7 +153,10 @@ def test_a_healthy_run_passes_all_checks(tmp_path):
 
 
 def test_a_mixture_is_examined_environment_by_environment(tmp_path):
-    mixture = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Raises", "label": "broken"}]
+    mixture = [
+        {"name": "tests.support.environments:Echo"},
+        {"name": "tests.support.environments:Raises", "label": "broken"},
+    ]
     tree = {key: value for key, value in ECHO.items() if key != "env"} | {"mixture": mixture}
     findings = list(examine(build(tree), folder=tmp_path))
     answers = {
@@ -358,11 +361,11 @@ async def _version(components):
 @pytest.mark.parametrize(
     ("env", "isolation", "deadline_s", "said"),
     [
-        ("tests.helpers:Raises", "inline", 5.0, "the simulator broke"),
-        ("tests.helpers:NeverStarts", "inline", 5.0, "the simulator is missing"),
-        ("tests.helpers:Hangs", "inline", 0.3, "timeout: no answer within 0.3 s"),
-        ("tests.helpers:Dies", "process", 30.0, "the worker died with exit code 7"),
-        ("tests.helpers:AnswersNothing", "inline", 5.0, "step must return a Step"),
+        ("tests.support.environments:Raises", "inline", 5.0, "the simulator broke"),
+        ("tests.support.environments:NeverStarts", "inline", 5.0, "the simulator is missing"),
+        ("tests.support.environments:Hangs", "inline", 0.3, "timeout: no answer within 0.3 s"),
+        ("tests.support.environments:Dies", "process", 30.0, "the worker died with exit code 7"),
+        ("tests.support.environments:AnswersNothing", "inline", 5.0, "step must return a Step"),
         ("tests.unit.test_doctor:Slow", "inline", 0.2, "too close to it"),
     ],
 )
@@ -396,7 +399,7 @@ def test_a_run_whose_environment_hangs_is_examined_in_a_few_seconds(tmp_path):
     began = time.monotonic()
     findings = list(
         examine(
-            build(ECHO | {"env": {"name": "tests.helpers:Hangs", "deadline_s": 0.3}}),
+            build(ECHO | {"env": {"name": "tests.support.environments:Hangs", "deadline_s": 0.3}}),
             folder=tmp_path,
         )
     )
@@ -520,7 +523,8 @@ def test_the_quickstart_is_examined_within_a_minute(capsys, monkeypatch):
 def test_a_fault_exits_1_with_a_line_for_each_check(capsys, tmp_path):
     recipe = tmp_path / "broken.toml"
     recipe.write_text(
-        '[env]\nname = "tests.helpers:Raises"\n[model]\nwidth = 32\n[agent]\nformat = "plain"\n'
+        '[env]\nname = "tests.support.environments:Raises"\n'
+        '[model]\nwidth = 32\n[agent]\nformat = "plain"\n'
     )
     with pytest.raises(SystemExit) as exit_:
         main(

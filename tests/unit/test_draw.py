@@ -18,8 +18,8 @@ from palestra.training.data_sources import played as learned_from
 from palestra.training.data_sources import with_outcome
 from palestra.training.setup import setup
 from palestra.training.task_sampler import TaskSampler, with_skippable
-from tests.e2e.test_training import ECHO
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
+from tests.support.training import ECHO
 
 DEAD = {f"train-{number}": 1.0 for number in range(40)}
 """Of echo's 60 tasks."""
@@ -71,7 +71,10 @@ def test_what_comes_next_depends_on_the_state_alone(draws):
 
 
 def test_shares_of_a_mixture_are_shares_of_what_is_played(draws):
-    members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count", "weight": 2.0}]
+    members = [
+        {"name": "tests.support.environments:Echo"},
+        {"name": "tests.support.environments:Count", "weight": 2.0},
+    ]
     tasks = draws(**{"env": None, "mixture": members, "rollout.skip_solved": 0.9})
     draw = tasks.after(State(tasks_skippable={"count": DEAD}))
     played = Counter(draw.next().env for _ in range(300))
@@ -149,7 +152,10 @@ def test_environments_keep_their_shares_of_success(draws):
     """Ten draws of one environment, all solved, nine of them skipped; one draw of the other, which
     failed: half of what was played.
     """
-    members = [{"name": "tests.helpers:Echo"}, {"name": "tests.helpers:Count"}]
+    members = [
+        {"name": "tests.support.environments:Echo"},
+        {"name": "tests.support.environments:Count"},
+    ]
     settings = {"env": None, "mixture": members, "rollout.skip_solved": 0.9, "algo.scale": False}
     draw, config = (
         draws(**settings).after(State(tasks_skippable={"echo": DEAD})),

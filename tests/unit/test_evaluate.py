@@ -8,7 +8,7 @@ from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.rollout.evaluation import score, summarize
 from palestra.training.evaluation import playing
 from palestra.training.setup import make_envs
-from tests.e2e.test_training import ECHO
+from tests.support.training import ECHO
 
 
 def episode(task, success, turns=1, stop=Stop.DONE, category="c"):

@@ -1,31 +1,11 @@
 """The queue of played groups: what is put is there whole, and what is no longer good goes."""
 
-from dataclasses import replace
-
 import pytest
 
 from palestra.core.files import CannotWrite
-from palestra.core.types import Group, Segment
+from palestra.core.types import Group
 from palestra.runs.group_queue import Finished, GroupQueue
-from tests.helpers import trajectory
-
-
-def finished(*versions):
-    """A group with an episode of each of these versions,
-    one of which stands in for the greedy one.
-    """
-    played = trajectory(("see", [1, 2]), ("say", [3, 4]))
-    members = [
-        replace(
-            played,
-            id=str(v),
-            segments=[Segment([1, 2, 3, 4], [0, 0, 1, 1], [0.0] * 4, [-1, -1, v, v])],
-        )
-        for v in versions
-    ]
-    return Finished(
-        Group(played.task, members[:-1], members[-1]), faulted=[replace(played, id="broken")]
-    )
+from tests.support.batches import finished
 
 
 def test_what_is_put_is_read_again(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import needs_sciworld
+from tests.support.environments import needs_sciworld
 
 PACKAGE = Path(__file__).parents[2] / "palestra"
 

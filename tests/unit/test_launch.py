@@ -19,7 +19,7 @@ from palestra.launch.worker import (
 PLAIN = {
     "launch.kind": "ray",
     "launch.env_servers": 2,
-    "env.name": "tests.helpers:Echo",
+    "env.name": "tests.support.environments:Echo",
     "env.options.rounds": 2,
 }
 
@@ -61,7 +61,7 @@ def test_what_servers_of_a_run_serve():
     config = build({}, PLAIN)
     (one,) = served(config)
     assert (one.name, one.options, one.isolation) == (
-        "tests.helpers:Echo",
+        "tests.support.environments:Echo",
         {"rounds": 2},
         "process",
     )
@@ -73,8 +73,8 @@ def test_what_servers_of_a_run_serve():
 
 def test_two_environments_of_one_name_cannot_be_told_apart_on_a_server():
     twice = [
-        {"name": "tests.helpers:Echo", "label": "a"},
-        {"name": "tests.helpers:Echo", "label": "b", "options": {"rounds": 2}},
+        {"name": "tests.support.environments:Echo", "label": "a"},
+        {"name": "tests.support.environments:Echo", "label": "b", "options": {"rounds": 2}},
     ]
     config = build({}, {"launch.kind": "ray", "launch.env_servers": 1, "mixture": twice})
     with pytest.raises(

@@ -19,9 +19,9 @@ from palestra.learner.layers import layers_of, rework_layers
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict
 from palestra.models.tiny import tiny_model
-from tests.contract.test_engines import episodes
-from tests.helpers import trajectory
-from tests.unit.test_learner import learner_with, some_groups, updated
+from tests.support.batches import trajectory
+from tests.support.engines import episodes
+from tests.support.learners import learner_with, some_groups, updated
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"

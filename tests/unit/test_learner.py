@@ -17,12 +17,12 @@ from palestra.algos.grpo import GRPO
 from palestra.algos.gspo import GSPO
 from palestra.algos.ppo import PPO
 from palestra.algos.sft import SFT
-from palestra.config.optimizer import OptimizerConfig
-from palestra.core.types import Group, Segment, Stop
-from palestra.learner.learner import Learner, NonFiniteLoss, _gaps
+from palestra.core.types import Group, Stop
+from palestra.learner.learner import NonFiniteLoss, _gaps
 from palestra.learner.logprobs import gather_rows, predict
 from palestra.learner.parallel import Parallel
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
+from tests.support.learners import in_two_segments, learner_with, some_groups, updated
 
 IDS = st.lists(st.integers(2, 96), min_size=1, max_size=9)
 EPISODE = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4)
@@ -104,70 +104,12 @@ def test_gradients_are_the_same_bit_for_bit_each_time():
         torch.set_num_threads(threads)
 
 
-def some_groups():
-    return [
-        Group(
-            None,
-            [
-                trajectory(
-                    ("see", [3 + g, 4]),
-                    ("say", [5 + n, 6]),
-                    ("see", [7]),
-                    ("say", [8 + n] * (n + 1)),
-                    reward=float(n % 2),
-                )
-                for n in range(4)
-            ],
-        )
-        for g in range(3)
-    ]
-
-
-def in_two_segments(group, *, pair):
-    """The same trajectories, each with its second turn in a segment of its own, as of an agent that
-    rewrites its context.
-    """
-    members = []
-    for one in group.trajectories[: 2 if pair else None]:
-        (whole,), (first, second) = one.segments, one.turns
-        cut, start = first.span[1], second.span[0]
-        parts = [
-            Segment(
-                *(column[a:b] for column in (whole.ids, whole.mask, whole.logprobs, whole.versions))
-            )
-            for a, b in ((0, cut), (cut, None))
-        ]
-        members.append(
-            replace(
-                one,
-                segments=parts,
-                turns=[first, replace(second, span=(start - cut, second.span[1] - cut), segment=1)],
-            )
-        )
-    return Group(group.task, members)
-
-
 def new_reference(model):
     other = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(1.01)
     return other
-
-
-def learner_with(model, critic=None, **optim):
-    return Learner(
-        copy.deepcopy(model),
-        OptimizerConfig(**({"lr": 1e-3} | optim)),
-        temperature=1.0,
-        seed=0,
-        critic=critic,
-    )
-
-
-def updated(learner, algo, groups=None):
-    batch = algo.add_advantages(learner.prepare(groups or some_groups(), algo))
-    return learner.update(batch, algo, lr=1e-3, step=1)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from palestra.algos.rft import RFT
 from palestra.core.types import Group
 from palestra.learner.logprobs import predict
 from palestra.learner.token_stats import TokenStats, rounded
-from tests.helpers import trajectory
-from tests.unit.test_learner import in_two_segments, learner_with, some_groups
+from tests.support.batches import trajectory
+from tests.support.learners import in_two_segments, learner_with, some_groups
 
 
 def named(groups):

@@ -23,7 +23,7 @@ from palestra.models.loading import load_model
 from palestra.models.lora import adapter_of, add_adapter, plain_weights
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer, load_tokenizer
-from tests.unit.test_learner import some_groups, updated
+from tests.support.learners import some_groups, updated
 
 peft = pytest.importorskip("peft")
 

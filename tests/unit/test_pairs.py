@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from palestra.algos.selection import pairs, solved
 from palestra.core.types import Stop, Task
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 def earned(reward, ids, *, task="t", name="id", stop=Stop.DONE):

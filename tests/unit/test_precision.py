@@ -17,8 +17,8 @@ from palestra.learner.master_weights import MasterWeights
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.training.setup import check_run
-from tests.e2e.test_training import ECHO
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
+from tests.support.training import ECHO
 
 
 @pytest.mark.parametrize("held", [1 << 28, 300])

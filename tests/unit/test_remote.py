@@ -3,7 +3,6 @@ in one line.
 """
 
 import asyncio
-import socket
 import time
 from dataclasses import replace
 
@@ -22,14 +21,15 @@ from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import WireError
 from palestra.training.setup import check_run
 from tests import helpers
-from tests.served import running
+from tests.support.ports import free_port
+from tests.support.served import running
 
-TALLY = "tests.helpers:Tally"
+TALLY = "tests.support.environments:Tally"
 
 
 @pytest.fixture(scope="module")
 def guess():
-    with running("guess", "tests.helpers:Echo", TALLY) as server:
+    with running("guess", "tests.support.environments:Echo", TALLY) as server:
         yield server
 
 
@@ -73,12 +73,6 @@ def test_it_can_be_played_by_hand(guess, capsys, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
     main(["env", "play", guess.url("guess")])
     assert "Right." in capsys.readouterr().out
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
@@ -194,7 +188,9 @@ def test_a_handle_can_ask(guess):
     ],
 )
 def test_faults_keep_their_type(kind, deadline_s, error, reason):
-    with running(f"tests.helpers:{kind}", isolation="process", deadline_s=deadline_s) as server:
+    with running(
+        f"tests.support.environments:{kind}", isolation="process", deadline_s=deadline_s
+    ) as server:
         with pytest.raises(EnvFault, match=reason) as raised:
             played(server.url("echo"), helpers.Echo().tasks("train")[0], ["red"])
         assert type(raised.value) is error

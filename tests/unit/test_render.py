@@ -9,78 +9,24 @@ from hypothesis import strategies as st
 from palestra.agents.renderer import CHATML, Renderer, TemplateError
 from palestra.core.types import Message
 from palestra.models.tokenizers import byte_tokenizer
-
-LLAMA_LIKE = (
-    "{% for message in messages %}<|start|>{{ message['role'] }}<|header|>\n\n{{ "
-    "message['content'] | trim }}<|eot|>{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant<|header|>\n\n{% endif %}"
+from tests.support.templates import (
+    COUNTS_TURNS,
+    FORGETS_THOUGHTS,
+    LLAMA_LIKE,
+    qwen3_like,
+    tokenizer_with,
 )
+
 NO_SYSTEM = (
     "{% for message in messages %}{% if message['role'] == 'system' %}{{ "
     "raise_exception('no system role') }}{% endif %}"
     "<|start|>{{ message['role'] }}\n{{ message['content'] }}<|eot|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
-FORGETS_THOUGHTS = (  # as reasoning models do: only the last reply is rendered whole
-    "{% for message in messages %}<|start|>{{ message['role'] }}\n"
-    "{% if message['role'] == 'assistant' and not loop.last %}{{ message['content'][:2] "
-    "}}{% else %}{{ message['content'] }}{% endif %}"
-    "<|eot|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-COUNTS_TURNS = (
-    "{% for message in messages %}<|start|>{{ loop.index }} {{ message['role'] }}\n{{ "
-    "message['content'] }}<|eot|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-QWEN3_LIKE = """\
-{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + \
-'<|im_end|>\\n' }}{%- endif %}
-{%- set ns = namespace(last_query_index=messages|length - 1, searching=true) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.searching and message.role == "user" %}
-        {%- set ns.searching = false %}
-        {%- set ns.last_query_index = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- set content = message.content %}
-    {%- if message.role == "user" or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == "assistant" %}
-        {%- set thoughts = '' %}
-        {%- if '</think>' in content %}
-            {%- set thoughts = \
-content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last_query_index and (loop.last or thoughts) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + thoughts.strip('\\n') + \
-'\\n</think>\\n\\n' + content.lstrip('\\n') }}
-        {%- else %}
-            {{- '<|im_start|>' + message.role + '\\n' + content }}
-        {%- endif %}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think>\\n\\n</think>\\n\\n' }}
-    {%- endif %}
-{%- endif %}"""
-"""In the style of Qwen3's: of earlier replies only what follows </think> is rendered."""
 NO_END_TOKEN = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor "
     "%}assistant: "
 )
-
-
-def tokenizer_with(template, *, specials=("<|start|>", "<|header|>", "<|eot|>")):
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": list(specials)})
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 def whole(tokenizer, template, conversation):
@@ -150,12 +96,6 @@ def test_auto_falls_back_to_chatml_and_says_so(caplog):
         renderer.tokenizer.decode(renderer.prompt([Message("user", "x")]))
         == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"
     )
-
-
-def qwen3_like():
-    tokenizer = tokenizer_with(QWEN3_LIKE, specials=("<|im_start|>", "<|im_end|>"))
-    tokenizer.add_tokens(["<think>", "</think>"])  # in the vocabulary, and not special
-    return tokenizer
 
 
 def test_a_template_that_drops_earlier_thoughts_is_refused_by_that_reason():

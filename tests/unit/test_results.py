@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from palestra.tools.report.read import read_run
-from tests.e2e.test_training import ECHO, trained
+from tests.support.training import ECHO, trained
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

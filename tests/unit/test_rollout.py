@@ -19,8 +19,8 @@ from palestra.envs.serving.handles import InlinePool
 from palestra.models.tiny import tiny_model
 from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
 from palestra.rollout.groups import rollout_episodes
-from tests.helpers import Echo
 from tests.support.agents import Says
+from tests.support.environments import Echo
 
 RED = Task("echo", "train", "train-0", "red")
 

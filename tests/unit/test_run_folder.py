@@ -8,7 +8,7 @@ import pytest
 
 from palestra.runs.reader import LOG_LINES, RunFolder, group_names, stages
 from palestra.view.tokens import TokenTexts
-from tests.viewed import HOSTILE, trained_copy
+from tests.support.viewed import HOSTILE, trained_copy
 
 
 def test_a_real_run(tmp_path):
@@ -18,7 +18,7 @@ def test_a_real_run(tmp_path):
         "name": "echo-20261115-211000",
         "folder": str(run.folder),
         "algo": "grpo",
-        "envs": ["tests.helpers:Echo"],
+        "envs": ["tests.support.environments:Echo"],
         "seed": 0,
         "steps": 3,
         "done": 3,

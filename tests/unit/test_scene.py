@@ -4,7 +4,7 @@ import pytest
 
 from palestra.core.types import Task
 from palestra.envs import make_env
-from tests.helpers import needs_sciworld
+from tests.support.environments import needs_sciworld
 
 
 def test_babyai_shows_its_grid():

@@ -16,7 +16,7 @@ import pytest
 from palestra.config.config import build
 from palestra.core.types import Task
 from palestra.training.setup import make_tokenizer
-from tests.helpers import needs_sciworld
+from tests.support.environments import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:

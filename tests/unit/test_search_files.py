@@ -19,7 +19,7 @@ from palestra.envs.search import index
 from palestra.envs.search.adapters import FileFault, read_corpus, read_questions
 from palestra.envs.search.env import Search
 from palestra.envs.search.retrievers import Bm25
-from tests.search_world import ARTICLES
+from tests.support.search_world import ARTICLES
 
 WIKI_18 = [
     {"id": "0", "contents": '"Horatio Vane"\nHoratio Vane (born 1931) is a lobbyist from Dremmel.'},

@@ -11,8 +11,8 @@ from palestra.envs import make_env
 from palestra.envs.task_ids import read_ids, tasks_in
 from palestra.runs.trajectories import read_trajectories
 from palestra.view.answers import Answers
-from tests.helpers import needs_original_textcraft
-from tests.served import running
+from tests.support.environments import needs_original_textcraft
+from tests.support.served import running
 
 IDS = ["babyai_7", "GoToObj-3", "babyai_123"]
 FORMATS = {
@@ -167,7 +167,7 @@ def test_a_recipes_own_choice_of_tasks_does_not_count(capsys, tmp_path):
 def test_environments_of_a_mixture_that_have_no_task_are_not_told(capsys, tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
-        '[[mixture]]\nname = "guess"\n[[mixture]]\nname = "tests.helpers:Count"\n'
+        '[[mixture]]\nname = "guess"\n[[mixture]]\nname = "tests.support.environments:Count"\n'
         '[horizon]\nkind = "fixed"\nturns = 9\n'
     )
     said = json.loads(

@@ -19,7 +19,7 @@ from palestra.envs.textcraft import original as textcraft_original
 from palestra.envs.textcraft.env import TextCraft
 from palestra.envs.textcraft.original import EXAMPLE_GOALS, load_original
 from palestra.envs.textcraft.recipes import craft_command
-from tests.helpers import needs_original_textcraft
+from tests.support.environments import needs_original_textcraft
 
 REFUSALS = ("Could not", "Wrong item format")
 

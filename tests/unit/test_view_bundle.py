@@ -11,8 +11,8 @@ from palestra.cli import main
 from palestra.view.answers import Answers
 from palestra.view.bundle import write_bundle
 from palestra.view.server import PAGE
+from tests.support.viewed import HOSTILE, episode, trained_copy, viewing, write_lines
 from tests.unit.test_view_server import answer, complete, make_run, refused
-from tests.viewed import HOSTILE, episode, trained_copy, viewing, write_lines
 
 
 def bundled(out, *arguments):

@@ -12,7 +12,15 @@ from palestra.core.types import Stop, Turn
 from palestra.runs.trajectories import encode_trajectory, read_trajectories
 from palestra.view import index as indexing
 from palestra.view.index import Index, NotThere
-from tests.viewed import HOSTILE, episode, trained_copy, write_learned, write_lines
+from tests.support.viewed import (
+    DAMAGED,
+    HOSTILE,
+    WHOLE,
+    episode,
+    trained_copy,
+    write_learned,
+    write_lines,
+)
 
 
 def indexed(folder):
@@ -102,30 +110,6 @@ def test_advantages_come_from_what_was_learned(tmp_path):
         [-0.25, float("nan"), float("nan"), 1.0, float("nan")], nan_ok=True
     )
     assert (rows["attempt"], rows["baseline"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 0, 1])
-
-
-WHOLE = encode_trajectory(episode("a"))
-DAMAGED = {
-    "no JSON": b"nonsense\n",
-    "nothing": b"\n",
-    "null": b"null\n",
-    "a list": b"[]\n",
-    "an empty object": b"{}\n",
-    "binary": bytes(range(256)).replace(b"\n", b"") + b"\n",
-    "not UTF-8": WHOLE.replace(b"Guess the", b"Guess \xff\xfe") + b"\n",
-    "half a line": WHOLE[:200] + b"\n",
-    "a lone surrogate": WHOLE.replace(b"Guess the", b"\\ud800") + b"\n",
-    "too deep": b"[" * 100_000 + b"\n",
-    "deep inside": WHOLE[:-1] + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
-    "of another format": WHOLE.replace(b'"format":1', b'"format":2') + b"\n",
-    "turns that are a word": (
-        b'{"format":1,"id":"a","reward":1,"task":{"env":"e","split":"s","id":"t"},"turns'
-        b'":"x","stop":"done"}\n'
-    ),
-    "a huge span": WHOLE.replace(b'"span":[2,4]', b'"span":[2,4000000000000000000000]') + b"\n",
-    "a huge step": WHOLE.replace(b'"step":0', b'"step":99999999999999999999999') + b"\n",
-    "a reward that is none": WHOLE.replace(b'"reward":1.0', b'"reward":NaN', 1) + b"\n",
-}
 
 
 @pytest.mark.parametrize("line", DAMAGED.values(), ids=list(DAMAGED))

@@ -20,9 +20,16 @@ from palestra.core.types import Stop
 from palestra.runs.trajectories import read_trajectories
 from palestra.view import index as indexing
 from palestra.view import server as serving
-from tests.e2e.test_training import trained
-from tests.unit.test_view_index import DAMAGED
-from tests.viewed import HOSTILE, episode, trained_copy, viewing, write_learned, write_lines
+from tests.support.training import trained
+from tests.support.viewed import (
+    DAMAGED,
+    HOSTILE,
+    episode,
+    trained_copy,
+    viewing,
+    write_learned,
+    write_lines,
+)
 
 
 @pytest.fixture(autouse=True)

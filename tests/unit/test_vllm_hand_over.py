@@ -14,8 +14,8 @@ pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 from palestra.core.process_group import ProcessGroup
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.server import VLLMServerSettings
-from tests.vllm_contract import ask, contract_model
-from tests.vllm_stand_in import StandIn, running
+from tests.support.vllm_contract import ask, contract_model
+from tests.support.vllm_stand_in import StandIn, running
 
 
 class Room(ProcessGroup):

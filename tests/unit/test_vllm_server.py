@@ -22,10 +22,10 @@ from palestra.engines.vllm.server import VLLMServerSettings
 from palestra.engines.vllm.transfer import own_address
 from palestra.engines.vllm.weight_sync import Gate
 from palestra.training.setup import make_envs, make_model
-from tests.contract.test_engines import episodes
-from tests.e2e.test_training import ECHO, trained, weights
-from tests.vllm_contract import answer, ask, contract_model, reload
-from tests.vllm_stand_in import StandIn, running
+from tests.support.engines import episodes
+from tests.support.training import ECHO, trained, weights
+from tests.support.vllm_contract import answer, ask, contract_model, reload
+from tests.support.vllm_stand_in import StandIn, running
 
 
 @pytest.fixture(scope="module")

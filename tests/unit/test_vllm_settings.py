@@ -9,7 +9,7 @@ from palestra.config.config import build
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm import engine as module
 from palestra.engines.vllm.engine import VLLMSettings
-from tests.e2e.test_training import ECHO
+from tests.support.training import ECHO
 
 
 def test_a_recipe_can_name_it():

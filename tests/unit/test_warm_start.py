@@ -5,7 +5,7 @@ import torch
 from palestra.algos.batch import pack
 from palestra.config.config import WarmStart
 from palestra.training.warm_start import PASSAGE, twice_over
-from tests.helpers import trajectory
+from tests.support.batches import trajectory
 
 
 def test_a_passage_is_repeated_and_only_what_can_be_known_is_learned():

@@ -14,7 +14,7 @@ from palestra.envs.web.webarena import SITES, WebArena, WebArenaEnding
 from palestra.envs.web.webarena_judge import ModelJudge, WordsJudge
 from palestra.envs.web.webarena_matching import address_fits, answer_fits, page_fits, solved
 from palestra.envs.web.webarena_tasks import webarena_tasks
-from tests.webarena_original import Page, load_evaluators, original_verdict
+from tests.support.webarena_original import Page, load_evaluators, original_verdict
 
 URLS = {site: f"http://10.0.0.1:{7000 + n}" for n, site in enumerate(SITES)}
 ORIGINAL = pytest.mark.skipif(find_spec("webarena") is None, reason="needs libwebarena")

@@ -11,10 +11,10 @@ from palestra.envs.serving.catalogue import Served
 from palestra.runs.trajectories import read_trajectories
 from palestra.view.agent import RunAgent
 from palestra.view.play import Games, add_play_routes
-from tests.e2e.test_training import ECHO, trained
 from tests.fault.environments import NAME as OBEDIENT
-from tests.helpers import needs_sciworld
-from tests.viewed import viewing
+from tests.support.environments import needs_sciworld
+from tests.support.training import ECHO, trained
+from tests.support.viewed import viewing
 
 PAGE = {"X_Palestra": "1", "Content_Type": "application/json"}
 

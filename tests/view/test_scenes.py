@@ -14,7 +14,7 @@ from palestra.envs import envs, make_env
 from palestra.runs.trajectories import encode_trajectory
 from palestra.view.scenes import MOST_POOLS, MOST_TIMEOUTS, Scenes
 from tests.fault.environments import NAME as OBEDIENT
-from tests.helpers import needs_sciworld
+from tests.support.environments import needs_sciworld
 
 KINDS = {
     "babyai": {"levels": ["UnlockLocal"], "style": "compact"},

@@ -1,6 +1,6 @@
 """An environment that no run folder may have imported."""
 
-from tests.helpers import Echo
+from tests.support.environments import Echo
 
 
 class Trap(Echo):

@@ -3,9 +3,9 @@
 import pytest
 
 from palestra.envs.web.miniwob import MiniWob
-from tests import agentgym_clients as ours
-from tests.agentgym_clients import their_clients
-from tests.served import running
+from tests.support import agentgym_clients as ours
+from tests.support.agentgym_clients import their_clients
+from tests.support.served import running
 from tests.web.pages import Small
 
 TASKS = {

@@ -40,7 +40,7 @@ CURVES = [
         is_log=True,
     ),
     Curve("grad_norm", "gradient norm, before clipping", "grad_norm"),
-    Curve("dead_groups", "groups without a signal", "groups/zero_advantage", is_share=True),
+    Curve("zero_advantage", "groups without a signal", "groups/zero_advantage", is_share=True),
     Curve("loss", "loss", "loss"),
 ]
 """Those whose metric no run has are left out."""

@@ -17,7 +17,7 @@ from palestra.learner.logprobs import predict
 from palestra.models.attention import hidden_states
 from palestra.models.lora import adapter_of, add_adapter
 from palestra.models.tiny import tiny_model
-from tests.contract.test_engines import STOP, episodes
+from tests.support.engines import STOP, episodes
 
 
 def contract_model(width, device):

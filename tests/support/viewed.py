@@ -16,14 +16,14 @@ from palestra.runs.run import Run
 from palestra.runs.trajectories import encode_trajectory
 from palestra.view.answers import Answers
 from palestra.view.server import make_app
-from tests.served import Running
+from tests.support.served import Running
 
 HOSTILE = "<script>alert('x')</script> \x00\u202e\u2028 \\ \"quoted\" </textarea> 火 🦊 ÿ İ"
 
 
 @lru_cache(maxsize=1)
 def _trained():
-    from tests.e2e.test_training import trained
+    from tests.support.training import trained
 
     folder = Path(mkdtemp(prefix="palestra-viewed-")) / "echo-0"
     trained(folder, **{"steps": 3, "save.every": 1})
@@ -91,3 +91,29 @@ def viewing(*folders, **options):
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+WHOLE = encode_trajectory(episode("a"))
+
+
+DAMAGED = {
+    "no JSON": b"nonsense\n",
+    "nothing": b"\n",
+    "null": b"null\n",
+    "a list": b"[]\n",
+    "an empty object": b"{}\n",
+    "binary": bytes(range(256)).replace(b"\n", b"") + b"\n",
+    "not UTF-8": WHOLE.replace(b"Guess the", b"Guess \xff\xfe") + b"\n",
+    "half a line": WHOLE[:200] + b"\n",
+    "a lone surrogate": WHOLE.replace(b"Guess the", b"\\ud800") + b"\n",
+    "too deep": b"[" * 100_000 + b"\n",
+    "deep inside": WHOLE[:-1] + b',"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    "of another format": WHOLE.replace(b'"format":1', b'"format":2') + b"\n",
+    "turns that are a word": (
+        b'{"format":1,"id":"a","reward":1,"task":{"env":"e","split":"s","id":"t"},"turns'
+        b'":"x","stop":"done"}\n'
+    ),
+    "a huge span": WHOLE.replace(b'"span":[2,4]', b'"span":[2,4000000000000000000000]') + b"\n",
+    "a huge step": WHOLE.replace(b'"step":0', b'"step":99999999999999999999999') + b"\n",
+    "a reward that is none": WHOLE.replace(b'"reward":1.0', b'"reward":NaN', 1) + b"\n",
+}

@@ -1,5 +1,5 @@
-"""One rank of several: `python -m tests.joined RUN...` trains run after run with the others, as the
-environment says who they are.
+"""One rank of several: `python -m tests.support.joined RUN...` trains run after run with the
+others, as the environment says who they are.
 """
 
 import os
@@ -13,7 +13,7 @@ from palestra.runs.run import ReadOnlyRun, Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def train_together(ranks, *folders):
@@ -36,7 +36,7 @@ def try_together(ranks, *folders):
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [sys.executable, "-m", "tests.joined", *map(str, folders)]
+    command = [sys.executable, "-m", "tests.support.joined", *map(str, folders)]
     processes = [
         subprocess.Popen(
             command,

@@ -19,7 +19,7 @@ import pytest
 
 from palestra.core.types import Step
 from palestra.envs.web.actions import ActionError, parse
-from tests.helpers import Echo
+from tests.support.environments import Echo
 
 RECORDED = json.loads((Path(__file__).parent / "agentgym_requests.json").read_text())
 HERE = __name__
@@ -64,7 +64,7 @@ class Weather(Echo):
 
 
 SERVED = {
-    "search": "tests.search_world:TinySearch",
+    "search": "tests.support.search_world:TinySearch",
     "web": f"{HERE}:SaysOnAPage",
     "weather": f"{HERE}:Weather",
 }
