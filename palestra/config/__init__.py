@@ -1,0 +1,1 @@
+"""Everything that defines a run, as typed data: building it has no side effects."""

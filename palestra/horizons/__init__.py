@@ -1,0 +1,3 @@
+"""How many turns an agent may take as training goes on: ScalingInter-RL and other schedules, as
+pure functions of training state.
+"""

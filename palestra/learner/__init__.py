@@ -1,0 +1,1 @@
+"""Gradient steps: log-probs, precision, parallelism and checkpoints."""

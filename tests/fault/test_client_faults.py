@@ -16,14 +16,14 @@ from palestra.envs.serving import client, connection
 from palestra.envs.serving.client import RemoteHandle, RemotePool, Servers
 from palestra.envs.serving.handles import EnvFault, opened
 from palestra.envs.serving.remote import Http, Unreachable, remote_kind
-from tests import helpers
 from tests.fault.environments import NAME as OBEDIENT
 from tests.fault.proxy import Proxy
+from tests.support import environments
 from tests.support.ports import free_port
 from tests.support.served import running
 
 TALLY = "tests.support.environments:Tally"
-TASK = helpers.Tally().tasks("train")[0]
+TASK = environments.Tally().tasks("train")[0]
 OBEDIENT_TASK = Task("obedient", "train", "0")
 
 
@@ -145,7 +145,7 @@ def test_whoever_waits_when_a_connection_is_closed_is_told():
         async def scenario():
             servers = Servers([server.url("echo")])
             handle = RemoteHandle(servers, 5.0)
-            await handle.reset(helpers.Echo().tasks("train")[0])
+            await handle.reset(environments.Echo().tasks("train")[0])
             stepping = asyncio.create_task(handle.step("red"))
             await asyncio.sleep(0.1)
             await servers.servers[0].connection.close()

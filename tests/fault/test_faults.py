@@ -22,7 +22,7 @@ from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
 from palestra.rollout.groups import GroupRequest, collect_groups, rollout_episodes
 from palestra.runs.trajectories import encode_trajectory
 from palestra.training.setup import make_pool
-from tests import helpers
+from tests.support import environments
 
 
 def context_for(words, kind, *, isolation="inline", agent=ExpertAgent, deadline_s=0.4, **changes):
@@ -40,7 +40,7 @@ def context_for(words, kind, *, isolation="inline", agent=ExpertAgent, deadline_
 
 
 def episodes(count=2, horizon=3):
-    tasks = helpers.Echo().tasks("train")
+    tasks = environments.Echo().tasks("train")
     return [EpisodeSpec(str(n), tasks[n % len(tasks)], horizon, seed=n) for n in range(count)]
 
 
@@ -81,7 +81,7 @@ def test_a_fault_is_typed_retried_once_and_kept_apart(words, kind, isolation, st
 
 
 def test_a_hiccup_costs_one_retry_and_nothing_else(words):
-    helpers.BreaksOnce.broken = False
+    environments.BreaksOnce.broken = False
     trajectories, faulted = played(context_for(words, "BreaksOnce"), episodes())
     assert [(t.stop, t.success) for t in trajectories] == [(Stop.DONE, True)] * 2
     assert len(faulted) == 1
@@ -132,7 +132,7 @@ def test_a_worker_that_cannot_start_is_a_fault_that_says_why():
 
 
 def rollouts(context, *, tasks=3, group=4, **settings):
-    all_tasks = iter(helpers.Echo().tasks("train"))
+    all_tasks = iter(environments.Echo().tasks("train"))
 
     def assigned(_=None):
         return GroupRequest(next(all_tasks), group=group, horizon=2)
@@ -215,7 +215,7 @@ def test_an_interrupted_episode_leaves_no_worker_behind(words):
         await pool.close()
         return pids
 
-    assert not any(helpers.is_running(pid) for pid in asyncio.run(scenario()))
+    assert not any(environments.is_running(pid) for pid in asyncio.run(scenario()))
 
 
 def test_an_environment_that_cannot_be_closed_does_not_fail_the_run(words):

@@ -25,8 +25,8 @@ from palestra.envs.serving.client import RemoteHandle, Servers
 from palestra.envs.serving.handles import EnvFault
 from palestra.envs.serving.remote import remote_kind
 from palestra.runs.trajectories import read_trajectories
-from tests import helpers
 from tests.fault.proxy import Proxy
+from tests.support import environments
 from tests.support.served import command, running
 from tests.support.training import trained
 
@@ -41,7 +41,7 @@ def test_no_step_is_lost_or_repeated_over_a_bad_line():
     """5% of connections and of what is sent end in a reset, and 5% of the answers are replaced by
     503.
     """
-    task = helpers.Tally().tasks("train")[0]
+    task = environments.Tally().tasks("train")[0]
     actions = [f"a{n}" for n in range(25)]
 
     async def episode(servers, number):
@@ -82,7 +82,7 @@ def test_plain_requests_are_as_safe():
                 break
             except KeyError:  # a first look is not repeated
                 continue
-        task = helpers.Tally().tasks("train")[0]
+        task = environments.Tally().tasks("train")[0]
         assert env.reset(task) == "0 train-0"
         actions = [str(n) for n in range(150)]
         assert_right([env.step(action).observation for action in actions], actions)
@@ -98,7 +98,7 @@ def test_a_server_that_stays_away_is_a_fault():
         servers.servers[0].connection.reconnect_s = 0.5
         handle = RemoteHandle(servers, 5.0)
         try:
-            await handle.reset(helpers.Tally().tasks("train")[0])
+            await handle.reset(environments.Tally().tasks("train")[0])
         finally:
             await handle.close()
 

@@ -30,8 +30,8 @@ from palestra.envs.serving.main import ServerSettings
 from palestra.envs.serving.openapi import openapi
 from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import STATUS
-from tests import helpers
 from tests.hostile.test_tokens import listening
+from tests.support import environments
 from tests.support.served import Running, running
 
 pytestmark = pytest.mark.hostile
@@ -220,7 +220,7 @@ def test_a_trainer_that_thinks_for_long_does_not_notice(quick):
     async def scenario():
         handle = RemoteHandle(Servers([quick.url("tally")]), 10.0)
         try:
-            said = [await handle.reset(helpers.Tally().tasks("train")[0])]
+            said = [await handle.reset(environments.Tally().tasks("train")[0])]
             for action in ("a", "b"):
                 await asyncio.sleep(1.8)
                 assert not quick.server.streams

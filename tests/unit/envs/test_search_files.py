@@ -391,7 +391,7 @@ def test_an_index_that_was_killed_is_gone_on_with(tmp_path):
         "--out",
         str(tmp_path / "index"),
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     running = subprocess.Popen(
         command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )

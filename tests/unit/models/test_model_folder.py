@@ -22,7 +22,7 @@ from palestra.models.folder import (
 )
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
-from tests.unit.test_gguf import original, written  # noqa: F401  a fixture
+from tests.unit.models.test_gguf import original, written  # noqa: F401  a fixture
 
 CPU = torch.device("cpu")
 

@@ -62,7 +62,7 @@ from tests.support.templates import (
     tokenizer_with,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORDS = ["say", "red", "blue"]
 ECHO = {
     "device": "cpu",
@@ -366,7 +366,7 @@ async def _version(components):
         ("tests.support.environments:Hangs", "inline", 0.3, "timeout: no answer within 0.3 s"),
         ("tests.support.environments:Dies", "process", 30.0, "the worker died with exit code 7"),
         ("tests.support.environments:AnswersNothing", "inline", 5.0, "step must return a Step"),
-        ("tests.unit.test_doctor:Slow", "inline", 0.2, "too close to it"),
+        ("tests.unit.tools.test_doctor:Slow", "inline", 0.2, "too close to it"),
     ],
 )
 def test_broken_environments(env, isolation, deadline_s, said):

@@ -593,7 +593,7 @@ def test_scores_are_those_of_the_packages_own_environment(monkeypatch):
 
 
 def test_the_benchmark_runs(tmp_path):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [
         sys.executable,
         str(root / "benchmarks" / "sciworld.py"),

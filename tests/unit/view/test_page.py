@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "viewer"
 PAGE = ROOT / "palestra" / "view" / "page"
 SINGLE_FILES = (

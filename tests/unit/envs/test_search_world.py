@@ -20,7 +20,7 @@ from palestra.envs.search.world_articles import templates
 from palestra.envs.search.world_facts import LISTS, REAL, Entity
 from palestra.envs.search.world_names import SPLITS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def year_of(value):

@@ -12,7 +12,7 @@ import palestra_web.suite
 from palestra.envs import envs
 from palestra.envs.web.suite import suites
 
-PALESTRA = Path(__file__).parents[2] / "palestra"
+PALESTRA = Path(__file__).parents[3] / "palestra"
 WITHOUT = """
 import importlib.metadata, sys
 every = importlib.metadata.distributions

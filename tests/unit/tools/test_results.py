@@ -12,7 +12,7 @@ import pytest
 from palestra.tools.report.read import read_run
 from tests.support.training import ECHO, trained
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import results  # noqa: E402

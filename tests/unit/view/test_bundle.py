@@ -12,7 +12,7 @@ from palestra.view.answers import Answers
 from palestra.view.bundle import write_bundle
 from palestra.view.server import PAGE
 from tests.support.viewed import HOSTILE, episode, trained_copy, viewing, write_lines
-from tests.unit.test_view_server import answer, complete, make_run, refused
+from tests.unit.view.test_server import answer, complete, make_run, refused
 
 
 def bundled(out, *arguments):

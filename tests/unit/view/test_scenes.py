@@ -130,14 +130,14 @@ def test_another_answer_than_the_recorded_one(turn, field, value, folder):
 
 
 @pytest.mark.parametrize(
-    "name", ["tests.view.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "search", "nothing"]
+    "name", ["tests.support.trap:Trap", "http://127.0.0.1:9/guess", "agentgym", "search", "nothing"]
 )
 def test_a_run_folder_cannot_name_code_or_servers(name, folder):
     episode, _ = played("guess", label="trap")
     answer = scenes(folder(env={"name": name, "options": {}}), episode)
     assert answer["scenes"] is None
     assert "only environments that are installed here" in answer["why"]
-    assert "tests.view.trap" not in sys.modules
+    assert "tests.support.trap" not in sys.modules
 
 
 def test_what_cannot_be_read(folder, tmp_path):

@@ -25,7 +25,7 @@ from palestra.training.loop import run_training
 from palestra.training.setup import bind_envs
 from tests.support.training import ECHO, trained
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run(program, *arguments, timeout=100):

@@ -20,7 +20,7 @@ from palestra.envs.serving.handles import EnvFault, EnvTimeout
 from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import WireError
 from palestra.training.setup import check_run
-from tests import helpers
+from tests.support import environments
 from tests.support.ports import free_port
 from tests.support.served import running
 
@@ -160,7 +160,7 @@ def played(url, task, actions, deadline_s=5.0):
 
 
 def test_a_handle_plays_and_leaves_nothing_behind(guess):
-    task = helpers.Tally().tasks("train")[3]
+    task = environments.Tally().tasks("train")[3]
     before = len(guess.server.sessions)
     assert played(guess.url("tally"), task, ["a", "b"]) == ["0 train-3", "1 a", "2 b"]
     assert len(guess.server.sessions) == before
@@ -169,7 +169,7 @@ def test_a_handle_plays_and_leaves_nothing_behind(guess):
 def test_a_handle_can_ask(guess):
     async def scenario():
         handle = RemoteHandle(Servers([guess.url("tally")]), 5.0)
-        await handle.reset(helpers.Tally().tasks("train")[0])
+        await handle.reset(environments.Tally().tasks("train")[0])
         await handle.step("x")
         try:
             return await handle.actions(), await handle.expert(), handle.seconds > 0
@@ -192,7 +192,7 @@ def test_faults_keep_their_type(kind, deadline_s, error, reason):
         f"tests.support.environments:{kind}", isolation="process", deadline_s=deadline_s
     ) as server:
         with pytest.raises(EnvFault, match=reason) as raised:
-            played(server.url("echo"), helpers.Echo().tasks("train")[0], ["red"])
+            played(server.url("echo"), environments.Echo().tasks("train")[0], ["red"])
         assert type(raised.value) is error
 
 
@@ -203,7 +203,7 @@ def test_an_episode_goes_to_the_server_with_the_most_free_seats():
             servers = Servers([small.url("tally"), large.url("tally")])
             handles = [RemoteHandle(servers, 5.0) for _ in range(8)]
             for handle in handles:
-                await handle.reset(helpers.Tally().tasks("train")[0])
+                await handle.reset(environments.Tally().tasks("train")[0])
             counts = len(small.server.sessions), len(large.server.sessions)
             for handle in handles:
                 await handle.close()
@@ -215,7 +215,7 @@ def test_an_episode_goes_to_the_server_with_the_most_free_seats():
 
 def test_who_finds_all_seats_taken_waits_for_one():
     with running(TALLY, capacity=1) as server:
-        task = helpers.Tally().tasks("train")[0]
+        task = environments.Tally().tasks("train")[0]
 
         async def episode(servers):
             handle = RemoteHandle(servers, 5.0)
@@ -238,7 +238,7 @@ def test_leases_are_renewed_while_the_event_loop_stands_still():
 
         async def scenario():
             handle = RemoteHandle(Servers([server.url("tally")]), 5.0)
-            await handle.reset(helpers.Tally().tasks("train")[0])
+            await handle.reset(environments.Tally().tasks("train")[0])
             time.sleep(2.0)
             observation = (await handle.step("a")).observation
             await handle.close()
@@ -250,7 +250,7 @@ def test_leases_are_renewed_while_the_event_loop_stands_still():
 
 def test_a_reset_after_the_lease_ran_out_opens_a_new_session():
     with running(TALLY) as server:
-        task = helpers.Tally().tasks("train")[0]
+        task = environments.Tally().tasks("train")[0]
 
         async def scenario():
             handle = RemoteHandle(Servers([server.url("tally")]), 5.0)
@@ -268,4 +268,4 @@ def test_a_reset_after_the_lease_ran_out_opens_a_new_session():
 
 def test_an_action_that_is_too_long_is_a_fault_and_not_a_broken_connection(guess):
     with pytest.raises(EnvFault, match="bytes"):
-        played(guess.url("tally"), helpers.Tally().tasks("train")[0], ["x" * 2_000_000])
+        played(guess.url("tally"), environments.Tally().tasks("train")[0], ["x" * 2_000_000])

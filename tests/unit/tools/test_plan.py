@@ -19,7 +19,7 @@ from palestra.tools.plan.machines import GIB, GPUS
 from palestra.tools.plan.shapes import KNOWN, known_shape, shape_of
 from palestra.tools.plan.show import TABLE_WORK, figures, table, work_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL, H200 = KNOWN["qwen2.5-1.5b"], GPUS["h200"]
 RECIPE = str(ROOT / "recipes" / "textcraft-qwen1.5b.toml")
 

@@ -15,7 +15,9 @@ from palestra.envs.babyai.agentgym import LEVELS, task_id
 from palestra.envs.babyai.env import BabyAI
 from palestra.envs.babyai.view import grid_cells
 
-EPISODES = json.loads((Path(__file__).parents[1] / "agentgym_babyai.json").read_text())["episodes"]
+EPISODES = json.loads((Path(__file__).parents[2] / "support" / "agentgym_babyai.json").read_text())[
+    "episodes"
+]
 DOOR_LEVELS = (
     "GoToDoor",
     "OpenDoorLoc",
