@@ -41,7 +41,9 @@ from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
 from palestra.engines.torch.engine import TorchEngineSettings
 from palestra.envs import label_of
-from palestra.horizons.horizon import Fixed, Horizon, horizons
+from palestra.horizons import horizons
+from palestra.horizons.base import Horizon
+from palestra.horizons.fixed import Fixed
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from palestra.core.registry import UnknownName
 from palestra.core.settings import Settings, chosen_from
 from palestra.envs import check_name, is_url, label_of
 from palestra.envs.serving.sandbox import misuse
-from palestra.horizons.horizon import Horizon, horizons
+from palestra.horizons import horizons
+from palestra.horizons.base import Horizon
 
 DEFAULT_ENV = "textcraft"
 

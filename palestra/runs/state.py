@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from palestra.core.seeds import derive_seed
-from palestra.horizons.horizon import Progress
+from palestra.horizons.base import Progress
 from palestra.rollout.partial import PendingGroup
 
 

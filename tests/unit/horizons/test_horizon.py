@@ -4,7 +4,12 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from palestra.horizons.horizon import Adaptive, Fixed, Linear, Progress, Stages, horizons
+from palestra.horizons import horizons
+from palestra.horizons.adaptive import Adaptive
+from palestra.horizons.base import Progress
+from palestra.horizons.fixed import Fixed
+from palestra.horizons.linear import Linear
+from palestra.horizons.scaling_inter import Stages
 
 SCHEDULES = [
     Fixed(turns=7),

@@ -11,10 +11,7 @@ from tests.support.environments import needs_sciworld
 
 PACKAGE = Path(__file__).parents[3] / "palestra"
 
-FOLDERS = (
-    "core envs models engines agents algos horizons config rollout learner runs training launch "
-    "view tools cli"
-).split()
+FOLDERS = ["core", "envs", "models", "engines", "agents", "algos", "horizons", "config", "rollout", "learner", "runs", "training", "launch", "view", "tools", "cli"]
 """Each may import those before it."""
 
 
@@ -75,7 +72,8 @@ def test_a_folder_imports_only_folders_above_it(folder):
 def test_a_folder_says_its_job_in_one_sentence(folder):
     docstring = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text()))
     first = docstring.split("\n\n")[0]
-    assert first.endswith(".") and len(first) <= 200
+    assert first.endswith(".")
+    assert len(first) <= 200
 
 
 LIGHT = [

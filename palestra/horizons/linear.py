@@ -1,0 +1,34 @@
+"""The horizon grows by equal strides."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt, model_validator
+
+from palestra.horizons.base import Horizon, Progress
+
+
+class Linear(Horizon):
+    """From `first` to `last` turns in equal strides over `steps` training steps."""
+
+    kind: Literal["linear"] = "linear"
+    first: PositiveInt
+    last: PositiveInt
+    steps: PositiveInt
+
+    @model_validator(mode="after")
+    def _growing(self) -> Linear:
+        if self.last < self.first:
+            raise ValueError(f"last ({self.last}) must not be below first ({self.first})")
+        return self
+
+    def __call__(self, progress: Progress) -> int:
+        return self.first + self.stage(progress)
+
+    def stage(self, progress: Progress) -> int:
+        return (self.last - self.first) * min(progress.step, self.steps) // self.steps
+
+    @property
+    def full(self) -> int:
+        return self.last
