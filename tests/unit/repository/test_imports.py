@@ -11,7 +11,8 @@ from tests.support.environments import needs_sciworld
 
 PACKAGE = Path(__file__).parents[3] / "palestra"
 
-FOLDERS = ["core", "envs", "models", "engines", "agents", "algos", "horizons", "config", "rollout", "learner", "runs", "training", "launch", "view", "tools", "cli"]
+FOLDERS = ["core", "envs", "models", "engines", "agents", "algos", "horizons", "config", "rollout"]
+FOLDERS += ["learner", "runs", "training", "launch", "view", "tools", "cli"]
 """Each may import those before it."""
 
 
