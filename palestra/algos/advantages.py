@@ -5,8 +5,13 @@ N: trajectories. U: turns. C: chosen tokens. X: either of the two.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from palestra.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 """Credits that differ by no more are equal: they are sums of floats, and the order of a sum must

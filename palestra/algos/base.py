@@ -7,16 +7,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import NonNegativeInt, PositiveFloat
-from torch import Tensor
 
 from palestra.algos.batch import Batch, Unit, own_rewards
 from palestra.algos.losses import Stats
 from palestra.algos.sources import Offline, OnPolicy, Source
 from palestra.core.settings import Settings
 from palestra.core.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Need = Literal["old", "reference", "value"]
 

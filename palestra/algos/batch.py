@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy
-import torch
-from torch import Tensor
-
+from palestra.core.lazy import numpy, torch
 from palestra.core.types import Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Unit = Literal["segment", "trajectory", "group"]
 """What a loss must see as a whole."""

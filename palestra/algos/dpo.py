@@ -4,18 +4,20 @@ likelier than the worse.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor
 
 from palestra.algos.base import Algorithm, Need, PolicyOutput
 from palestra.algos.batch import Batch, Unit
 from palestra.algos.losses import Stats, dpo_loss
 from palestra.algos.selection import pairs
 from palestra.algos.sources import Offline
+from palestra.core.lazy import torch
 from palestra.core.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class DPO(Algorithm):

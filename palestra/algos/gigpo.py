@@ -4,14 +4,16 @@ the same place.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeFloat
-from torch import Tensor
 
 from palestra.algos.advantages import anchored, group_relative, returns_to_go
 from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class GiGPO(CriticFree):

@@ -6,13 +6,14 @@ C: chosen tokens. How tokens are averaged is kept apart, in `token_weights`.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+from palestra.core.lazy import torch
 
-Stats = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Stats: TypeAlias = "dict[str, Tensor]"
 """Diagnostics, one number per chosen token; they are reported as means."""
 
 Normalize = Literal["token", "sequence", "constant"]
@@ -193,6 +194,7 @@ def dpo_loss(
         log_ratio_P2 = log_ratio_P2 / size_P2.clamp(min=1)
     rejected_P, chosen_P = log_ratio_P2.unbind(1)
     margin_P = beta * (chosen_P - rejected_P)
+    logsigmoid = torch.nn.functional.logsigmoid
     loss_P = -(1 - label_smoothing) * logsigmoid(margin_P) - label_smoothing * logsigmoid(-margin_P)
     stats_P = {
         "dpo/accuracy": (margin_P > 0).to(loss_P.dtype),

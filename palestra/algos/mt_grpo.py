@@ -8,15 +8,17 @@ by a deviation, and the denominator is a constant.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
-from torch import Tensor
 
 from palestra.algos.advantages import turn_relative
 from palestra.algos.batch import Batch
 from palestra.algos.losses import Normalize
 from palestra.algos.policy import CriticFree
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class MultiTurnGRPO(CriticFree):

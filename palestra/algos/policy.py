@@ -6,11 +6,9 @@ Credit is left to each.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
-from torch import Tensor
 
 from palestra.algos.advantages import returns_to_go
 from palestra.algos.base import Algorithm, Need, PolicyOutput
@@ -28,8 +26,12 @@ from palestra.algos.losses import (
     sequence_log_ratio,
     token_weights,
 )
+from palestra.core.lazy import torch
 from palestra.core.settings import Settings
 from palestra.core.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 REFUSED_KL = {
     (

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from pydantic import Field, PositiveFloat, model_validator
-from torch import Tensor
 
 from palestra.algos.advantages import gae, whiten
 from palestra.algos.base import CriticSettings, Need, PolicyOutput
 from palestra.algos.batch import Batch
 from palestra.algos.losses import Stats, clipped_value_loss
 from palestra.algos.policy import PolicyGradient
+from palestra.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PPO(PolicyGradient):

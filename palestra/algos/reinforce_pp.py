@@ -4,13 +4,14 @@ group's mean as a baseline.
 
 from __future__ import annotations
 
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from palestra.algos.advantages import group_relative, whiten
 from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ReinforcePP(CriticFree):

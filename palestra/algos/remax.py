@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from palestra.algos.advantages import against_baseline
 from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
+from palestra.core.lazy import torch
 from palestra.core.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ReMax(CriticFree):

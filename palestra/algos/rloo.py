@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from palestra.algos.advantages import leave_one_out, mean_of_others
 from palestra.algos.batch import Batch
 from palestra.algos.policy import CriticFree
+from palestra.core.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class RLOO(CriticFree):

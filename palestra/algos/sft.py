@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt, model_validator
-from torch import Tensor
 
 from palestra.algos.base import Algorithm, PolicyOutput
 from palestra.algos.batch import Batch
@@ -13,6 +12,9 @@ from palestra.algos.losses import Stats, token_weights
 from palestra.algos.selection import solved
 from palestra.algos.sources import Offline, each_alone
 from palestra.core.types import Group, Trajectory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Imitation(Algorithm):
