@@ -18,7 +18,7 @@ import torch
 
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.models.tiny import tiny_model
 
 NEVER = (-1,)

@@ -39,7 +39,7 @@ from palestra.core.registry import Registry, nearest
 from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
 from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs import label_of
 from palestra.horizons import horizons
 from palestra.horizons.base import Horizon

@@ -7,9 +7,9 @@ from palestra.core.registry import Registry
 engines: Registry[Any] = Registry(
     "engines",
     {
-        "torch": "palestra.engines.torch.engine:TorchEngineSettings",
-        "vllm": "palestra.engines.vllm.engine:VLLMSettings",
-        "vllm-server": "palestra.engines.vllm.server:VLLMServerSettings",
+        "torch": "palestra.engines.torch.settings:TorchEngineSettings",
+        "vllm": "palestra.engines.vllm.settings:VLLMSettings",
+        "vllm-server": "palestra.engines.vllm.settings:VLLMServerSettings",
     },
     base="palestra.core.settings:Settings",
 )

@@ -20,7 +20,7 @@ from palestra.core.errors import UserError
 from palestra.core.registry import nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs.serving.handles import EnvFault, EnvHandle, opened
 from palestra.learner import checkpoint
 from palestra.models.tokenizers import byte_tokenizer

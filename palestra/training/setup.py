@@ -31,8 +31,7 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Task
 from palestra.engines.base import Engine
 from palestra.engines.torch.engine import TorchEngine
-from palestra.engines.vllm.engine import VLLMSettings
-from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm.settings import VLLMServerSettings, VLLMSettings
 from palestra.envs import Environment, label_of, make_env
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.barrier_pool import BarrierPool

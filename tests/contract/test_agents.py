@@ -11,7 +11,7 @@ from palestra.agents.scripted import ExpertAgent
 from palestra.core.action_formats import Plain
 from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, NoEngine, Session
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.models.tiny import tiny_model
 from tests.support.agents import Says
 

@@ -19,9 +19,9 @@ from transformers import (
 
 from palestra.algos.batch import pack
 from palestra.core.types import Sampling
-from palestra.engines.base import Session
-from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
+from palestra.engines.base import EngineFailed, Session
 from palestra.engines.torch.sampling import draw, noise
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.attention import hidden_states, sdpa
 from palestra.models.loading import prepare_model

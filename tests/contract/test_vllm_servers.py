@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
-from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm.settings import VLLMServerSettings
 from tests.support.engines import episode, episodes
 from tests.support.vllm_contract import Contract, contract_model
 from tests.support.vllm_stand_in import StandIn, running

@@ -9,7 +9,7 @@ from palestra.algos.batch import pack
 from palestra.algos.grpo import GRPO
 from palestra.config.config import build
 from palestra.config.lora import LoraSettings
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.lora import adapter_of, add_adapter
 from palestra.models.tiny import tiny_model

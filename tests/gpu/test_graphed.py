@@ -14,8 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from palestra.algos.batch import pack
 from palestra.core.types import Sampling
-from palestra.engines.base import Session
-from palestra.engines.torch.engine import EngineFailed, TorchEngineSettings
+from palestra.engines.base import EngineFailed, Session
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.learner.logprobs import predict
 from palestra.models.loading import load_model, prepare_model
 from palestra.models.tiny import tiny_model

@@ -10,7 +10,7 @@ import torch
 
 from palestra.algos.batch import pack
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm.engine import VLLMSettings
+from palestra.engines.vllm.settings import VLLMSettings
 from palestra.learner.logprobs import predict
 from tests.support.engines import episodes
 from tests.support.vllm_contract import InProcessContract, answer, contract_model, reload

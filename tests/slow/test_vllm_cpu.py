@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from palestra.engines.vllm.engine import VLLMSettings
+from palestra.engines.vllm.settings import VLLMSettings
 from tests.support.engines import episode, episodes, native
 from tests.support.vllm_contract import InProcessContract, contract_model, reload
 

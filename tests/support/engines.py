@@ -8,7 +8,7 @@ import torch
 
 from palestra.core.types import Sampling, Segment, Stop, Task, Trajectory, Turn
 from palestra.engines.base import Session
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 
 STOP = 1
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from palestra.engines.vllm.client import WORKER_EXTENSION
-from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm.settings import VLLMServerSettings
 from palestra.models.attention import hidden_states
 from tests.support.engines import episodes, native
 from tests.support.vllm_contract import Contract, contract_model

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from palestra.core.types import Sampling
 from palestra.engines.base import Session
 from palestra.engines.fingerprint import fingerprint
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.engines.vllm.common import LOGPROBS_MODE, WEIGHTS_FILE
 
 

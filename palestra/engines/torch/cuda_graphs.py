@@ -31,7 +31,7 @@ from palestra.engines.torch.slots import SlotCache
 from palestra.models.attention import logits_of
 
 if TYPE_CHECKING:
-    from palestra.engines.torch.engine import TorchEngineSettings
+    from palestra.engines.torch.settings import TorchEngineSettings
 
 log = logging.getLogger(__name__)
 

@@ -9,66 +9,21 @@ import copy
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from palestra.core.settings import Settings
 from palestra.core.types import Generation, Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.torch.sampling import draw, noise
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.engines.torch.slots import Piece, RaggedLayout, SlotCache
 from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.models.attention import hidden_states
 from palestra.models.weights import full_tensor
-
-
-class TorchEngineSettings(Settings):
-    """`engine.name = "torch"`."""
-
-    name: Literal["torch"] = "torch"
-    slots: PositiveInt = 128
-    """Episodes that can be in the cache at once; more than these wait for a slot."""
-    prefill_tokens: PositiveInt = 8192
-    """New tokens computed in one forward pass at the most, unless one request alone has more."""
-    admit_fraction: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: fewer and fuller
-    forward passes.
-    """
-    deterministic: bool = True
-    """Run the model between the episodes' steps instead of beside them: batches then form by rule,
-    not by arrival.
-
-    Environments apart from this process are waited for each time: the run can be repeated bit for
-    bit, and takes longer.
-    """
-
-    graphs: bool | None = None
-    """Run the model as captured CUDA graphs with kernels of ours.
-
-    Where not set: on CUDA, if Triton is installed.
-    """
-    decode_chunk: PositiveInt = 2
-    """Tokens that graphs draw between two looks at which replies have ended."""
-
-    def build(
-        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
-    ) -> TorchEngine:
-        """`beside_learner`: it will answer while the learner changes `model`, and so needs weights
-        of its own.
-        """
-        if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
-            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
-        if self.graphs is False:
-            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
-        from palestra.engines.torch.cuda_graphs import CudaGraphEngine
-
-        return CudaGraphEngine(model, self, context_tokens, beside_learner=beside_learner)
 
 
 @dataclass(slots=True)

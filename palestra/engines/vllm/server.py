@@ -12,28 +12,16 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-)
 from transformers import PreTrainedModel
 
-from palestra.core.addresses import is_loopback
 from palestra.core.process_group import SINGLE, ProcessGroup
-from palestra.core.settings import Settings
 from palestra.core.types import Generation, Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.vllm.client import Connections, Server, ServerTrouble
 from palestra.engines.vllm.common import check_finish, check_ids, check_length, sampling_arguments
+from palestra.engines.vllm.settings import VLLMServerSettings
 from palestra.engines.vllm.weight_sync import Gate, HandOver, Share
 
 if TYPE_CHECKING:
@@ -51,98 +39,6 @@ FRUITLESS = 2
 
 NO_LOGPROB = -9999.0
 """What vLLM sends in place of one that is not a number."""
-
-
-class VLLMServerSettings(Settings):
-    """`engine.name = "vllm-server"`."""
-
-    name: Literal["vllm-server"] = "vllm-server"
-    api_key_env: str = ""
-    """The environment variable that holds the servers' API key."""
-    urls: tuple[str, ...] = Field(min_length=1)
-    """Of the running servers, each for this run alone: `http://127.0.0.1:8000`."""
-    weights: Literal["folder", "nccl"] = "folder"
-    """How weights reach the servers: a file that they can read too, or from GPU to GPU."""
-    folder: str = ""
-    """Where that file is written for the moment of a hand-over; empty: this host's folder for
-    temporary files.
-    """
-    address: str = ""
-    """This host, as the servers see it (nccl).
-
-    Empty: as each of them is reached, which is right unless that is through a tunnel.
-    """
-    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Of the servers' weights."""
-    concurrency: PositiveInt = 256
-    """Requests that one server has at a time, of all workers together; more than these wait."""
-    reply_timeout_s: PositiveFloat = 600.0
-    """For one reply, its waiting at the server included."""
-    load_timeout_s: PositiveFloat = 600.0
-    """For each step of a hand-over."""
-    retries: NonNegativeInt = 4
-    """How often a server is asked again when the connection fails, before it is given up until the
-    next hand-over.
-    """
-    wait_s: NonNegativeFloat = 300.0
-    """When no server is left: how long to wait for one to come back, before the run ends. It then
-    gets the weights again.
-
-    Not where others must take part in that: servers that workers share, weights that are shared
-    out, play beside the learner.
-    """
-
-    @field_validator("urls")
-    @classmethod
-    def _addresses_are_safe(cls, urls: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
-        for url in urls:
-            parts = urlsplit(url)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or parts.path.strip("/")
-                or parts.query
-                or parts.username
-            ):
-                raise ValueError(f"{url!r}: expected http://HOST:PORT")
-            if (
-                parts.scheme == "http"
-                and not is_loopback(parts.hostname)
-                and not others.data.get("api_key_env")
-            ):
-                raise ValueError(
-                    f"{url!r} leaves this host without a key: set api_key_env, or come "
-                    "through a tunnel to 127.0.0.1"
-                )
-        if len({url.rstrip("/") for url in urls}) < len(urls):
-            raise ValueError("a server is given twice")
-        return urls
-
-    def build(
-        self,
-        model: PreTrainedModel,
-        context_tokens: int,
-        *,
-        beside_learner: bool = False,
-        world: ProcessGroup = SINGLE,
-    ) -> VLLMServers:
-        """The servers have weights of their own. With `beside_learner`, those of the learner may be
-        other ones by the time of a reply.
-
-        Of several ranks in `world` each plays with a share of the servers; they must all `load` at
-        the same time.
-        """
-        if find_spec("aiohttp") is None:
-            raise EngineFailed(
-                "engine.name = 'vllm-server': aiohttp is not installed; pip install "
-                "'palestra[vllm-server]'"
-            )
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise EngineFailed(
-                f"engine.api_key_env = {self.api_key_env!r}: there is no such environment "
-                "variable, or it is empty"
-            )
-        return VLLMServers(model, self, context_tokens, beside_learner=beside_learner, world=world)
 
 
 class NoServer(Exception):

@@ -28,7 +28,7 @@ from palestra.models.lora import plain_weights
 if TYPE_CHECKING:
     import aiohttp
 
-    from palestra.engines.vllm.server import VLLMServerSettings
+    from palestra.engines.vllm.settings import VLLMServerSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from palestra.algos.grpo import GRPO
 from palestra.config.config import Config
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.learner.chunked_logprob import MOST_LOGITS
 from palestra.learner.learner import Learner
 from palestra.tools.doctor.env_checks import master_bytes, reference_bytes

@@ -8,7 +8,7 @@ from typing import Any
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
 from palestra.core.tables import Table
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.tools.plan.costs import Work
 from palestra.tools.plan.layouts import (
     FILLED,

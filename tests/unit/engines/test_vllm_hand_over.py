@@ -13,7 +13,7 @@ pytest.importorskip("aiohttp", reason="needs the extra vllm-server")
 
 from palestra.core.process_group import ProcessGroup
 from palestra.engines.base import EngineFailed
-from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm.settings import VLLMServerSettings
 from tests.support.vllm_contract import ask, contract_model
 from tests.support.vllm_stand_in import StandIn, running
 

@@ -18,7 +18,8 @@ from palestra.core.errors import ConfigError
 from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.vllm import server as module
-from palestra.engines.vllm.server import VLLMServerSettings
+from palestra.engines.vllm import settings as vllm_settings
+from palestra.engines.vllm.settings import VLLMServerSettings
 from palestra.engines.vllm.transfer import own_address
 from palestra.engines.vllm.weight_sync import Gate
 from palestra.training.setup import make_envs, make_model
@@ -507,7 +508,7 @@ def test_addresses_that_are_taken():
 
 
 def test_without_aiohttp_it_says_so_in_one_line(model, monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(vllm_settings, "find_spec", lambda name: None)
     with pytest.raises(
         EngineFailed,
         match=r"^engine.name = 'vllm-server': aiohttp is not installed; pip install [^\n]*$",

@@ -8,7 +8,7 @@ import pytest
 from palestra.config.config import build
 from palestra.engines.base import EngineFailed
 from palestra.engines.vllm import engine as module
-from palestra.engines.vllm.engine import VLLMSettings
+from palestra.engines.vllm.settings import VLLMSettings
 from tests.support.training import ECHO
 
 

@@ -14,7 +14,8 @@ from palestra.algos.grpo import GRPO
 from palestra.algos.ppo import PPO
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.types import Group
-from palestra.engines.torch.engine import TorchEngine, TorchEngineSettings
+from palestra.engines.torch.engine import TorchEngine
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.learner.layers import layers_of, rework_layers
 from palestra.learner.learner import Learner
 from palestra.learner.logprobs import predict

@@ -14,7 +14,7 @@ from palestra.algos.batch import pack
 from palestra.core.action_formats import Plain, ReAct
 from palestra.core.types import Example, Generation, Sampling, Stop, Task
 from palestra.engines.base import NoEngine
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs.serving.handles import InlinePool
 from palestra.models.tiny import tiny_model
 from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext

@@ -17,7 +17,7 @@ from palestra.algos.grpo import GRPO
 from palestra.cli import main
 from palestra.config.config import build
 from palestra.config.optimizer import OptimizerConfig
-from palestra.engines.torch.engine import TorchEngineSettings
+from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs import make_env
 from palestra.learner.checkpoint import export
 from palestra.learner.logprobs import predict
