@@ -73,7 +73,7 @@ def served(*names: str, port: int = 0, deadline_s: float = 60.0):
     command = [
         sys.executable,
         "-m",
-        "palestra.cli",
+        "palestra",
         "env",
         "serve",
         *names,

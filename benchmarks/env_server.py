@@ -152,7 +152,7 @@ async def measure(transport: str, url: str, env: str, work, steps: int) -> dict:
 def started(
     arguments: argparse.Namespace, checkout: Path | None = None
 ) -> tuple[subprocess.Popen, str]:
-    command = [sys.executable, "-m", "palestra.cli", "env", "serve", arguments.env, "--port", "0"]
+    command = [sys.executable, "-m", "palestra", "env", "serve", arguments.env, "--port", "0"]
     command += ["--capacity", str(2 * arguments.sessions), "--processes", str(arguments.processes)]
     variables = {**os.environ, **({"PYTHONPATH": str(checkout)} if checkout else {})}
     server = subprocess.Popen(

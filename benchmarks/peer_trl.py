@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from palestra.cli import split_settings
+from palestra.cli.settings import split_settings
 
 HERE = Path(__file__).parent
 QUIET = {
@@ -250,8 +250,8 @@ def main() -> None:
     )
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each side")
     parser.add_argument("--json", type=Path, default=Path("peer.json"))
-    own, others = split_settings(parser, sys.argv[1:])
-    known = parser.parse_args(own)
+    known, rest = parser.parse_known_args()
+    _, others = split_settings(rest, {})
     settings = [
         word
         for name, value in (

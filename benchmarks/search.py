@@ -76,7 +76,7 @@ def measure_index(folder: Path, count: int) -> dict[str, float]:
     command = [
         sys.executable,
         "-c",
-        "from palestra.cli import main; main()",
+        "from palestra.cli.main import main; main()",
         "search",
         "index",
         str(corpus),

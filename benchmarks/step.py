@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from typing import Any
 
 import torch
 
-from palestra.cli import split_settings
+from palestra.cli.settings import split_settings
 from palestra.config.config import Config, load
 from palestra.core.errors import ConfigError
 from palestra.core.types import Trajectory
@@ -235,8 +234,8 @@ def main() -> None:
     parser.add_argument("--engine", choices=["torch", "vllm"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    own, overrides = split_settings(parser, sys.argv[1:])
-    known = parser.parse_args(own)
+    known, rest = parser.parse_known_args()
+    _, overrides = split_settings(rest, {})
     if known.model is not None:
         overrides |= {"model.kind": "pretrained", "model.path": str(known.model)}
     if known.engine is not None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from palestra.agents.renderer import Renderer
-from palestra.cli import split_settings
+from palestra.cli.settings import split_settings
 from palestra.config.config import Config, load
 from palestra.models.tokenizers import load_tokenizer
 from palestra.training.task_sampler import ShuffledStream
@@ -401,8 +400,8 @@ def main() -> None:
         help="TRL's importance correction, which takes one more forward pass",
     )
     parser.add_argument("--no-vllm", action="store_true", help="sample through the model itself")
-    own, overrides = split_settings(parser, sys.argv[1:])
-    known = parser.parse_args(own)
+    known, rest = parser.parse_known_args()
+    _, overrides = split_settings(rest, {})
     config = load(
         known.recipe, overrides | {"model.kind": "pretrained", "model.path": str(known.model)}
     )

@@ -150,7 +150,7 @@ class Viewer:
         command = [
             sys.executable,
             "-m",
-            "palestra.cli",
+            "palestra",
             "view",
             str(folder),
             "--port",

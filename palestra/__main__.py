@@ -6,7 +6,7 @@ early_interrupt.install()
 
 
 def main() -> None:
-    from palestra.cli import main as command
+    from palestra.cli.main import main as command
 
     with early_interrupt.running():
         command()

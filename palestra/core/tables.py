@@ -1,4 +1,4 @@
-"""Tables of results as text: what reports and trackers show of an evaluation."""
+"""Tables of results as text: what commands, reports and trackers show of an evaluation."""
 
 from __future__ import annotations
 
@@ -31,48 +31,37 @@ def markdown_text(text: str) -> str:
     return " ".join(text.split())
 
 
-def scores(result: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    """Of a stored evaluation at its full horizon: environment, horizon, category ("" for all tasks)
-    and score.
+def scores(
+    result: dict[str, Any], *, every_horizon: bool = False
+) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Of a stored evaluation: environment, horizon, category ("" for all tasks) and score.
+
+    Only the full horizon, unless `every_horizon`.
     """
     for env, horizons in result["envs"].items():
-        horizon, found = list(horizons.items())[-1]
-        yield env, horizon, "", found["all"]
-        for category, score in found["categories"].items():
-            if category:
-                yield env, horizon, category, score
+        chosen = list(horizons.items())
+        for horizon, found in chosen if every_horizon else chosen[-1:]:
+            yield env, horizon, "", found["all"]
+            for category, score in found["categories"].items():
+                if category:
+                    yield env, horizon, category, score
 
 
-def eval_table(result: dict[str, Any]) -> Table:
-    """An evaluation by environment and category, with 95% intervals."""
+def eval_table(result: dict[str, Any], *, every_horizon: bool = False) -> Table:
+    """An evaluation by environment, horizon and category, with 95% intervals."""
     k = result["k"]
-    columns = [
-        "environment",
-        "category",
-        "tasks",
-        f"success (avg@{k})" if k > 1 else "success",
-        *([f"pass@{k}"] if k > 1 else []),
-    ]
+    success = ["success"] if k == 1 else [f"success (avg@{k})", f"pass@{k}"]
+    columns = ["environment", "category", "tasks", *success, "reward", "turns", "tokens"]
     rows = []
-    for env, horizon, category, score in scores(result):
-        passed = [with_interval(score["pass_at_k"], score["pass_interval"])] if k > 1 else []
-        success = with_interval(score["success"], score["success_interval"])
-        figures = [
-            reward_with_interval(score["reward"], score["reward_interval"]),
-            f"{score['turns']:.1f}",
-            f"{score['tokens']:.0f}",
-        ]
-        rows.append(
-            [
-                f"{env} ({horizon} turns)",
-                category or "all",
-                str(score["tasks"]),
-                success,
-                *passed,
-                *figures,
-            ]
-        )
-    return Table([*columns, "reward", "turns", "tokens"], rows)
+    for env, horizon, category, score in scores(result, every_horizon=every_horizon):
+        row = [f"{env} ({horizon} turns)", category or "all", str(score["tasks"])]
+        row.append(with_interval(score["success"], score["success_interval"]))
+        if k > 1:
+            row.append(with_interval(score["pass_at_k"], score["pass_interval"]))
+        row.append(reward_with_interval(score["reward"], score["reward_interval"]))
+        row += [f"{score['turns']:.1f}", f"{score['tokens']:.0f}"]
+        rows.append(row)
+    return Table(columns, rows)
 
 
 def with_interval(value: float, interval: Any) -> str:

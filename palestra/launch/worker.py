@@ -22,8 +22,8 @@ from palestra.core.errors import UserError
 from palestra.core.files import CannotRead, delete, read_json
 from palestra.core.folder_lock import WRITERS_NAME
 from palestra.core.interrupts import Interrupted, end_in_time
+from palestra.core.printing import print_json, print_result
 from palestra.envs.serving.watchdog import watchdog
-from palestra.printing import print_json, print_result
 
 if TYPE_CHECKING:
     from palestra.envs import Environment

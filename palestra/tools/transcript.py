@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from palestra.core.printing import as_json as as_json_text
 from palestra.core.types import Trajectory
-from palestra.printing import as_json as as_json_text
 from palestra.rollout.retrace import Check, Difference
 from palestra.runs.run import Run
 from palestra.tools.replay import Differs, PlayOn, check_stored, find_episode, play_stored

@@ -252,7 +252,7 @@ def _explained(config: Path) -> dict[str, Any]:
         sys.executable,
         "-P",
         "-m",
-        "palestra.cli",
+        "palestra",
         "explain",
         str(config),
     ]  # -P: nothing is imported from where we stand

@@ -7,7 +7,7 @@ import threading
 import pytest
 from playwright.sync_api import expect
 
-from palestra.cli import main
+from palestra.cli.main import main
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -36,7 +36,7 @@ def test_a_run_grows_before_ones_eyes(visit, tmp_path):
         command = [
             sys.executable,
             "-m",
-            "palestra.cli",
+            "palestra",
             "train",
             str(tmp_path / "live.toml"),
             "--out",

@@ -18,7 +18,7 @@ def game(runs):
     command = [
         sys.executable,
         "-m",
-        "palestra.cli",
+        "palestra",
         "play",
         "--run",
         str(runs[0]),

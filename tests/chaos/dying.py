@@ -66,7 +66,7 @@ def main():
             at_call(how, *rest)
         else:
             at_event(how, kind, *rest)
-    from palestra.cli import main as command
+    from palestra.cli.main import main as command
 
     command(sys.argv[border + 1 :])
 

@@ -9,7 +9,7 @@ import torch
 
 from palestra.algos import algos
 from palestra.algos.base import Algorithm
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build, dump
 from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint

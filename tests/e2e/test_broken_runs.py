@@ -5,7 +5,7 @@ where most are cut they warn.
 import pytest
 import tomli_w
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.agent import AgentSettings
 from palestra.config.config import build
 from palestra.core.types import Group, Stop, Task

@@ -21,7 +21,7 @@ from tests.support.training import ECHO, trained
 
 def train(*arguments, **options):
     """`palestra train` in a process of its own."""
-    command = [sys.executable, "-m", "palestra.cli", "train", *map(str, arguments)]
+    command = [sys.executable, "-m", "palestra", "train", *map(str, arguments)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )

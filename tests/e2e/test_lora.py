@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from palestra.algos.evol import AgentEvol
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint

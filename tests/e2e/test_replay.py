@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import tomli_w
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.types import Step, Stop
 from palestra.runs.run import Run

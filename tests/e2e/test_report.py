@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
 from tests.support.training import stopped_after, trained

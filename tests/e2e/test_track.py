@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build, load
 from palestra.config.track import trackers
 from palestra.core.errors import ConfigError

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from palestra.algos.batch import pack
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.learner import checkpoint
@@ -493,7 +493,7 @@ def test_a_third_party_environment_is_listed_checked_and_trained_on(tmp_path):
     def palestra(*arguments):
         environment = {**os.environ, "PYTHONPATH": str(site)}
         done = subprocess.run(
-            [sys.executable, "-m", "palestra.cli", *arguments],
+            [sys.executable, "-m", "palestra", *arguments],
             capture_output=True,
             text=True,
             env=environment,

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.core.types import Stop
 from palestra.envs import envs
 from palestra.envs.serving.client import RemoteHandle, Servers
@@ -207,7 +207,7 @@ def test_bad_commands_are_refused_in_one_line(capsys, monkeypatch):
 def test_a_port_that_is_taken_is_an_error():
     with running(TALLY) as taken:
         code = (
-            "from palestra.cli import main; main(['env', 'serve', 'guess', '--port', "
+            "from palestra.cli.main import main; main(['env', 'serve', 'guess', '--port', "
             f"'{taken.port}'])"
         )
         done = subprocess.run(

@@ -75,7 +75,7 @@ def take_too_long(number, frame):
 def answer(arguments):
     import logging
 
-    from palestra.cli import main
+    from palestra.cli.main import main
 
     out, errors = io.StringIO(), io.StringIO()
     code = 0

@@ -16,7 +16,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (100, 110))
-    from palestra.cli import main
+    from palestra.cli.main import main
     from palestra.view import answers
 
     answers._explained = lambda config: {"lines": []}

@@ -36,7 +36,7 @@ def limited(folder: str) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    from palestra.cli import main
+    from palestra.cli.main import main
 
     try:
         main(arguments)

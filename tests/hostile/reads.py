@@ -17,7 +17,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.view.answers import Answers
 from palestra.view.server import make_app
 

@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 import pytest
 import tomli_w
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import Config, build, dump, load
 from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName

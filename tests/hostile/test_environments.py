@@ -332,7 +332,7 @@ from palestra.envs.serving.watchdog import watchdog
 watchdog.grace_s = 1.0
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", \
 "tests.hostile.environments:NeverReturns", "--env.deadline_s", "0.5"]
-from palestra.cli import main
+from palestra.cli.main import main
 main()
 """
     done = limited_run(["-c", code])
@@ -347,7 +347,7 @@ def test_threads_and_exit_handlers_do_not_keep_a_finished_program(tmp_path):
     out = tmp_path / "result.json"
     code = f"""
 import sys
-from palestra import cli
+from palestra.cli.main import main as cli
 from palestra.core import interrupts
 cli.end_in_time = lambda code: interrupts.end_in_time(code, 1.0)
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", {hostile("Clings")!r}, "--limit", \

@@ -141,7 +141,7 @@ def test_a_second_trainer_is_refused_and_writes_nothing(endless, tmp_path, comma
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypatch, capsys):
-    from palestra.cli import main
+    from palestra.cli.main import main
     from palestra.training import evaluation as baselines
 
     run = trained(tmp_path / "run", ENDLESS, **{"steps": 2, "save.keep": 3})
@@ -485,7 +485,7 @@ EDITS = {
     [pytest.param(name, marks=pytest.mark.short) if name == "width" else name for name in EDITS],
 )
 def test_what_may_not_change_is_refused_by_name(tmp_path, what, capsys):
-    from palestra.cli import main
+    from palestra.cli.main import main
 
     run = trained(tmp_path / "run", steps=1)
     old, new, says = EDITS[what]

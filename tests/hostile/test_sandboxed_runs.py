@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import palestra
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.envs import envs
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.sandboxed import make_sandboxed
@@ -60,7 +60,7 @@ class Doubtful(Environment):
 
 
 def palestra_command(*arguments, cwd, **environment):
-    code = "from palestra.cli import main; main()"
+    code = "from palestra.cli.main import main; main()"
     variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), **environment}
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],

@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.envs import envs
 from palestra.envs.serving import connection_limits
 from palestra.envs.serving.client import RemoteHandle, Servers
@@ -336,7 +336,7 @@ def test_health_is_answered_while_others_flood():
 @contextmanager
 def limited_command(*arguments, descriptors, **environment):
     """`palestra env serve ...` within limits on descriptors, memory and processes."""
-    code = "from palestra.cli import main; main()"
+    code = "from palestra.cli.main import main; main()"
     limits = " && ".join(
         f"ulimit -{limit}" for limit in (f"n {descriptors}", "v 8388608", "p 4000")
     )

@@ -32,7 +32,7 @@ sys.addaudithook(hook)
 imported.
 """
 MODULES = [
-    "palestra.cli",
+    "palestra",
     "argparse",
     "tomllib",
     "pydantic",

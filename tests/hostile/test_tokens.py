@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.credentials import BadToken, hidden, is_secret, name_hosts, without_secrets
 from palestra.core.errors import ConfigError
@@ -456,7 +456,7 @@ def test_the_processes_of_sites_know_no_secret(monkeypatch):
 def test_the_command_line_has_no_token_for_others_to_see():
     """Tokens come by variables: any user of the machine can read command lines."""
     done = subprocess.run(
-        [sys.executable, "-c", "from palestra.cli import main; main(['env', 'serve', '--help'])"],
+        [sys.executable, "-c", "from palestra.cli.main import main; main(['env', 'serve', '--help'])"],
         capture_output=True,
         text=True,
         check=True,

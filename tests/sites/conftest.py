@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 
 def palestra(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "palestra.cli", *arguments],
+        [sys.executable, "-m", "palestra", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -106,7 +106,7 @@ def running(
 @contextmanager
 def command(*arguments, processes=1, **environment):
     """`palestra env serve ...`, once it listens."""
-    code = "from palestra.cli import main; main()"
+    code = "from palestra.cli.main import main; main()"
     line = [
         sys.executable,
         "-c",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config import config as configs
 from palestra.config.config import Config, build, dump, load
 from palestra.config.model import PretrainedModel

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.core.errors import ConfigError
 from palestra.envs import make_env
 from palestra.envs.task_ids import read_ids, tasks_in

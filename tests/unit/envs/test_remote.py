@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.envs import envs

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.envs.search import index
 from palestra.envs.search.adapters import FileFault, read_corpus, read_questions
 from palestra.envs.search.env import Search
@@ -379,7 +379,7 @@ def test_an_index_that_was_killed_is_gone_on_with(tmp_path):
     corpus = write_lines(tmp_path / "corpus.jsonl", rows)
     program = (
         "import sys\nfrom palestra.envs.search import index\nindex.COMMIT_EVERY = 5000\nfrom "
-        "palestra.cli import main\nmain(sys.argv[1:])"
+        "palestra.cli.main import main\nmain(sys.argv[1:])"
     )
     command = [
         sys.executable,

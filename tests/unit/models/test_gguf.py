@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.models.loading import load_model
 from palestra.models.tokenizers import byte_tokenizer
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from palestra.cli import _parser, split_settings
+from palestra.cli.main import app
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,9 +40,11 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
 def test_commands_parse(page, line):
-    parser = _parser()
-    plain, _ = split_settings(parser, shlex.split(line, comments=True)[1:])
-    parser.parse_args(plain)
+    words = shlex.split(line, comments=True)[1:]
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -75,7 +78,7 @@ def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tm
         command = [
             sys.executable,
             "-c",
-            "from palestra.cli import main; main()",
+            "from palestra.cli.main import main; main()",
             *shlex.split(line)[1:],
         ]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ import torch
 
 from palestra.agents.renderer import CHATML, Renderer
 from palestra.algos.grpo import GRPO
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.config.optimizer import OptimizerConfig
 from palestra.engines.torch.settings import TorchEngineSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
 from palestra.tools.plan import costs

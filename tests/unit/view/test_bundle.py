@@ -7,7 +7,7 @@ import threading
 import urllib.request
 from contextlib import closing
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.view.answers import Answers
 from palestra.view.bundle import write_bundle
 from palestra.view.server import PAGE

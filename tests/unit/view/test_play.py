@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.envs.serving.catalogue import Served
 from palestra.runs.trajectories import read_trajectories
 from palestra.view.agent import RunAgent

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra.core.types import Stop
 from palestra.runs.trajectories import read_trajectories
 from palestra.view import index as indexing
@@ -441,7 +441,7 @@ def command(*arguments, **environment):
     line = [
         sys.executable,
         "-c",
-        "from palestra.cli import main; main()",
+        "from palestra.cli.main import main; main()",
         "view",
         *map(str, arguments),
         "--no-open",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli.main import main
 from palestra_web.client import Change, Instance, Sites, SitesDown
 from palestra_web.seeds import seed_rows, seed_users
 from palestra_web.sites import building

@@ -20,7 +20,7 @@ importlib.metadata.distributions = lambda **given: [
     one for one in every(**given) if one.name != "palestra-web"
 ]
 sys.modules["palestra_web"] = None  # whatever tries to import it fails
-from palestra.cli import main
+from palestra.cli.main import main
 main(sys.argv[1:])
 """
 

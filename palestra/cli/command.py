@@ -1,0 +1,73 @@
+"""What all commands share: the class that parses them, and their common checks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
+
+from palestra.cli.settings import split_settings
+from palestra.core.credentials import name_hosts
+from palestra.core.errors import ConfigError, UserError
+
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+class Command(TyperCommand):
+    """A command whose mistakes are one line each. `ctx.obj` has its dotted settings."""
+
+    takes_settings = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.obj = {}
+        if self.takes_settings:
+            flags = {
+                name: not option.is_flag
+                for option in self.get_params(ctx)
+                if isinstance(option, TyperOption)
+                for name in option.opts
+            }
+            args, ctx.obj = split_settings(args, flags)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            message = " ".join(error.format_message().replace("Value error, ", "").split())
+            raise UserError(f"{message} (see: {ctx.command_path} --help)") from error
+
+    def invoke(self, ctx: Any) -> Any:
+        name_hosts(ctx.params, ctx.obj)
+        return super().invoke(ctx)
+
+
+class SettingsCommand(Command):
+    """A command that takes any setting as a dotted flag: `--optim.lr 1e-6`."""
+
+    takes_settings = True
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Its own flags, and what its argument makes of the beginning of a flag: settings."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("--"):
+            for param in self.params:
+                if isinstance(param, TyperArgument):
+                    found += param.shell_complete(ctx, incomplete)
+        return found
+
+
+def find_modules_here() -> None:
+    """Let "my_module:MyEnv" name a class in the working folder.
+
+    The folder comes last, so that nothing in it stands in for a package. Commands that only look at
+    something do not call this: they may be run in a folder that somebody sent.
+    """
+    sys.path.append(os.getcwd())
+
+
+def check_run_folder(run: Path) -> None:
+    """Raise ConfigError where there is no run, before anything heavy is imported."""
+    if not (run / "config.toml").is_file():
+        raise ConfigError(f"{run}: there is no run in this folder (no config.toml)")

@@ -1,0 +1,60 @@
+"""`palestra doctor`: whether a run is right, and whether it fits."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palestra.cli.command import Json, find_modules_here
+from palestra.cli.settings import complete_recipe
+from palestra.core.printing import print_json
+
+QUICKSTART = Path("recipes/quickstart.toml")
+
+
+def doctor(
+    ctx: typer.Context,
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(
+            help=f"a TOML file (default: {QUICKSTART}); settings can follow",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
+    fit: Annotated[
+        bool,
+        typer.Option("--fit", help="search the largest optim.microbatch_tokens and engine.slots"),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Prove that a run is right and fits, before hours are spent on it."""
+    from palestra.config import config as configs
+
+    logging.getLogger("palestra").addHandler(logging.NullHandler())  # findings say what matters
+    find_modules_here()
+    if recipe is None and QUICKSTART.is_file():
+        recipe = QUICKSTART
+    if recipe is None:
+        config = configs.build({}, ctx.obj, imports=True)
+    else:
+        config = configs.load(recipe, ctx.obj, imports=True)
+
+    from palestra.tools.doctor.checks import examine
+    from palestra.training.data_sources import check_data
+    from palestra.training.setup import check_run
+
+    envs = check_run(config)
+    check_data(config)
+    findings = []
+    for finding in examine(config, envs, folder=Path("runs"), fit=fit):
+        findings.append(finding)
+        if not as_json:
+            verdict = "ok" if finding.ok else "FAILED"
+            print(f"{verdict:<8}{finding.name:<40}{finding.detail}", flush=True)
+    if as_json:
+        print_json(findings)
+    if not all(finding.ok for finding in findings):
+        raise SystemExit(1)

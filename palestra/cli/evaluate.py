@@ -1,0 +1,198 @@
+"""`palestra eval`: how good a run, a model or a baseline is on held-out tasks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from palestra.cli.command import Json, check_run_folder, find_modules_here
+from palestra.cli.settings import complete_recipe
+from palestra.core.errors import ConfigError, UserError
+from palestra.core.printing import as_json as json_of
+from palestra.core.printing import print_json, print_result
+
+if TYPE_CHECKING:
+    from palestra.config.config import Config
+
+ATTEMPTS = 3
+"""A run that is being trained may replace the checkpoint that is about to be evaluated."""
+
+
+def evaluate(
+    ctx: typer.Context,
+    run_or_recipe: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="a run, whose newest checkpoint plays, or a recipe",
+            autocompletion=complete_recipe,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="a directory, a name on the hub or a GGUF file, instead of the run's"),
+    ] = None,
+    agent: Annotated[
+        Literal["expert", "random"] | None, typer.Option(help="a baseline instead of a model")
+    ] = None,
+    env: Annotated[str | None, typer.Option(help="the environment (default: the run's)")] = None,
+    split: Annotated[str | None, typer.Option(help="default: the run's, else test")] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the tasks to play, in place of a split and a limit (also a recipe's own): an id "
+            "a line, or AgentGym's JSON of item_id",
+        ),
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", min=1, help="episodes per task")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="tasks at most")] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(min=1, help="turns (default: the run's longest, else the environment's)"),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option(help="of the sampling noise")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the file for the result (default: in runs/eval, or in the eval folder of the run "
+            "that plays)",
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="a new folder for all episodes, for palestra view"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a run, a model or a baseline on held-out tasks."""
+    settings = _settings(
+        ctx.obj,
+        run_or_recipe,
+        model=model,
+        agent=agent,
+        ids=ids,
+        flags={
+            "env.name": env,
+            "eval.split": split,
+            "eval.k": k,
+            "eval.tasks": limit,
+            "eval.horizon": horizon,
+            "eval.temperature": temperature,
+            "seed": seed,
+        },
+    )
+    find_modules_here()
+    plays_run = model is None and agent is None
+    config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
+
+    from palestra.training.display import ProgressDisplay
+    from palestra.training.evaluation import evaluate_config
+
+    for attempt in range(ATTEMPTS):
+        try:
+            with closing(ProgressDisplay()) as display:
+                result = evaluate_config(
+                    config,
+                    agent=agent,
+                    own_horizon=run_or_recipe is not None and env is None,
+                    ids=ids,
+                    display=display,
+                    keep=keep,
+                )
+            break
+        except (OSError, ValueError):  # libraries raise these, too
+            was = config
+            config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
+            if config.model == was.model or attempt + 1 == ATTEMPTS:
+                raise  # else a trainer has replaced the checkpoint by a newer one meanwhile
+    what = agent or ("model" if model else f"step-{result['step']:06d}")
+    names = "+".join(spec.label for spec in config.env_specs)
+    file = out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json_of(result) + "\n")
+    if as_json:
+        kept = {"episodes": str(keep)} if keep else {}
+        return print_json(result | {"file": str(file)} | kept)
+    print_result(result)
+    if ids is not None:
+        counts = [f"{count} {split}" for split, count in result["splits"].items()]
+        print(f"{ids}: {', '.join(counts)}")
+    print(f"result file: {file}")
+    if keep is not None:
+        print(f"episodes: {keep} (palestra view {keep})")
+
+
+def _settings(
+    settings: dict[str, Any],
+    run_or_recipe: Path | None,
+    *,
+    model: str | None,
+    agent: str | None,
+    ids: Path | None,
+    flags: dict[str, Any],
+) -> dict[str, Any]:
+    """The settings that the flags stand for; UserError where flags contradict each other."""
+    if run_or_recipe is None and model is None and agent is None:
+        raise UserError(
+            "eval: expected a run folder, a recipe, --model or --agent (see: palestra eval --help)"
+        )
+    if model is not None and agent is not None:
+        raise UserError("eval: --model and --agent exclude each other")
+    settings = {name: value for name, value in flags.items() if value is not None} | settings
+    if run_or_recipe is None and "env.name" not in settings:
+        raise UserError(
+            "eval: --env is needed with --model and --agent, or a run or recipe whose "
+            "environment it is"
+        )
+    if ids is not None:
+        for name, flag in (("eval.split", "--split"), ("eval.tasks", "--limit")):
+            if name in settings:
+                given = flag if flags[name] is not None else f"--{name}"
+                raise UserError(
+                    f"eval: {given} has no effect with --ids, which names the tasks; leave one "
+                    "of them out"
+                )
+    if "env.name" in settings:
+        settings |= {"mixture": []}
+    if model is not None:
+        settings |= {"model": model, "lora": None}
+    return settings
+
+
+def _config(
+    run_or_recipe: Path | None, settings: dict[str, Any], *, plays_run: bool
+) -> tuple[Config, Path]:
+    """The configuration to evaluate with, and the folder that its result belongs into.
+
+    `plays_run`: the run's own checkpoint plays; what else plays has no place among its evaluations.
+    """
+    from palestra.config import config as configs
+
+    elsewhere = Path("runs") / "eval"
+    if run_or_recipe is None:
+        return configs.build({}, settings, imports=True), elsewhere
+    if run_or_recipe.suffix == ".toml":
+        return configs.load(run_or_recipe, settings, imports=True), elsewhere
+    check_run_folder(run_or_recipe)
+    recipe = run_or_recipe / "config.toml"
+    if not plays_run:
+        return configs.load(recipe, settings, imports=True), elsewhere
+
+    from palestra.training.checkpointing import latest_usable
+
+    found = latest_usable(
+        run_or_recipe / "checkpoints",
+        on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr),
+    )
+    if found is None:
+        raise ConfigError(f"{run_or_recipe}: the run has no checkpoint yet")
+    settings = settings | {"model": str(found[0]), "lora": None}
+    return configs.load(recipe, settings, imports=True), run_or_recipe / "eval"

@@ -1,0 +1,103 @@
+"""What `palestra view` and `palestra play` share: the viewer's server and its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from palestra.core import early_interrupt
+from palestra.core.addresses import tokens_for
+from palestra.core.errors import UserError
+from palestra.core.printing import warn
+from palestra.core.untrusted import terminal_safe
+
+if TYPE_CHECKING:
+    from aiohttp.web import Application
+
+TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"  # noqa: S105  the name of a variable
+PORT = 8200
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  to recognize it
+
+Port = Annotated[int, typer.Option(help="0 takes a free one")]
+Host = Annotated[str, typer.Option(help="any other than loopback needs a token")]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(metavar="VAR", help=f"the variable with the tokens (default: {TOKEN_VARIABLE})"),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="a further name that this server is called by"),
+]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="only print the address")]
+
+
+class Address(NamedTuple):
+    """Where the viewer listens, and who may come in."""
+
+    host: str
+    port: int
+    token_env: str | None
+    allow_host: list[str] | None
+    no_open: bool
+
+
+def check_runs(paths: list[Path]) -> None:
+    """Raise UserError for a path without a run; name links, which are not followed."""
+    from palestra.runs.reader import linked_runs, runs_in
+
+    for path in paths:
+        for link in linked_runs(path):
+            warn(
+                f"{link}: a link is not followed; name it on the command line to see what "
+                "it leads to"
+            )
+        if not path.is_dir():
+            raise UserError(f"{terminal_safe(str(path))}: there is no such folder")
+        if not runs_in(path):
+            raise UserError(
+                f"{terminal_safe(str(path))}: there is no run in this folder (no "
+                "config.toml), nor in the folders in it"
+            )
+
+
+def serve_viewer(
+    address: Address, runs: list[Path], *, play: Callable[[Application], None] | None = None
+) -> None:
+    """Serve the viewer's page until Ctrl-C; `play` adds the routes to play on."""
+    import asyncio
+    import threading
+    import webbrowser
+    from urllib.parse import quote
+
+    from palestra.view.answers import Answers
+    from palestra.view.server import make_app, serve
+
+    host, variable = address.host, address.token_env or TOKEN_VARIABLE
+    try:
+        tokens = tokens_for(host, variable, is_asked_for=address.token_env is not None)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    answers = Answers(runs, can_play=play is not None)
+    count = len(answers.ids)
+    app = make_app(answers, play=play, tokens=tokens, hosts=(host, *(address.allow_host or ())))
+
+    def ready(port: int) -> None:
+        name = "127.0.0.1" if host in EVERYWHERE else host
+        url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+        what, place = (
+            (f"{count} run{'s' if count > 1 else ''}", "") if play is None else ("play", "#/play")
+        )
+        print(f"{what} at {url}{f'?token=${variable}' if tokens else ''}{place}", flush=True)
+        if not address.no_open:
+            full_url = url + (f"?token={quote(tokens[0])}" if tokens else "") + place
+            # in a thread: some browsers keep the caller waiting
+            threading.Thread(target=webbrowser.open, args=(full_url,), daemon=True).start()
+
+    try:
+        early_interrupt.leave_to_python()
+        asyncio.run(serve(app, host, address.port, ready))
+    except (OSError, OverflowError) as error:
+        raise UserError(f"--host {host} --port {address.port}: {error}") from None
