@@ -59,6 +59,7 @@ class ImportanceSampling(Settings):
     """One weight for each token, or for each trajectory: the product of its tokens' (0 or the cap
     for long ones), or their geometric mean."""
     cap: PositiveFloat = 2.0
+    """The largest weight."""
     mask: bool = False
     """Leave tokens beyond the cap out instead of counting them with it."""
     mask_below: PositiveFloat | None = None
@@ -96,9 +97,11 @@ class PolicyGradient(Algorithm):
     """A surrogate loss whose parts are settings; subclasses say who is credited."""
 
     objective: Literal["clip", "cispo"] = "clip"
+    """PPO's clipped objective, or CISPO's clipped weights of log-probs."""
     ratio: Literal["token", "sequence"] = "token"
     """Importance ratios of single tokens, or one for each trajectory (GSPO)."""
     clip_low: NonNegativeFloat = 0.2
+    """How far below 1 a ratio may fall before its gradient is cut."""
     clip_high: NonNegativeFloat = 0.2
     """Above `clip_low` it leaves unlikely tokens more room to grow (clip-higher)."""
     dual_clip: float | None = Field(default=None, gt=1)
@@ -129,6 +132,7 @@ class PolicyGradient(Algorithm):
     before it knows how to succeed.
     """
     normalize: Normalize = "token"
+    """How token losses are averaged: over all tokens, per trajectory first, or by `constant`."""
     constant: PositiveInt | None = None
     """The divisor of `normalize = "constant"`: usually the token budget of an episode."""
     kl: NonNegativeFloat = 0.0

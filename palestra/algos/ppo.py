@@ -40,6 +40,7 @@ class PPO(PolicyGradient):
     whiten: bool = True
     """Bring the advantages of a step to mean 0 and deviation 1."""
     value_weight: PositiveFloat = 0.5
+    """What the critic's loss counts for beside the policy's."""
     value_clip: PositiveFloat | None = 0.2
     """How far an estimate may move in one step before moving on stops paying."""
     critic: CriticSettings = CriticSettings()

@@ -72,9 +72,12 @@ class Config(Settings):
     """Everything that defines a run."""
 
     seed: NonNegativeInt = 0
+    """Seeds the weights, the choice of tasks and the sampling noise."""
     steps: PositiveInt = 100
+    """Training steps."""
     limit: LimitSettings = LimitSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model runs; "auto" is CUDA where there is a GPU."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """What the model computes in.
 

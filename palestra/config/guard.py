@@ -25,6 +25,7 @@ class GuardSettings(Settings):
     """Each bound is on the mean over `window` steps; those that are not set bind nothing."""
 
     window: PositiveInt = 10
+    """Training steps over which the metrics are averaged."""
     entropy_below: PositiveFloat | None = None
     """Of the policy's choice of a token, in nats."""
     zero_advantage_above: Share | None = None

@@ -15,6 +15,7 @@ class LoraSettings(Settings):
     """Train an adapter instead of all weights."""
 
     rank: PositiveInt = 16
+    """Rank of the two matrices that are trained."""
     alpha: PositiveInt = 32
     """The adapter's output counts alpha / rank."""
     targets: tuple[str, ...] = (ALL_LINEAR,)

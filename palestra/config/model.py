@@ -15,8 +15,11 @@ class TinyModel(Settings):
 
     kind: Literal["tiny"] = "tiny"
     width: PositiveInt = 128
+    """The hidden size."""
     layers: PositiveInt = 3
+    """Transformer layers."""
     heads: PositiveInt = 4
+    """Attention heads of a layer."""
     tokenizer: Literal["words", "bpe", "bytes"] = "words"
     """One token per word of the environment's own vocabulary, per piece of a word as learned from
     its texts, or per byte.

@@ -31,8 +31,11 @@ class OptimizerConfig(Settings):
     final: float = Field(default=0.0, ge=0, le=1)
     """The share of `lr` that `linear` and `cosine` end at."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates of the gradient's mean and of its square."""
     weight_decay: NonNegativeFloat = 0.0
+    """AdamW's decoupled weight decay."""
     clip_norm: PositiveFloat = 1.0
+    """Gradients of a larger norm are scaled down to it."""
     minibatches: PositiveInt = 1
     """Optimizer steps per batch of trajectories."""
     epochs: PositiveInt = 1

@@ -13,6 +13,7 @@ class RolloutSettings(Settings):
     group: PositiveInt = 8
     """Trajectories per task."""
     temperature: PositiveFloat = 1.0
+    """Sampling temperature."""
     concurrency: PositiveInt = 128
     """Episodes in flight at once."""
     retries: NonNegativeInt = 1

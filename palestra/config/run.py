@@ -13,11 +13,13 @@ class WarmStart(Settings):
     """
 
     episodes: PositiveInt = 1000
+    """Demonstrations to imitate."""
     noise: float = Field(default=0.0, ge=0, le=1)
     """The share of the demonstrator's actions that are any valid ones: it shows what can be done
     more than what should be.
     """
     lr: PositiveFloat = 2e-3
+    """Learning rate of the warm start."""
     batch: PositiveInt = 32
     """Episodes per optimizer step."""
     updates: PositiveInt = 100
@@ -29,7 +31,9 @@ class WarmStart(Settings):
     target: float = Field(default=0.4, gt=0, le=1)
     """The success rate on training tasks at which to stop."""
     check_every: PositiveInt = 5
+    """Optimizer steps between two looks at the success rate."""
     check_tasks: PositiveInt = 128
+    """Training tasks that such a look plays."""
 
     def lr_at(self, update: int) -> float:
         """Ten updates of warm-up, then a straight line down to a tenth."""
@@ -42,6 +46,7 @@ class EvalSettings(Settings):
     tasks: PositiveInt = 300
     """Held-out tasks: a sample of the split that is the same in every run."""
     split: str = "test"
+    """The split whose tasks are held out."""
     k: PositiveInt = 1
     """Episodes per task."""
     temperature: NonNegativeFloat | None = None
