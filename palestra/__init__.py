@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from palestra.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from palestra.envs.gym import GymEnv
-
-__version__ = "0.1.0"
 
 
 def make(

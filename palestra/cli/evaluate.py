@@ -23,53 +23,68 @@ ATTEMPTS = 3
 """A run that is being trained may replace the checkpoint that is about to be evaluated."""
 
 
+RunOrRecipe = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN",
+        help="a run, whose newest checkpoint plays, or a recipe",
+        autocompletion=complete_recipe,
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="a directory, a name on the hub or a GGUF file, instead of the run's"),
+]
+Agent = Annotated[
+    Literal["expert", "random"] | None, typer.Option(help="a baseline instead of a model")
+]
+Env = Annotated[str | None, typer.Option(help="the environment (default: the run's)")]
+Split = Annotated[str | None, typer.Option(help="default: the run's, else test")]
+Ids = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="the tasks to play, in place of a split and a limit (also a recipe's own): an id "
+        "a line, or AgentGym's JSON of item_id",
+    ),
+]
+K = Annotated[int | None, typer.Option("--k", min=1, help="episodes per task")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="tasks at most")]
+Horizon = Annotated[
+    int | None,
+    typer.Option(min=1, help="turns (default: the run's longest, else the environment's)"),
+]
+Temperature = Annotated[float | None, typer.Option()]
+Seed = Annotated[int | None, typer.Option(help="of the sampling noise")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="the file for the result (default: in runs/eval, or in the eval folder of the run "
+        "that plays)",
+    ),
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="a new folder for all episodes, for palestra view"),
+]
+
+
 def evaluate(
     ctx: typer.Context,
-    run_or_recipe: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN",
-            help="a run, whose newest checkpoint plays, or a recipe",
-            autocompletion=complete_recipe,
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="a directory, a name on the hub or a GGUF file, instead of the run's"),
-    ] = None,
-    agent: Annotated[
-        Literal["expert", "random"] | None, typer.Option(help="a baseline instead of a model")
-    ] = None,
-    env: Annotated[str | None, typer.Option(help="the environment (default: the run's)")] = None,
-    split: Annotated[str | None, typer.Option(help="default: the run's, else test")] = None,
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="the tasks to play, in place of a split and a limit (also a recipe's own): an id "
-            "a line, or AgentGym's JSON of item_id",
-        ),
-    ] = None,
-    k: Annotated[int | None, typer.Option("--k", min=1, help="episodes per task")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="tasks at most")] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(min=1, help="turns (default: the run's longest, else the environment's)"),
-    ] = None,
-    temperature: Annotated[float | None, typer.Option()] = None,
-    seed: Annotated[int | None, typer.Option(help="of the sampling noise")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="the file for the result (default: in runs/eval, or in the eval folder of the run "
-            "that plays)",
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="a new folder for all episodes, for palestra view"),
-    ] = None,
+    run_or_recipe: RunOrRecipe = None,
+    model: Model = None,
+    agent: Agent = None,
+    env: Env = None,
+    split: Split = None,
+    ids: Ids = None,
+    k: K = None,
+    limit: Limit = None,
+    horizon: Horizon = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    out: Out = None,
+    keep: Keep = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a run, a model or a baseline on held-out tasks."""

@@ -20,6 +20,7 @@ from palestra.cli import (
     replay,
     report,
     search,
+    serve,
     train,
     view,
     web,
@@ -49,6 +50,7 @@ app.command("play", cls=SettingsCommand)(play.play)
 app.command("report", cls=Command)(report.report)
 app.command("doctor", cls=SettingsCommand)(doctor.doctor)
 app.command("plan", cls=SettingsCommand)(plan.plan)
+env.app.command("serve", cls=SettingsCommand)(serve.serve)
 app.add_typer(env.app, name="env")
 app.add_typer(web.app, name="web")
 app.add_typer(search.app, name="search")

@@ -14,68 +14,76 @@ from palestra.core.errors import UserError
 PLAYING_ON = "Playing on"
 
 
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", autocompletion=complete_run)]
+Episode = Annotated[str, typer.Option(metavar="ID")]
+TrajectoryFile = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="the file of trajectories, where the id stands in several"),
+]
+Turn = Annotated[
+    int | None,
+    typer.Option(
+        "--from",
+        min=1,
+        metavar="K",
+        help="a model plays on from this turn (default: only check)",
+        rich_help_panel=PLAYING_ON,
+    ),
+]
+Checkpoint = Annotated[
+    int | None,
+    typer.Option(
+        metavar="STEP",
+        help="of this run (default: its newest)",
+        rich_help_panel=PLAYING_ON,
+    ),
+]
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="a Hugging Face directory instead", rich_help_panel=PLAYING_ON
+    ),
+]
+Horizon = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="turns in all (default: the episode's)",
+        rich_help_panel=PLAYING_ON,
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="default: the one of the episode", rich_help_panel=PLAYING_ON),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="of the sampling noise (default: the episode's)", rich_help_panel=PLAYING_ON),
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="continuations, each with a seed of its own (default: 1)",
+        rich_help_panel=PLAYING_ON,
+    ),
+]
+
+
 def replay(
-    run_folder: Annotated[Path, typer.Argument(metavar="RUN", autocompletion=complete_run)],
-    episode: Annotated[str, typer.Option(metavar="ID")],
-    file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="the file of trajectories, where the id stands in several"
-        ),
-    ] = None,
+    run_folder: RunFolder,
+    episode: Episode,
+    file: TrajectoryFile = None,
     as_json: Json = False,
-    turn: Annotated[
-        int | None,
-        typer.Option(
-            "--from",
-            min=1,
-            metavar="K",
-            help="a model plays on from this turn (default: only check)",
-            rich_help_panel=PLAYING_ON,
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        int | None,
-        typer.Option(
-            metavar="STEP",
-            help="of this run (default: its newest)",
-            rich_help_panel=PLAYING_ON,
-        ),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="a Hugging Face directory instead", rich_help_panel=PLAYING_ON
-        ),
-    ] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="turns in all (default: the episode's)",
-            rich_help_panel=PLAYING_ON,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(help="default: the one of the episode", rich_help_panel=PLAYING_ON),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="of the sampling noise (default: the episode's)", rich_help_panel=PLAYING_ON
-        ),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="continuations, each with a seed of its own (default: 1)",
-            rich_help_panel=PLAYING_ON,
-        ),
-    ] = None,
+    turn: Turn = None,
+    checkpoint: Checkpoint = None,
+    model: Model = None,
+    horizon: Horizon = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    samples: Samples = None,
 ) -> None:
     """Play a stored episode again, or on from one of its turns."""
     flags: dict[str, Any] = {

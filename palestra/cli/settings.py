@@ -92,12 +92,31 @@ def _settings_of(kind: type[Settings], values: Settings | None, table: str) -> I
             if limits and type_name.endswith(optional):
                 type_name, limits = type_name.removesuffix(optional), limits + optional
             default = "required" if is_required else _value_text(value)
-            meaning = " ".join((field.description or "").split())
-            yield Setting(table, values is not None, dotted, type_name + limits, default, meaning)
+            type_name += limits
+            meaning = _meaning(kind, name, table)
+            yield Setting(table, values is not None, dotted, type_name, default, meaning)
         else:
             inner.append((table_kind, value, dotted))
     for table_kind, value, dotted in inner:
         yield from _settings_of(table_kind, value, dotted)
+
+
+def _meaning(kind: type[Settings], name: str, table: str) -> str:
+    """A field that a class only gives another default means what it means in its base."""
+    from palestra.algos import algos
+    from palestra.config.config import CHOICES
+    from palestra.config.model import models
+    from palestra.engines import engines
+    from palestra.horizons.horizon import horizons
+
+    registries = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    if table in registries and CHOICES[table] == name:
+        return f"One of {', '.join(registries[table].names())}; or a class as module:Class."
+    for base in kind.__mro__:
+        field = getattr(base, "model_fields", {}).get(name)
+        if field is not None and field.description:
+            return " ".join(field.description.split())
+    return ""
 
 
 def _table_kind(field: FieldInfo, value: Any) -> type[Settings] | None:

@@ -13,35 +13,40 @@ from palestra.cli.command import check_run_folder, find_modules_here
 from palestra.cli.settings import complete_recipe, complete_run, print_settings
 from palestra.core.errors import ConfigError, UserError
 
+Recipe = Annotated[
+    Path | None,
+    typer.Argument(
+        help="a TOML file; any setting can follow as a dotted flag, e.g. --optim.lr 1e-6",
+        autocompletion=complete_recipe,
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="resume this run from its newest checkpoint",
+        autocompletion=complete_run,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="the run folder (default: runs/<recipe>-<time>)"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print the resolved run and stop")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the final result as JSON")]
+ShowHelp = Annotated[
+    bool, typer.Option("-h", "--help", help="show this and all settings of the recipe")
+]
+
 
 def train(
     ctx: typer.Context,
-    recipe: Annotated[
-        Path | None,
-        typer.Argument(
-            help="a TOML file; any setting can follow as a dotted flag, e.g. --optim.lr 1e-6",
-            autocompletion=complete_recipe,
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="resume this run from its newest checkpoint",
-            autocompletion=complete_run,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="the run folder (default: runs/<recipe>-<time>)"),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the resolved run and stop")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the final result as JSON")] = False,
-    show_help: Annotated[
-        bool, typer.Option("-h", "--help", help="show this and all settings of the recipe")
-    ] = False,
+    recipe: Recipe = None,
+    resume: Resume = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    show_help: ShowHelp = False,
 ) -> None:
     """Train a recipe, or resume a run."""
     from palestra.config import config as configs

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import palestra
 from palestra.core import untrusted
 from palestra.core.types import Trajectory
 from palestra.core.untrusted import Unreadable, valid_utf8
+from palestra.core.version import __version__
 from palestra.runs.reader import RunFolder, group_names, readable_lines, runs_in
 from palestra.view.index import Index, NotThere, read_line
 from palestra.view.scenes import Scenes
@@ -117,7 +117,7 @@ class Answers:
             for (id, run), group in zip(known.items(), groups, strict=True)
         ]
         return {
-            "version": palestra.__version__,
+            "version": __version__,
             "live": self.live,
             "can_play": self.can_play,
             "runs": runs,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from palestra.algos import algos
 from palestra.cli.main import main
 from palestra.cli.settings import settings_of, split_settings
 from palestra.config.config import build, load
@@ -51,3 +52,23 @@ def test_the_list_follows_the_choices():
     names = {setting.name for setting in settings_of(build({}, {"algo.name": "ppo"}))}
     assert {"algo.critic.lr", "optim.lr", "lora.rank", "engine.slots", "seed"} <= names
     assert "algo.scale" not in names
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *({"algo.name": name} for name in algos.names() if name != "dpo"),
+        {"algo.name": "dpo", "algo.data": ["pairs.jsonl"]},
+        {"engine.name": "vllm"},
+        {"engine.name": "vllm-server", "engine.urls": ["http://127.0.0.1:8000"]},
+        {"horizon.kind": "stages", "horizon.turns": [4, 8], "horizon.every": 5},
+        {"horizon.kind": "adaptive", "horizon.turns": [4, 8]},
+        {"horizon.kind": "linear", "horizon.first": 4, "horizon.last": 8, "horizon.steps": 5},
+        {"model": "some/model"},
+    ],
+    ids=lambda choice: next(iter(choice.values())),
+)
+def test_every_setting_has_a_meaning(choice):
+    settings = list(settings_of(build({}, choice)))
+    assert len(settings) > 50
+    assert [setting.name for setting in settings if not setting.meaning] == []
