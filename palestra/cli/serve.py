@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,9 @@ from palestra.cli.env import close_env, make_checked
 from palestra.core.addresses import tokens_for
 from palestra.core.credentials import TOKEN_VARIABLE
 from palestra.core.errors import UserError
+
+if TYPE_CHECKING:
+    from palestra.envs.serving.connection_limits import Limits
 
 Names = Annotated[
     list[str],
@@ -121,61 +124,29 @@ def serve(
     """Let trainers on this or other machines play environments here."""
     from palestra.envs.serving.catalogue import Served
     from palestra.envs.serving.connection_limits import Limits
-    from palestra.envs.serving.sandbox import misuse, objection
 
     try:
         tokens = tokens_for(host, token_env or TOKEN_VARIABLE, is_asked_for=token_env is not None)
     except ValueError as error:
         raise UserError(str(error)) from None
     options = _options_by_name(names, ctx.obj)
-    _check_seconds(
-        lease=lease,
-        deadline=deadline,
-        drain=drain,
-        max_lease=max_lease,
-        headers_timeout=headers_timeout,
-        body_timeout=body_timeout,
-        idle_timeout=idle_timeout,
-        stream_idle_timeout=stream_idle_timeout,
-    )
-    for flag, count, least in (
-        ("connections", connections, 1),
-        ("connections-per-client", connections_per_client, 0),
-        ("seats-per-token", seats_per_token, 0),
-    ):
-        if count < least:
-            raise UserError(f"--{flag} {count}: expected at least {least}")
-    readable = tuple(sandbox_read or ())
-    for name in names:
-        if reason := misuse(name, sandbox, readable, isolation):
-            raise UserError(f"--{reason}")
-    if sandbox != "none" and (reason := objection(list(readable))):
-        raise UserError(f"--sandbox {sandbox}: {reason}")
-    find_modules_here()
-    served = [
-        Served(
-            name,
-            options[name],
-            isolation,
-            deadline,
-            memory_mb,
-            max_processes,
-            tuple(pass_env or ()),
-            sandbox,
-            readable,
-        )
-        for name in options
-    ]
     limits = Limits(
-        connections,
-        connections_per_client,
-        headers_timeout,
-        body_timeout,
-        idle_timeout,
-        stream_idle_timeout,
-        seats_per_token,
-        max_lease,
+        connections=connections,
+        per_client=connections_per_client,
+        headers_s=headers_timeout,
+        body_s=body_timeout,
+        idle_s=idle_timeout,
+        stream_idle_s=stream_idle_timeout,
+        seats_per_token=seats_per_token,
+        longest_lease_s=max_lease,
     )
+    _check_limits(limits, lease=lease, deadline=deadline, drain=drain)
+    readable = tuple(sandbox_read or ())
+    _check_sandbox(names, sandbox, readable, isolation)
+    find_modules_here()
+    passed = tuple(pass_env or ())
+    worker = (isolation, deadline, memory_mb, max_processes, passed, sandbox, readable)
+    served = [Served(name, options[name], *worker) for name in options]
 
     from palestra.envs.serving.main import ServerSettings
     from palestra.envs.serving.main import serve as run_server
@@ -205,17 +176,46 @@ def serve(
     raise SystemExit(code)
 
 
-def _check_seconds(**flags: float) -> None:
+def _check_limits(limits: Limits, *, lease: float, deadline: float, drain: float) -> None:
     from palestra.envs.serving.wire import LONGEST_LEASE_S
 
-    for name, seconds in flags.items():
-        if not (0 if name == "drain" else 0.1) <= seconds < float("inf"):
-            raise UserError(f"--{name.replace('_', '-')} {seconds:g}: expected some seconds")
-    if not flags["lease"] <= flags["max_lease"] <= LONGEST_LEASE_S:
+    seconds = {
+        "lease": lease,
+        "deadline": deadline,
+        "drain": drain,
+        "max-lease": limits.longest_lease_s,
+        "headers-timeout": limits.headers_s,
+        "body-timeout": limits.body_s,
+        "idle-timeout": limits.idle_s,
+        "stream-idle-timeout": limits.stream_idle_s,
+    }
+    for flag, value in seconds.items():
+        if not (0 if flag == "drain" else 0.1) <= value < float("inf"):
+            raise UserError(f"--{flag} {value:g}: expected some seconds")
+    for flag, count, least in (
+        ("connections", limits.connections, 1),
+        ("connections-per-client", limits.per_client, 0),
+        ("seats-per-token", limits.seats_per_token, 0),
+    ):
+        if count < least:
+            raise UserError(f"--{flag} {count}: expected at least {least}")
+    if not lease <= limits.longest_lease_s <= LONGEST_LEASE_S:
         raise UserError(
-            f"--max-lease {flags['max_lease']:g}: expected at least --lease "
-            f"({flags['lease']:g}) and at most {LONGEST_LEASE_S:g} seconds"
+            f"--max-lease {limits.longest_lease_s:g}: expected at least --lease ({lease:g}) and "
+            f"at most {LONGEST_LEASE_S:g} seconds"
         )
+
+
+def _check_sandbox(
+    names: list[str], sandbox: str, readable: tuple[str, ...], isolation: str
+) -> None:
+    from palestra.envs.serving.sandbox import misuse, objection
+
+    for name in names:
+        if reason := misuse(name, sandbox, readable, isolation):
+            raise UserError(f"--{reason}")
+    if sandbox != "none" and (reason := objection(list(readable))):
+        raise UserError(f"--sandbox {sandbox}: {reason}")
 
 
 def _options_by_name(names: list[str], settings: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -32,8 +32,8 @@ sys.addaudithook(hook)
 imported.
 """
 MODULES = [
-    "palestra",
-    "argparse",
+    "palestra.cli",
+    "typer",
     "tomllib",
     "pydantic",
     "numpy",

@@ -42,6 +42,9 @@ COMMANDS = [
 def test_commands_parse(page, line):
     words = shlex.split(line, comments=True)[1:]
     command = typer.main.get_command(app)
+    if words[0].startswith("--"):  # of palestra itself: parsing it would do what it says
+        assert words[0] in [name for option in command.params for name in option.opts]
+        return
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     command.make_context(command.name, words)
