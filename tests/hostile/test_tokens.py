@@ -456,7 +456,11 @@ def test_the_processes_of_sites_know_no_secret(monkeypatch):
 def test_the_command_line_has_no_token_for_others_to_see():
     """Tokens come by variables: any user of the machine can read command lines."""
     done = subprocess.run(
-        [sys.executable, "-c", "from palestra.cli.main import main; main(['env', 'serve', '--help'])"],
+        [
+            sys.executable,
+            "-c",
+            "from palestra.cli.main import main; main(['env', 'serve', '--help'])",
+        ],
         capture_output=True,
         text=True,
         check=True,
