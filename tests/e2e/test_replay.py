@@ -404,7 +404,7 @@ def test_an_episode_of_a_mixture(tmp_path, capsys):
         (["--episode", "nonsense"], "ids look like eval-000000"),
         (["--episode", "{id}", "--file", "step-000001"], "no such episode"),
         (["--episode", "{id}", "--file", "step-9"], "--file step-9: there is no such file"),
-        (["--episode", "{id}", "--from", "0"], "positive"),
+        (["--episode", "{id}", "--from", "0"], "greater than or equal to 1"),
         (["--episode", "{id}", "--from", "9"], "can be played on from turn 1 to 3"),
         (
             ["--episode", "{id}", "--from", "2", "--checkpoint", "8"],
@@ -421,7 +421,7 @@ def test_an_episode_of_a_mixture(tmp_path, capsys):
         (["--episode", "{id}", "--from", "3", "--horizon", "2"], "nothing is left to play"),
         (["--episode", "{id}", "--from", "2", "--temperature", "-1"], "expected 0 or more"),
         (["--episode", "{id}", "--samples", "2"], "only together with --from"),
-        (["--episode", "{id}", "--smaples", "2"], "there is no such flag"),
+        (["--episode", "{id}", "--smaples", "2"], "Possible options: --samples"),
     ],
 )
 def test_bad_input_exits_2_with_one_line(run, capsys, arguments, named):
