@@ -107,7 +107,7 @@ def _meaning(kind: type[Settings], name: str, table: str) -> str:
     from palestra.config.config import CHOICES
     from palestra.config.model import models
     from palestra.engines import engines
-    from palestra.horizons.horizon import horizons
+    from palestra.horizons import horizons
 
     registries = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
     if table in registries and CHOICES[table] == name:

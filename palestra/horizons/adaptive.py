@@ -24,6 +24,7 @@ class Adaptive(Horizon):
 
     kind: Literal["adaptive"] = "adaptive"
     turns: tuple[PositiveInt, ...] = Field(min_length=2)
+    """Maximum number of turns in each stage."""
     window: PositiveInt = 10
     """Steps whose success is averaged; no stage is left sooner."""
     gate: float = Field(default=0.6, gt=0, le=1)

@@ -14,8 +14,11 @@ class Linear(Horizon):
 
     kind: Literal["linear"] = "linear"
     first: PositiveInt
+    """Turns at the first training step."""
     last: PositiveInt
+    """Turns after `steps` training steps."""
     steps: PositiveInt
+    """Training steps over which the turns grow."""
 
     @model_validator(mode="after")
     def _growing(self) -> Linear:
