@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from palestra.config.config import Config
+    from palestra.core.registry import Registry
     from palestra.core.settings import Settings
 
 
@@ -109,7 +110,12 @@ def _meaning(kind: type[Settings], name: str, table: str) -> str:
     from palestra.engines import engines
     from palestra.horizons import horizons
 
-    registries = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+    registries: dict[str, Registry[Any]] = {
+        "algo": algos,
+        "engine": engines,
+        "horizon": horizons,
+        "model": models,
+    }
     if table in registries and CHOICES[table] == name:
         return f"One of {', '.join(registries[table].names())}; or a class as module:Class."
     for base in kind.__mro__:

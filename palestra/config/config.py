@@ -39,6 +39,7 @@ from palestra.core.registry import Registry, nearest
 from palestra.core.settings import UNSET, Settings, Unresolved, chosen_from
 from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
+from palestra.engines.base import EngineSettings
 from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs import label_of
 from palestra.horizons import horizons
@@ -94,7 +95,7 @@ class Config(Settings):
     """Several environments instead of one `env`."""
     agent: AgentSettings = AgentSettings()
     engine: Annotated[
-        SerializeAsAny[Settings], chosen_from(engines, "name", DEFAULTS["engine"])
+        SerializeAsAny[EngineSettings], chosen_from(engines, "name", DEFAULTS["engine"])
     ] = TorchEngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     algo: Annotated[SerializeAsAny[Algorithm], chosen_from(algos, "name", DEFAULTS["algo"])] = (
@@ -234,7 +235,7 @@ class Config(Settings):
     @property
     def is_deterministic(self) -> bool:
         """Whether batches must not depend on when an environment answers."""
-        return isinstance(self.engine, TorchEngineSettings) and self.engine.deterministic
+        return self.engine.is_deterministic
 
     def _check_place(self, spec: EnvSpec) -> None:
         table = "env" if self.env is not None else f"mixture.{spec.label}"

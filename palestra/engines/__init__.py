@@ -1,15 +1,20 @@
 """Engines: where replies come from. Importing this package imports none of them."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from palestra.core.registry import Registry
 
-engines: Registry[Any] = Registry(
+if TYPE_CHECKING:
+    from palestra.engines.base import EngineSettings
+
+engines: Registry[type[EngineSettings]] = Registry(
     "engines",
     {
         "torch": "palestra.engines.torch.settings:TorchEngineSettings",
         "vllm": "palestra.engines.vllm.settings:VLLMSettings",
         "vllm-server": "palestra.engines.vllm.settings:VLLMServerSettings",
     },
-    base="palestra.core.settings:Settings",
+    base="palestra.engines.base:EngineSettings",
 )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from palestra.core.errors import UserError
+from palestra.core.process_group import SINGLE, ProcessGroup
+from palestra.core.settings import Settings
 from palestra.core.types import Generation, Sampling
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class EngineFailed(UserError, RuntimeError):
@@ -48,6 +54,46 @@ class Engine(Protocol):
     def sleep(self) -> None:
         """No reply is asked for until the next `sync_weights`: memory can be lent to the
         learner.
+        """
+
+
+class Barrier(Protocol):
+    """Answers of environments that a deterministic engine waits for between two rounds."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is to be waited for."""
+
+    async def quiesce(self) -> None:
+        """Returns when no call is under way."""
+
+
+class EngineSettings(Settings):
+    """What a recipe says of its engine. It builds the engine, and imports it only then."""
+
+    name: str
+    copies_weights: ClassVar[bool] = False
+    """Whether the engine keeps no reference to the learner's weights in any case."""
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether batches must not depend on when an environment answers."""
+        return False
+
+    @abstractmethod
+    def build(
+        self,
+        model: PreTrainedModel,
+        context_tokens: int,
+        *,
+        beside_learner: bool = False,
+        world: ProcessGroup = SINGLE,
+        barriers: Sequence[Barrier] = (),
+    ) -> Engine:
+        """An engine for `model`, which the learner changes.
+
+        `beside_learner`: it answers while the learner changes the weights, and so needs its own.
+        `world`: the ranks that sample together. `barriers`: what a deterministic engine waits for.
         """
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -30,8 +29,6 @@ from palestra.core.registry import UnknownName, check_options, nearest
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Sampling, Task
 from palestra.engines.base import Engine
-from palestra.engines.torch.engine import TorchEngine
-from palestra.engines.vllm.settings import VLLMServerSettings, VLLMSettings
 from palestra.envs import Environment, label_of, make_env
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.barrier_pool import BarrierPool
@@ -201,22 +198,17 @@ def setup(
     model, tokenizer = make_model(config, envs)
     bindings = bind_envs(config, envs, tokenizer, env_urls)
     renderer = shared_prompt(bindings).renderer
-    is_sharded = config.launch.sharding == "fsdp"
-    settings = config.engine
-    shares = is_sharded and not isinstance(
-        settings, VLLMSettings
-    )  # whole weights are there in a hand-over, and at no other time
     world = current()
-    apart: dict[str, Any] = (
-        {"beside_learner": True} if config.rollout.is_beside_learner or shares else {}
+    # Sharded weights are whole during a weight sync and at no other time.
+    is_sharded = config.launch.sharding == "fsdp"
+    needs_own_weights = is_sharded and not config.engine.copies_weights
+    engine = config.engine.build(
+        model,
+        config.agent.context_tokens,
+        beside_learner=config.rollout.is_beside_learner or needs_own_weights,
+        world=world.background,
+        barriers=[spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)],
     )
-    if isinstance(settings, VLLMServerSettings):
-        apart["world"] = world.background
-    engine: Engine = settings.build(model, config.agent.context_tokens, **apart)  # type: ignore[attr-defined]
-    if isinstance(engine, TorchEngine):
-        engine.pools = [
-            spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)
-        ]
     sampling = Sampling(
         temperature=config.rollout.temperature,
         max_tokens=config.agent.reply_tokens,

