@@ -250,8 +250,10 @@ def main() -> None:
     )
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for each side")
     parser.add_argument("--json", type=Path, default=Path("peer.json"))
-    known, rest = parser.parse_known_args()
-    _, others = split_settings(rest, {})
+    defaults = vars(parser.parse_known_args([""])[0])
+    flags = {f"--{name.replace('_', '-')}": value is not False for name, value in defaults.items()}
+    own, others = split_settings(sys.argv[1:], flags)
+    known = parser.parse_args(own)
     settings = [
         word
         for name, value in (

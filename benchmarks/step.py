@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -234,8 +235,10 @@ def main() -> None:
     parser.add_argument("--engine", choices=["torch", "vllm"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    known, rest = parser.parse_known_args()
-    _, overrides = split_settings(rest, {})
+    defaults = vars(parser.parse_known_args([""])[0])
+    flags = {f"--{name.replace('_', '-')}": value is not False for name, value in defaults.items()}
+    own, overrides = split_settings(sys.argv[1:], flags)
+    known = parser.parse_args(own)
     if known.model is not None:
         overrides |= {"model.kind": "pretrained", "model.path": str(known.model)}
     if known.engine is not None:

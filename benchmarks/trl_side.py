@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -400,8 +401,10 @@ def main() -> None:
         help="TRL's importance correction, which takes one more forward pass",
     )
     parser.add_argument("--no-vllm", action="store_true", help="sample through the model itself")
-    known, rest = parser.parse_known_args()
-    _, overrides = split_settings(rest, {})
+    defaults = vars(parser.parse_known_args([""])[0])
+    flags = {f"--{name.replace('_', '-')}": value is not False for name, value in defaults.items()}
+    own, overrides = split_settings(sys.argv[1:], flags)
+    known = parser.parse_args(own)
     config = load(
         known.recipe, overrides | {"model.kind": "pretrained", "model.path": str(known.model)}
     )
