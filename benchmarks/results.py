@@ -32,6 +32,7 @@ from typing import Any
 
 from results_page import write_page
 
+from palestra.core.evaluation import EvalResult, Score
 from palestra.runs.reader import is_over
 from palestra.tools.report.read import Record, read_run
 
@@ -127,7 +128,7 @@ def train(
     train_once(folder, [str(RECIPES / f"{recipe}.toml"), "--seed", str(seed), *flags])
     if only_numbers:
         shutil.rmtree(folder / "trajectories", ignore_errors=True)
-    final = read_run(folder).evals[-1]["all"]["success"]
+    final = read_run(folder).evals[-1].all.success
     print(
         f"{folder.name}: {final:.1%} on held-out tasks, "
         f"{(time.monotonic() - began) / 60:.1f} minutes",
@@ -218,17 +219,17 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-def measured(result: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
+def measured(result: EvalResult, tokens: dict[int, int]) -> dict[str, Any]:
     """An evaluation at the longest horizon, in all and by category."""
     found: dict[str, Any] = {
-        "phase": result["phase"],
-        "step": result["step"],
-        "tokens": tokens.get(result["step"], 0),
+        "phase": result.phase,
+        "step": result.step,
+        "tokens": tokens.get(result.step, 0),
         "envs": {},
     }
-    for env, horizons in result["envs"].items():
+    for env, horizons in result.envs.items():
         horizon = max(horizons, key=int)
-        scores = {"all": horizons[horizon]["all"], **horizons[horizon]["categories"]}
+        scores = {"all": horizons[horizon].all, **horizons[horizon].categories}
         found["envs"][env] = {
             "horizon": int(horizon),
             **{category: _score(score) for category, score in scores.items()},
@@ -236,11 +237,10 @@ def measured(result: dict[str, Any], tokens: dict[int, int]) -> dict[str, Any]:
     return found
 
 
-def _score(score: dict[str, Any]) -> dict[str, Any]:
+def _score(score: Score) -> dict[str, Any]:
     names = ("tasks", "success", "success_interval", "reward", "reward_interval", "turns")
-    known = {
-        name: score[name] for name in names if score[name] is not None
-    }  # older runs have no interval of the reward
+    # Runs of before 2026-11 have no interval of the reward.
+    known = {name: getattr(score, name) for name in names if getattr(score, name) is not None}
     return {
         name: [*map(_short, value)] if isinstance(value, list | tuple) else _short(value)
         for name, value in known.items()

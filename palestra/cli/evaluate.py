@@ -108,6 +108,8 @@ def evaluate(
     plays_run = model is None and agent is None
     config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
 
+    import msgspec
+
     from palestra.training.display import ProgressDisplay
     from palestra.training.evaluation import evaluate_config
 
@@ -128,17 +130,17 @@ def evaluate(
             config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
             if config.model == was.model or attempt + 1 == ATTEMPTS:
                 raise  # else a trainer has replaced the checkpoint by a newer one meanwhile
-    what = agent or ("model" if model else f"step-{result['step']:06d}")
+    what = agent or ("model" if model else f"step-{result.step:06d}")
     names = "+".join(spec.label for spec in config.env_specs)
     file = out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json_of(result) + "\n")
     if as_json:
         kept = {"episodes": str(keep)} if keep else {}
-        return print_json(result | {"file": str(file)} | kept)
+        return print_json(msgspec.to_builtins(result) | {"file": str(file)} | kept)
     print_result(result)
-    if ids is not None:
-        counts = [f"{count} {split}" for split, count in result["splits"].items()]
+    if result.splits is not msgspec.UNSET:
+        counts = [f"{count} {split}" for split, count in result.splits.items()]
         print(f"{ids}: {', '.join(counts)}")
     print(f"result file: {file}")
     if keep is not None:

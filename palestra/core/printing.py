@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from palestra.core.evaluation import EvalResult
 from palestra.core.tables import Table, eval_table
 from palestra.core.untrusted import terminal_safe
 
@@ -40,10 +41,8 @@ def print_table(table: Table) -> None:
     console.print(shown)
 
 
-def print_result(result: dict[str, Any]) -> None:
+def print_result(result: EvalResult) -> None:
     """The table of an evaluation: all tasks and each category, at each horizon."""
-    import msgspec
-
-    print_table(eval_table(msgspec.to_builtins(result), every_horizon=True))
-    if result["faults"]:
-        print(f"{result['faults']} episodes ended in a fault and are not counted")
+    print_table(eval_table(result, every_horizon=True))
+    if result.faults:
+        print(f"{result.faults} episodes ended in a fault and are not counted")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+
+from palestra.core.evaluation import EvalResult, Score
+from palestra.core.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,44 +34,44 @@ def markdown_text(text: str) -> str:
 
 
 def scores(
-    result: dict[str, Any], *, every_horizon: bool = False
-) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    result: EvalResult, *, every_horizon: bool = False
+) -> Iterator[tuple[str, str, str, Score]]:
     """Of a stored evaluation: environment, horizon, category ("" for all tasks) and score.
 
     Only the full horizon, unless `every_horizon`.
     """
-    for env, horizons in result["envs"].items():
+    for env, horizons in result.envs.items():
         chosen = list(horizons.items())
         for horizon, found in chosen if every_horizon else chosen[-1:]:
-            yield env, horizon, "", found["all"]
-            for category, score in found["categories"].items():
+            yield env, horizon, "", found.all
+            for category, score in found.categories.items():
                 if category:
                     yield env, horizon, category, score
 
 
-def eval_table(result: dict[str, Any], *, every_horizon: bool = False) -> Table:
+def eval_table(result: EvalResult, *, every_horizon: bool = False) -> Table:
     """An evaluation by environment, horizon and category, with 95% intervals."""
-    k = result["k"]
+    k = result.k
     success = ["success"] if k == 1 else [f"success (avg@{k})", f"pass@{k}"]
     columns = ["environment", "category", "tasks", *success, "reward", "turns", "tokens"]
     rows = []
     for env, horizon, category, score in scores(result, every_horizon=every_horizon):
-        row = [f"{env} ({horizon} turns)", category or "all", str(score["tasks"])]
-        row.append(with_interval(score["success"], score["success_interval"]))
+        row = [f"{env} ({horizon} turns)", category or "all", str(score.tasks)]
+        row.append(with_interval(score.success, score.success_interval))
         if k > 1:
-            row.append(with_interval(score["pass_at_k"], score["pass_interval"]))
-        row.append(reward_with_interval(score["reward"], score["reward_interval"]))
-        row += [f"{score['turns']:.1f}", f"{score['tokens']:.0f}"]
+            row.append(with_interval(score.pass_at_k, score.pass_interval))
+        row.append(reward_with_interval(score.reward, score.reward_interval))
+        row += [f"{score.turns:.1f}", f"{score.tokens:.0f}"]
         rows.append(row)
     return Table(columns, rows)
 
 
-def with_interval(value: float, interval: Any) -> str:
+def with_interval(value: float, interval: Interval) -> str:
     low, high = interval
     return f"{value:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def reward_with_interval(value: float, interval: Any) -> str:
+def reward_with_interval(value: float, interval: Interval | None) -> str:
     """Rewards are no shares; some have no interval."""
     return (
         f"{value:.3f}"

@@ -4,40 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from palestra.core.intervals import Interval, clustered, unbounded, wilson
+from palestra.core.evaluation import EvalResult, HorizonScores, Score
+from palestra.core.intervals import clustered, unbounded, wilson
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Task, Trajectory
 from palestra.rollout.episode import EpisodeSpec, RolloutContext
 from palestra.rollout.groups import raise_if_all_failed, rollout_episodes
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Results over some tasks."""
-
-    tasks: int
-    episodes: int
-    success: float
-    """avg@k: the mean over tasks of the share of successful episodes."""
-    success_interval: Interval
-    pass_at_k: float
-    """The share of tasks solved in at least one of k episodes, of those tasks that have k: faults
-    leave others with fewer.
-    """
-    pass_interval: Interval
-    reward: float
-    """The mean over tasks of their episodes' mean reward."""
-    reward_interval: Interval | None
-    """Of the mean over tasks: what counts where tasks can be done in part, as in SciWorld.
-
-    None where nothing can be said of it.
-    """
-    turns: float
-    tokens: float
-    """Sampled up to the horizon, per episode."""
 
 
 def score(trajectories: Sequence[Trajectory], *, horizon: int, k: int = 1) -> Score:
@@ -85,36 +58,39 @@ def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
 
 
 def summarize(
-    trajectories: Sequence[Trajectory], *, k: int, horizons: Mapping[str, Sequence[int]]
-) -> dict[str, Any]:
-    """The result of an evaluation as it is stored: all tasks together at the horizon they were
-    played with, and each environment.
+    trajectories: Sequence[Trajectory],
+    *,
+    phase: str,
+    step: int,
+    split: str,
+    k: int,
+    horizons: Mapping[str, Sequence[int]],
+) -> EvalResult:
+    """The result of an evaluation: each environment at the given horizons, and all tasks together
+    at the horizon they were played with.
     """
     counted = valid(trajectories)
-    return {
-        "k": k,
-        "faults": len(trajectories) - len(counted),
-        "all": score(counted, horizon=max(max(own) for own in horizons.values()), k=k),
-        "envs": {
-            env: _by_horizon([t for t in counted if t.task.env == env], own, k)
-            for env, own in horizons.items()
-        },
-    }
+    envs = {}
+    for env, own in horizons.items():
+        played = [t for t in counted if t.task.env == env]
+        envs[env] = {str(horizon): _scores(played, horizon, k) for horizon in sorted(set(own))}
+    return EvalResult(
+        phase=phase,
+        step=step,
+        split=split,
+        k=k,
+        faults=len(trajectories) - len(counted),
+        all=score(counted, horizon=max(max(own) for own in horizons.values()), k=k),
+        envs=envs,
+    )
 
 
-def _by_horizon(counted: Sequence[Trajectory], horizons: Sequence[int], k: int) -> dict[str, Any]:
-    """All tasks of an environment and each category, at each horizon."""
-    categories = sorted({t.task.category for t in counted})
-    return {
-        str(horizon): {
-            "all": score(counted, horizon=horizon, k=k),
-            "categories": {
-                c: score([t for t in counted if t.task.category == c], horizon=horizon, k=k)
-                for c in categories
-            },
-        }
-        for horizon in sorted(set(horizons))
-    }
+def _scores(played: Sequence[Trajectory], horizon: int, k: int) -> HorizonScores:
+    categories = {}
+    for category in sorted({t.task.category for t in played}):
+        own = [t for t in played if t.task.category == category]
+        categories[category] = score(own, horizon=horizon, k=k)
+    return HorizonScores(score(played, horizon=horizon, k=k), categories)
 
 
 async def evaluate(
@@ -131,7 +107,7 @@ async def evaluate(
     """Play every task k times. The same seed gives the same noise, so that two models can be
     compared on it.
 
-    Raises `AllBroke` where nothing could be played: that is no success rate of 0.
+    Raises `AllEpisodesFailed` where nothing could be played: that is no success rate of 0.
     """
     when = f"{step:06d}{phase and '-' + phase}"
     episodes = [

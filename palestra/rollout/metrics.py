@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from palestra.algos.base import Algorithm
+from palestra.core.evaluation import EvalResult
 from palestra.core.types import Group, Stop, Trajectory
 from palestra.envs.serving.validation import is_cut
 from palestra.rollout.groups import RolloutBatch
@@ -107,14 +107,16 @@ def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
     }
 
 
-def of_eval(result: dict[str, Any]) -> dict[str, float]:
+def of_eval(result: EvalResult) -> dict[str, float]:
     """The figures of an evaluation at the full horizon, of all tasks and of each environment where
     there are several.
     """
-    full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
-    parts = {f"eval/{env}": score for env, score in full.items()} if len(full) > 1 else {}
+    named = {"eval": result.all}
+    if len(result.envs) > 1:
+        for env, scores in result.at_full_horizon().items():
+            named[f"eval/{env}"] = scores.all
     row: dict[str, float] = {}
-    for name, score in [("eval", result["all"]), *parts.items()]:
+    for name, score in named.items():
         low, high = score.success_interval
         row |= {
             f"{name}/success": score.success,

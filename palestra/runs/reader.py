@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from palestra.core import untrusted
+from palestra.core.evaluation import EvalResult
 from palestra.core.untrusted import Unreadable, valid_utf8
 
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class RunFolder:
             result, damage = read_eval(path)
             evals += [result] if result is not None else []
             damages += damage
-        evals.sort(key=lambda result: step if isinstance(step := result.get("step"), int) else -1)
+        evals.sort(key=lambda result: result["step"])
         return evals, damages
 
     def summary(self) -> dict[str, Any]:
@@ -310,17 +311,14 @@ def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
     """`path`: in the folder eval/ of a run."""
     name = f"eval/{path.name}"
     try:
-        result = untrusted.decode(
-            untrusted.read_file(path.parents[1], name, untrusted.RESULT_BYTES), _anything
-        )
-        if not isinstance(result, dict):
-            raise Unreadable(f"expected an object, got {type(result).__name__}")
+        text = untrusted.read_file(path.parents[1], name, untrusted.RESULT_BYTES)
+        result = untrusted.decode(text, _results)
     except (FileNotFoundError, Unreadable) as error:
         return None, [_whole_file(valid_utf8(name), str(error))]
-    return result | {"file": valid_utf8(name)}, []
+    return msgspec.to_builtins(result) | {"file": valid_utf8(name)}, []
 
 
-_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_results = msgspec.json.Decoder(EvalResult)
 
 
 def _whole_file(file: str, why: str) -> Damage:

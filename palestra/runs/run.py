@@ -18,6 +18,7 @@ import msgspec
 from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
+from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotWrite, delete, open_regular, replace_file, writing
 from palestra.core.folder_lock import NAME, FolderLock
 from palestra.core.interrupts import Interrupts
@@ -35,7 +36,7 @@ class MetricsListener(Protocol):
     """Is told what goes into a run folder. It must neither raise nor take its time."""
 
     def row(self, row: dict[str, Any]) -> None: ...
-    def result(self, name: str, result: dict[str, Any]) -> None: ...
+    def result(self, result: EvalResult) -> None: ...
 
 
 @dataclass
@@ -215,21 +216,20 @@ class Run:
         path = self.folder / "token_stats" / f"step-{step:06d}.jsonl"
         self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
-    def keep_eval(self, result: dict[str, Any], trajectories: Iterable[Trajectory]) -> None:
+    def keep_eval(self, result: EvalResult, trajectories: Iterable[Trajectory]) -> None:
         """An evaluation: its result, its episodes, and a row of the metrics."""
-        step, phase = result["step"], result["phase"]
-        name = f"step-{step:06d}-{phase.replace(' ', '-')}"
+        step, phase = result.step, result.phase
         with self.interrupts.held():  # all of it, or nothing: then the run is over, or it is not
-            self.write_eval(name, result)
-            self.keep(f"eval-{name}", trajectories)
+            self.write_eval(result)
+            self.keep(f"eval-{result.name}", trajectories)
             self.log(step, {"phase": phase, **of_eval(result)})
             self.is_complete = phase == "final"
 
-    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
-        path = self.folder / "eval" / f"{name}.json"
+    def write_eval(self, result: EvalResult) -> Path:
+        path = self.folder / "eval" / f"{result.name}.json"
         self.write(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
         for watcher in self.listeners:
-            watcher.result(name, result)
+            watcher.result(result)
         return path
 
     def rewind(self, step: int) -> None:
@@ -274,8 +274,8 @@ class ReadOnlyRun(Run):
         self.seconds.clear()
         return row
 
-    def write_eval(self, name: str, result: dict[str, Any]) -> Path:
-        return self.folder / "eval" / f"{name}.json"
+    def write_eval(self, result: EvalResult) -> Path:
+        return self.folder / "eval" / f"{result.name}.json"
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from palestra.core.evaluation import EvalResult
 from palestra.core.types import Trajectory
 
 
@@ -22,7 +23,7 @@ class Display:
     def episode_done(self, trajectory: Trajectory) -> None: ...
     def end_step(self, row: dict[str, Any]) -> None: ...
     def begin_eval(self, phase: str, episodes: int) -> None: ...
-    def end_eval(self, phase: str, result: dict[str, Any]) -> None: ...
+    def end_eval(self, phase: str, result: EvalResult) -> None: ...
     def close(self) -> None: ...
 
 
@@ -50,9 +51,11 @@ class LineDisplay(Display):
             "  ".join(f"{name} {value}" for name, value in self.describe(row).items())
         )
 
-    def end_eval(self, phase: str, result: dict[str, Any]) -> None:
-        full = {env: list(horizons.values())[-1]["all"] for env, horizons in result["envs"].items()}
-        for env, score in [("", result["all"]), *(full.items() if len(full) > 1 else ())]:
+    def end_eval(self, phase: str, result: EvalResult) -> None:
+        named = {"": result.all}
+        if len(result.envs) > 1:
+            named |= {env: scores.all for env, scores in result.at_full_horizon().items()}
+        for env, score in named.items():
             low, high = score.success_interval
             figures = (
                 f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, "

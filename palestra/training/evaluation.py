@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from palestra.agents import agents
 from palestra.config.config import Config
 from palestra.config.model import PretrainedModel
+from palestra.core.evaluation import EvalResult
 from palestra.core.event_loop import EventLoop
 from palestra.core.types import Sampling
 from palestra.engines.base import NoEngine
@@ -38,7 +40,7 @@ def evaluate_config(
     ids: Path | None = None,
     display: Display | None = None,
     keep: Path | None = None,
-) -> dict[str, Any]:
+) -> EvalResult:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
     `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a
@@ -82,14 +84,17 @@ def evaluate_config(
                 on_done=display.episode_done,
             )
         )
-    result: dict[str, Any] = {"phase": agent or "eval", "step": step, "split": config.eval.split}
+    result = summarize(
+        played,
+        phase=agent or "eval",
+        step=step,
+        split=config.eval.split if ids is None else "ids",
+        k=config.eval.k,
+        horizons=horizons,
+    )
     if ids is not None:
-        result |= {
-            "split": "ids",
-            "ids": str(ids),
-            "splits": dict(Counter(task.split for task in tasks)),
-        }
-    result |= summarize(played, k=config.eval.k, horizons=horizons)
+        splits = dict(Counter(task.split for task in tasks))
+        result = msgspec.structs.replace(result, ids=str(ids), splits=splits)
     if run is not None:
         run.keep_eval(result, played)
     return result

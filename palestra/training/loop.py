@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
-from typing import Any
 
 from palestra.algos.base import Algorithm
 from palestra.config.agent import AgentSettings
 from palestra.config.guard import GuardSettings
 from palestra.core import process_group as world
+from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotWrite
 from palestra.core.types import Group, Stop
 from palestra.envs import Environment
@@ -251,7 +251,7 @@ def begin(run: Run, components: Components, display: Display) -> State:
 
 def measure(
     run: Run, components: Components, state: State, phase: str, count: int, display: Display
-) -> dict[str, Any]:
+) -> EvalResult:
     """Evaluate on held-out tasks of every environment; the result goes into the run folder."""
     config, specs = run.config, run.config.env_specs
     tasks = [
@@ -278,8 +278,14 @@ def measure(
     for spec in specs:
         full, (now, _) = config.eval_horizon(spec), horizon_of(spec, state)
         horizons[spec.label] = [min(now, full), full]
-    result: dict[str, Any] = {"phase": phase, "step": state.step, "split": config.eval.split}
-    result |= summarize(played, k=config.eval.k, horizons=horizons)
+    result = summarize(
+        played,
+        phase=phase,
+        step=state.step,
+        split=config.eval.split,
+        k=config.eval.k,
+        horizons=horizons,
+    )
     run.keep_eval(result, played)
     display.end_eval(phase, result)
     return result
@@ -301,7 +307,7 @@ def run_training(
     *,
     env_urls: Mapping[str, Sequence[str]] | None = None,
     envs: dict[str, Environment] | None = None,
-) -> dict[str, Any]:
+) -> EvalResult:
     """A whole run, from its first step or from where it was interrupted,
     with a final evaluation.
     """
@@ -319,7 +325,7 @@ def _run_training(
     display: Display,
     env_urls: Mapping[str, Sequence[str]] | None,
     envs: dict[str, Environment] | None,
-) -> dict[str, Any]:
+) -> EvalResult:
     display.phase("setting up")
     components = setup(run.config, env_urls, envs)
     try:

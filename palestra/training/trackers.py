@@ -6,8 +6,10 @@ import os
 import time
 from typing import Any, ClassVar
 
+import msgspec
 import tomli_w
 
+from palestra.core.evaluation import EvalResult
 from palestra.core.tables import eval_table
 from palestra.training.tracking import RunInfo, Tracker
 
@@ -31,10 +33,8 @@ class TensorBoard(Tracker):
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def result(self, name: str, result: dict[str, Any]) -> None:
-        self._writer.add_text(
-            f"eval/{result['phase']}", eval_table(result).markdown(), result["step"]
-        )
+    def result(self, result: EvalResult) -> None:
+        self._writer.add_text(f"eval/{result.phase}", eval_table(result).markdown(), result.step)
         self._writer.flush()
 
     def end(self, *, is_complete: bool) -> None:
@@ -78,14 +78,14 @@ class WeightsAndBiases(Tracker):
     def row(self, step: int, values: dict[str, float]) -> None:
         self._run.log({"step": step, **values})
 
-    def result(self, name: str, result: dict[str, Any]) -> None:
+    def result(self, result: EvalResult) -> None:
         import wandb
 
         table = eval_table(result)
         self._run.log(
             {
-                "step": result["step"],
-                f"tables/{name}": wandb.Table(columns=table.columns, data=table.rows),
+                "step": result.step,
+                f"tables/{result.name}": wandb.Table(columns=table.columns, data=table.rows),
             }
         )
 
@@ -130,9 +130,9 @@ class MLflow(Tracker):
             self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()]
         )
 
-    def result(self, name: str, result: dict[str, Any]) -> None:
-        self._client.log_text(self._id, eval_table(result).markdown(), f"eval/{name}.md")
-        self._client.log_dict(self._id, result, f"eval/{name}.json")
+    def result(self, result: EvalResult) -> None:
+        self._client.log_text(self._id, eval_table(result).markdown(), f"eval/{result.name}.md")
+        self._client.log_dict(self._id, msgspec.to_builtins(result), f"eval/{result.name}.json")
 
     def end(self, *, is_complete: bool) -> None:
         self._client.set_terminated(self._id, "FINISHED" if is_complete else "KILLED")

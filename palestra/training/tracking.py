@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from palestra.config.track import TrackSettings, trackers
+from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotRead, read_json
 from palestra.core.registry import UnknownName
 
@@ -76,7 +77,7 @@ class Tracker(ABC):
         """The numbers of one row of the metrics."""
 
     @abstractmethod
-    def result(self, name: str, result: dict[str, Any]) -> None:
+    def result(self, result: EvalResult) -> None:
         """An evaluation, as it is stored in the run folder."""
 
     @abstractmethod
@@ -185,9 +186,9 @@ class TrackerHub:
         for thread in self._threads:
             thread.tell("row", row["step"], values)
 
-    def result(self, name: str, result: dict[str, Any]) -> None:
+    def result(self, result: EvalResult) -> None:
         for thread in self._threads:
-            thread.tell("result", name, msgspec.to_builtins(result))
+            thread.tell("result", result)
 
     def end(self, *, is_complete: bool, timeout_s: float) -> None:
         for thread in self._threads:

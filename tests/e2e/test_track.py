@@ -38,8 +38,8 @@ class Recorder(Tracker):
     def row(self, step, values):
         self.notes.append(("row", step, values))
 
-    def result(self, name, result):
-        self.notes.append(("result", name, result))
+    def result(self, result):
+        self.notes.append(("result", result))
 
     def end(self, *, is_complete):
         self.notes.append(("end", is_complete))
@@ -98,8 +98,11 @@ def test_rows_results_and_the_end(tmp_path):
         for row in rows
     ]
     assert [values for _, _, values in of(notes, "row")] == numbers
-    assert [name for _, name, _ in of(notes, "result")] == ["step-000000-raw", "step-000003-final"]
-    assert of(notes, "result")[1][2]["all"]["success"] == rows[-1]["eval/success"]
+    assert [result.name for _, result in of(notes, "result")] == [
+        "step-000000-raw",
+        "step-000003-final",
+    ]
+    assert of(notes, "result")[1][1].all.success == rows[-1]["eval/success"]
     assert notes[-1] == ("end", True)
 
 

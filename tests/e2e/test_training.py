@@ -433,9 +433,9 @@ def test_what_a_resumed_run_cannot_change(tmp_path):
 def test_evaluation_never_claims_a_longer_horizon_than_was_played(tmp_path):
     config = build(ECHO, {"eval.horizon": 1, "eval.tasks": 3})
     result = evaluate_config(config, agent=None, own_horizon=True)
-    assert list(result["envs"]["echo"]) == ["1"]
+    assert list(result.envs["echo"]) == ["1"]
     expert = evaluate_config(build(ECHO), agent="expert", own_horizon=False)
-    assert list(expert["envs"]["echo"]) == ["2"]  # the environment's own
+    assert list(expert.envs["echo"]) == ["2"]  # the environment's own
 
 
 def test_a_run_whose_environment_always_breaks_stops_and_says_why(tmp_path):

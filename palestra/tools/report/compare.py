@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from palestra.core.evaluation import Score
 from palestra.core.intervals import student
 from palestra.core.tables import scores
 from palestra.runs.reader import group_names, settings_that_count
@@ -44,18 +45,18 @@ class RunGroup:
         """Held-out success of the last evaluation,
         by environment and category ("" for all tasks).
         """
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        found: dict[tuple[str, str], list[Score]] = {}
         for run in self.runs:
             for env, _, category, score in scores(run.last_eval) if run.last_eval else ():
                 found.setdefault((env, category), []).append(score)
         return {place: _of_scores(own) for place, own in found.items()}
 
 
-def _of_scores(found: list[dict[str, Any]]) -> Estimate:
+def _of_scores(found: list[Score]) -> Estimate:
     if len(found) == 1:
-        low, high = found[0]["success_interval"]
-        return Estimate(found[0]["success"], low, high, 1)
-    return over_runs([score["success"] for score in found]).within(0.0, 1.0)
+        low, high = found[0].success_interval
+        return Estimate(found[0].success, low, high, 1)
+    return over_runs([score.success for score in found]).within(0.0, 1.0)
 
 
 def over_runs(values: Sequence[float]) -> Estimate:

@@ -150,7 +150,7 @@ def _results(groups: list[RunGroup]) -> Iterator[Block]:
         assert run.last_eval is not None
         yield _history(run)
         yield (
-            f"The last one ({run.last_eval['phase']}, after step {run.last_eval['step']}), "
+            f"The last one ({run.last_eval.phase}, after step {run.last_eval.step}), "
             "with 95% intervals over tasks:"
         )
         yield eval_table(run.last_eval)
@@ -173,17 +173,17 @@ def _results(groups: list[RunGroup]) -> Iterator[Block]:
 def _history(run: Record) -> Table:
     rows = []
     for result in run.evals:
-        score = result["all"]
-        success = with_interval(score["success"], score["success_interval"])
-        reward = reward_with_interval(score["reward"], score["reward_interval"])
+        score = result.all
+        success = with_interval(score.success, score.success_interval)
+        reward = reward_with_interval(score.reward, score.reward_interval)
         rows.append(
             [
-                result["phase"],
-                str(result["step"]),
-                str(score["tasks"]),
+                result.phase,
+                str(result.step),
+                str(score.tasks),
                 success,
                 reward,
-                f"{score['turns']:.1f}",
+                f"{score.turns:.1f}",
             ]
         )
     return Table(["evaluation", "step", "tasks", "success", "reward", "turns"], rows)
@@ -236,7 +236,7 @@ def cost_of(run: Record) -> dict[str, Any]:
     return {
         "steps": len(run.steps),
         "episodes": run.count_episodes(),
-        "eval_episodes": sum(result["all"]["episodes"] for result in run.evals),
+        "eval_episodes": sum(result.all.episodes for result in run.evals),
         "sampled_tokens": run.sampled_tokens,
         "seconds": run.seconds,
     }

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from palestra.core import untrusted
 from palestra.core.errors import UserError
+from palestra.core.evaluation import LARGEST, EvalResult
 from palestra.core.untrusted import Unreadable
 from palestra.runs.reader import (
     EVALS_BYTES,
@@ -31,13 +32,6 @@ Row = dict[str, Any]
 MOST_NOTES = 200
 """Of a run; what else could not be read is not listed."""
 MOST_EPISODES = 1_000_000
-LARGEST = 1e100
-"""A number in the metrics beyond it is damage: its square, and the square of that, must still be
-numbers.
-"""
-Share = Annotated[float, msgspec.Meta(ge=-1, le=2)]
-Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
 class ReportError(UserError, ValueError):
@@ -72,36 +66,6 @@ class Episode(msgspec.Struct):
     is_baseline: bool = False
 
 
-class _Score(msgspec.Struct):
-    tasks: Count
-    episodes: Count
-    success: Share
-    success_interval: tuple[Share, Share]
-    pass_at_k: Share
-    pass_interval: tuple[Share, Share]
-    reward: Figure
-    turns: Figure
-    tokens: Figure
-    reward_interval: tuple[Figure, Figure] | None = None
-    """Not there in older folders."""
-
-
-class _Scores(msgspec.Struct):
-    all: _Score
-    categories: dict[str, _Score]
-
-
-class _Eval(msgspec.Struct):
-    """The result of an evaluation, as `evaluate.summarize` makes it."""
-
-    phase: str
-    step: Count
-    k: Count
-    all: _Score
-    envs: dict[str, Annotated[dict[str, _Scores], msgspec.Meta(min_length=1)]]
-    faults: Count = 0
-
-
 class _Brief(msgspec.Struct):
     """What an episode is chosen by."""
 
@@ -126,7 +90,7 @@ class _Place(NamedTuple):
 
 _episodes = msgspec.json.Decoder(Episode)
 _briefs = msgspec.json.Decoder(_Brief)
-_evals = msgspec.json.Decoder(_Eval)
+_results = msgspec.json.Decoder(EvalResult)
 
 
 @dataclass
@@ -137,7 +101,7 @@ class Record:
     config: Row
     config_text: str
     rows: list[Row]
-    evals: list[Row]
+    evals: list[EvalResult]
     """Those that the metrics have a row of, in that order."""
     notes: list[str]
     """What could not be read."""
@@ -164,7 +128,7 @@ class Record:
         return is_over(self.rows)
 
     @property
-    def last_eval(self) -> Row | None:
+    def last_eval(self) -> EvalResult | None:
         return self.evals[-1] if self.evals else None
 
     @property
@@ -205,7 +169,7 @@ class Record:
         """Where episodes are from, the best and the worst: of the last evaluation, else of the last
         step.
         """
-        name = f"trajectories/eval-{self.last_eval['file']}.jsonl" if self.last_eval else ""
+        name = f"trajectories/eval-{self.last_eval.name}.jsonl" if self.last_eval else ""
         if name not in self._stored("eval-"):
             stored = self._stored("step-")
             if not stored:
@@ -351,11 +315,11 @@ def _eval_name(row: Row) -> str:
     return f"step-{row['step']:06d}-{str(row.get('phase')).replace(' ', '-')}"
 
 
-def _eval(record: Record, name: str) -> tuple[Row | None, int]:
+def _eval(record: Record, name: str) -> tuple[EvalResult | None, int]:
     """And the bytes that were read."""
     try:
         text = untrusted.read_file(record.folder, f"eval/{name}.json", untrusted.RESULT_BYTES)
-        return {**msgspec.to_builtins(untrusted.decode(text, _evals)), "file": name}, len(text)
+        return untrusted.decode(text, _results), len(text)
     except (OSError, Unreadable) as error:
         record.note(f"eval/{name}.json: {error}")
         return None, 0

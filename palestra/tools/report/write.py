@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from palestra.core.untrusted import Unreadable, terminal_safe
 from palestra.tools.report.compare import Estimate, RunGroup, difference, groups_of
 from palestra.tools.report.content import cost_of, sections_of, title_of
@@ -89,7 +91,7 @@ def _run_numbers(run: Record) -> dict[str, Any]:
         "done": run.steps[-1]["step"] if run.steps else 0,
         "is_over": run.is_over,
         "stages": run.stages,
-        "evals": run.evals,
+        "evals": [{**msgspec.to_builtins(result), "file": result.name} for result in run.evals],
         "cost": cost_of(run),
         "notes": run.notes,
     }

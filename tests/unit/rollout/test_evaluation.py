@@ -125,12 +125,15 @@ def test_faults_are_counted_apart_and_categories_split():
         episode("b", False, category="y"),
         episode("c", None, stop=Stop.ENV_FAULT),
     ]
-    result = summarize(episodes, k=1, horizons={"env": [3, 5, 5]})
-    assert result["faults"] == 1
-    assert result["all"].success == 0.5
-    assert list(result["envs"]["env"]) == ["3", "5"]
-    assert result["envs"]["env"]["5"]["all"].success == 0.5
-    assert result["envs"]["env"]["5"]["categories"]["x"].success == 1.0
+    result = summarize(
+        episodes, phase="final", step=7, split="test", k=1, horizons={"env": [3, 5, 5]}
+    )
+    assert (result.name, result.split) == ("step-000007-final", "test")
+    assert result.faults == 1
+    assert result.all.success == 0.5
+    assert list(result.envs["env"]) == ["3", "5"]
+    assert result.envs["env"]["5"].all.success == 0.5
+    assert result.envs["env"]["5"].categories["x"].success == 1.0
 
 
 @pytest.mark.parametrize("agent", ["expert", "random", None])

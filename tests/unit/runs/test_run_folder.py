@@ -6,6 +6,7 @@ import math
 import msgspec
 import pytest
 
+from palestra.core.evaluation import EvalResult, HorizonScores, Score
 from palestra.runs.reader import LOG_LINES, RunFolder, group_names, stages
 from palestra.view.tokens import TokenTexts
 from tests.support.viewed import HOSTILE, trained_copy
@@ -76,8 +77,17 @@ def test_damaged_metrics_are_named_and_the_rest_is_shown(tmp_path):
 
 def test_damaged_evaluations_are_named(tmp_path):
     (tmp_path / "eval").mkdir()
+    score = Score(3, 3, 1.0, (0.4, 1.0), 1.0, (0.4, 1.0), 1.0, 2.0, 9.0)
+    sound = EvalResult(
+        phase="final",
+        step=3,
+        k=1,
+        all=score,
+        envs={"echo": {"2": HorizonScores(score, {})}},
+    )
     for name, text in {
-        "a": b'{"step": 3}',
+        "a": msgspec.json.encode(sound),
+        "h": b'{"step": 3}',
         "b": b"{",
         "c": b"[]",
         "d": b'{"step": "x"}',
@@ -87,13 +97,10 @@ def test_damaged_evaluations_are_named(tmp_path):
         (tmp_path / "eval" / f"{name}.json").write_bytes(text)
     (tmp_path / "eval" / "g.json").mkdir()
     about = RunFolder(tmp_path).about()
-    assert about["evals"] == [
-        {"step": "x", "file": "eval/d.json"},
-        {"step": 3, "file": "eval/a.json"},
-    ]
+    assert about["evals"] == [{**msgspec.to_builtins(sound), "file": "eval/a.json"}]
     assert {damage["file"] for damage in about["damaged"]} == {
         "config.toml",
-        *(f"eval/{name}.json" for name in "bcefg"),
+        *(f"eval/{name}.json" for name in "bcdefgh"),
     }
 
 

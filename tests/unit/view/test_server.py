@@ -381,7 +381,8 @@ def test_names_that_are_no_text_hide_nothing(tmp_path):
     with viewing(folder) as viewer:
         (run,) = answer(viewer, "/api/runs.json")["runs"]
         assert run["name"] == run["group"] == "r?n"
-        assert answer(viewer, "/api/runs/0/run.json")["evals"] == [{"file": "eval/?.json"}]
+        damaged = answer(viewer, "/api/runs/0/run.json")["damaged"]
+        assert "eval/?.json" in [damage["file"] for damage in damaged]
         assert complete(viewer)["rows"]["id"] == ["a", "b", "c"]
 
 
