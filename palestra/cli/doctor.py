@@ -42,14 +42,12 @@ def doctor(
     else:
         config = configs.load(recipe, ctx.obj, imports=True)
 
-    from palestra.tools.doctor.checks import examine
-    from palestra.training.data_sources import check_data
-    from palestra.training.setup import check_run
+    from palestra.tools.doctor.checks import run_checks
+    from palestra.training.preflight import preflight
 
-    envs = check_run(config)
-    check_data(config)
+    prepared = preflight(config)
     findings = []
-    for finding in examine(config, envs, folder=Path("runs"), fit=fit):
+    for finding in run_checks(config, prepared, folder=Path("runs"), fit=fit):
         findings.append(finding)
         if not as_json:
             verdict = "ok" if finding.ok else "FAILED"

@@ -80,8 +80,7 @@ def train(
     from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run
     from palestra.training.checkpointing import check_changes
-    from palestra.training.data_sources import check_data
-    from palestra.training.setup import check_here, check_run, fetch_model
+    from palestra.training.preflight import check_here, preflight
 
     if dry_run:
         check_here(config)
@@ -91,11 +90,9 @@ def train(
         if run is not None:
             held.enter_context(run.locked())
             check_changes(run)
-        envs = check_run(config)
-        check_data(config)
-        fetch_model(config)
+        prepared = preflight(config)
         if run is None:
             name = f"{source.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
             run = Run.create(out or Path("runs") / name, config)
         overrides = ctx.obj if resume else {}
-        launch(run, WorkerSpec(str(run.folder.resolve()), overrides, as_json=as_json), envs)
+        launch(run, WorkerSpec(str(run.folder.resolve()), overrides, as_json=as_json), prepared)

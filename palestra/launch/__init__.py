@@ -4,29 +4,28 @@ of a Ray cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from palestra.envs import Environment
     from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run
+    from palestra.training.preflight import Prepared
 
 
-def launch(run: Run, spec: WorkerSpec, envs: Mapping[str, Environment]) -> None:
+def launch(run: Run, spec: WorkerSpec, prepared: Prepared) -> None:
     """Train `run` to its end, by as many workers as it says.
 
-    `envs`: those that the checks made; other processes make their own.
+    `prepared`: what the checks have created. Other processes create their own.
     """
-    from palestra.training.setup import close_envs
+    from palestra.training.preflight import close_envs
 
     settings = run.config.launch
     with run.locked():
         if settings.is_in_process:
             from palestra.launch.worker import train_here
 
-            return train_here(run, as_json=spec.as_json, envs=dict(envs))
-        close_envs(run.config, envs)
+            return train_here(run, as_json=spec.as_json, prepared=prepared)
+        close_envs(run.config, prepared.envs)
         if settings.kind == "ray":
             from palestra.launch.ray import launch_on_ray
 

@@ -26,9 +26,9 @@ from palestra.core.printing import print_json, print_result
 from palestra.envs.serving.watchdog import watchdog
 
 if TYPE_CHECKING:
-    from palestra.envs import Environment
     from palestra.runs.run import Run
     from palestra.training.display import Display
+    from palestra.training.preflight import Prepared
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +116,12 @@ def work(
         raise
 
 
-def train_here(run: Run, *, as_json: bool, envs: dict[str, Environment]) -> None:
-    """A whole run in this process, in environments that were made already."""
+def train_here(run: Run, *, as_json: bool, prepared: Prepared) -> None:
+    """A whole run in this process, in the environments that the checks have created."""
     run.interrupts.exit_message = lambda: f"stopped; {resume_hint(run)}"
     with run.interrupts.installed():
         try:
-            _train(run, as_json=as_json, envs=envs)
+            _train(run, as_json=as_json, prepared=prepared)
         except Interrupted as interrupted:
             say_stopped(run, str(interrupted))
             raise
@@ -133,7 +133,7 @@ def _train(
     as_json: bool,
     rank: int = 0,
     env_urls: Mapping[str, Sequence[str]] | None = None,
-    envs: dict[str, Environment] | None = None,
+    prepared: Prepared | None = None,
 ) -> None:
     """With what a person sees of it, where it is the first worker."""
     from palestra.core.log import log_to
@@ -148,7 +148,7 @@ def _train(
     display = _display_of(run, as_json=as_json)
     try:
         display.note(f"run folder: {run.folder}")
-        result = run_training(run, display, env_urls=env_urls, envs=envs)
+        result = run_training(run, display, env_urls=env_urls, prepared=prepared)
         curve = plot_run(run)
     except Exception:
         if (

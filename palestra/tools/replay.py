@@ -35,7 +35,8 @@ from palestra.rollout.retrace import Check, CheckedTurn, retrace, turn_of
 from palestra.runs.run import Run
 from palestra.runs.trajectories import encode_trajectory, read_trajectories, trajectory_ids
 from palestra.training.offline_data import reads_as_recorded
-from palestra.training.setup import bind_envs, close_envs, make_envs, setup
+from palestra.training.preflight import close_envs, make_envs
+from palestra.training.setup import bind_envs, setup
 
 NAMES_SHOWN = 8
 """A run has a trajectory file for each step: an error names only so many."""

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from palestra.algos.sources import ExpertIteration, Offline, OnPolicy, each_alone
 from palestra.config.config import Config
@@ -223,18 +222,6 @@ def offline_groups(components: Components, source: Offline) -> list[Group]:
             )
         )
     return groups
-
-
-def check_data(config: Config) -> None:
-    """That there is something at the paths which the algorithm learns from, before anything is
-    loaded or played.
-    """
-    source = config.algo.source()
-    if isinstance(source, ExpertIteration):
-        source = source.base
-    if isinstance(source, Offline):
-        for path in source.data:
-            offline_data.files(Path(path))
 
 
 def play_step(

@@ -17,7 +17,6 @@ from palestra.core.evaluation import EvalResult
 from palestra.core.event_loop import EventLoop
 from palestra.core.types import Sampling
 from palestra.engines.base import NoEngine
-from palestra.envs import Environment
 from palestra.envs.serving.forks import contained
 from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
@@ -27,7 +26,8 @@ from palestra.rollout.episode import RolloutContext
 from palestra.rollout.evaluation import evaluate, summarize
 from palestra.runs.run import Run
 from palestra.training.display import Display
-from palestra.training.setup import bind_envs, close_envs, guarded, held_out, make_envs, setup
+from palestra.training.preflight import Prepared, close_envs, guarded, make_envs, prepare
+from palestra.training.setup import bind_envs, held_out, setup
 
 UNBOUNDED = 1 << 30
 
@@ -48,7 +48,8 @@ def evaluate_config(
     the result.
     """
     display = display or Display()
-    envs = make_envs(config)
+    prepared = prepare(config) if agent is None else Prepared(make_envs(config), None)
+    envs = prepared.envs
     horizons = {}
     for spec in config.env_specs:
         known = spec.horizon.full if own_horizon else envs[spec.label].max_turns
@@ -68,7 +69,7 @@ def evaluate_config(
             if any(task.env == label for task in tasks)
         }
     step = _step_of(config) if agent is None else 0
-    with playing(config, agent, envs) as (context, loop):
+    with playing(config, agent, prepared) as (context, loop):
         run = (
             Run.create(keep, config) if keep is not None else None
         )  # after all that is wrong with tasks and model was found
@@ -102,18 +103,18 @@ def evaluate_config(
 
 @contextmanager
 def playing(
-    config: Config, agent: str | None, envs: dict[str, Environment]
+    config: Config, agent: str | None, prepared: Prepared
 ) -> Iterator[tuple[RolloutContext, EventLoop]]:
     """Where the model, or the baseline, plays. Closes the environments, too."""
     if agent is None:
-        components = setup(config, envs=envs)
+        components = setup(config, prepared=prepared)
         try:
             components.loop.run(components.engine.sync_weights(version=0))
             yield components.eval_context, components.loop
         finally:
             components.close()
         return
-    bindings = bind_envs(config, envs, byte_tokenizer())
+    bindings = bind_envs(config, prepared.envs, byte_tokenizer())
     for spec in bindings.values():
         spec.prompt.context_tokens = UNBOUNDED
     with closing(EventLoop()) as loop:
@@ -133,7 +134,7 @@ def playing(
         finally:
             for spec in bindings.values():
                 loop.run(spec.pool.close())
-            close_envs(config, envs)
+            close_envs(config, prepared.envs)
 
 
 def _step_of(config: Config) -> int:

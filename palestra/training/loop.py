@@ -14,7 +14,6 @@ from palestra.core import process_group as world
 from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotWrite
 from palestra.core.types import Group, Stop
-from palestra.envs import Environment
 from palestra.learner import checkpoint
 from palestra.learner.token_stats import TokenStats
 from palestra.rollout import metrics
@@ -29,6 +28,7 @@ from palestra.training.data_sources import DataSource, StepData, data_source_for
 from palestra.training.display import Display
 from palestra.training.guard import GuardTripped, RollbackRequested, watch
 from palestra.training.prefetch import PrefetchSource
+from palestra.training.preflight import Prepared
 from palestra.training.setup import Components, held_out, setup
 from palestra.training.tracking import tracked
 from palestra.training.warm_start import warm_start
@@ -306,14 +306,14 @@ def run_training(
     display: Display,
     *,
     env_urls: Mapping[str, Sequence[str]] | None = None,
-    envs: dict[str, Environment] | None = None,
+    prepared: Prepared | None = None,
 ) -> EvalResult:
     """A whole run, from its first step or from where it was interrupted,
     with a final evaluation.
     """
     with run.locked() if world.current().is_first else nullcontext():
         try:
-            return _run_training(run, display, env_urls, envs)
+            return _run_training(run, display, env_urls, prepared)
         except CannotWrite:
             # where all of it is gone, this is what to say, not which file was the next
             run.check_folder()
@@ -324,10 +324,10 @@ def _run_training(
     run: Run,
     display: Display,
     env_urls: Mapping[str, Sequence[str]] | None,
-    envs: dict[str, Environment] | None,
+    prepared: Prepared | None,
 ) -> EvalResult:
     display.phase("setting up")
-    components = setup(run.config, env_urls, envs)
+    components = setup(run.config, env_urls, prepared)
     try:
         state = resume(run, components, display)
         is_first = components.learner.parallel.world.is_first

@@ -13,7 +13,8 @@ from palestra.core.process_group import ProcessGroup
 from palestra.engines.vllm.weight_sync import Share
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
-from palestra.training.setup import make_envs, make_model
+from palestra.training.preflight import prepare
+from palestra.training.setup import make_model
 from tests.e2e.test_launch import finished, train
 from tests.e2e.test_workers import SHORT, STALE, same_curve, tokens
 from tests.support.joined import train_together, try_together
@@ -36,7 +37,7 @@ BESIDE = STALE | {"engine": PLAIN["engine"]}
 @pytest.fixture(scope="module")
 def served():
     """Starts servers, and gives a tree their addresses and the workers for them."""
-    policy, _ = make_model(build(SHORT), make_envs(build(SHORT)))
+    policy, _ = make_model(build(SHORT), prepare(build(SHORT)))
     with ExitStack() as stack:
 
         def serve(tree, *, servers, workers):

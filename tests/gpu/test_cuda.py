@@ -14,7 +14,7 @@ from palestra.learner.logprobs import predict
 from palestra.models.lora import adapter_of, add_adapter
 from palestra.models.tiny import tiny_model
 from palestra.runs.run import Run
-from palestra.tools.doctor.checks import examine
+from palestra.tools.doctor.checks import run_checks
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 from tests.support.batches import trajectory
@@ -130,7 +130,7 @@ def test_an_adapter_is_sampled_with():
 
 
 def test_the_doctor_finds_nothing_wrong_and_measures_what_fits(tmp_path):
-    findings = list(examine(build(ECHO, {"device": "cuda"}), folder=tmp_path, fit=True))
+    findings = list(run_checks(build(ECHO, {"device": "cuda"}), folder=tmp_path, fit=True))
     assert [finding for finding in findings if not finding.ok] == []
     assert "measured: a row of" in findings[-2].detail
     assert "estimated" not in findings[-1].detail

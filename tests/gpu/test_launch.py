@@ -5,7 +5,7 @@ import torch
 
 from palestra.config.config import build
 from palestra.core.errors import ConfigError
-from palestra.training.setup import check_run
+from palestra.training.preflight import preflight
 
 pytestmark = pytest.mark.gpu
 
@@ -15,13 +15,13 @@ def test_every_worker_needs_a_gpu():
     with pytest.raises(
         ConfigError, match=f"launch.workers = {there_are + 1}: this machine has {there_are} GPUs"
     ):
-        check_run(
+        preflight(
             build(
                 {"env": {"name": "tests.support.environments:Echo"}},
                 {"launch.workers": there_are + 1},
             )
         )
-    check_run(
+    preflight(
         build(
             {"env": {"name": "tests.support.environments:Echo"}},
             {"launch.workers": there_are + 1, "device": "cpu"},

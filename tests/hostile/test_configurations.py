@@ -23,7 +23,7 @@ from palestra.config.config import Config, build, dump, load
 from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName
 from palestra.envs import make_env
-from palestra.training.setup import check_run
+from palestra.training.preflight import preflight
 from tests.support.environments import Echo
 from tests.support.training import ECHO
 from tests.support.viewed import trained_copy
@@ -250,7 +250,7 @@ def test_a_configuration_makes_no_environment(monkeypatch):
 )
 def test_what_is_imported_to_train_must_be_of_its_kind(tree, said):
     with pytest.raises(ConfigError) as refused:
-        check_run(build(tree, imports=True))
+        preflight(build(tree, imports=True))
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -333,7 +333,7 @@ def test_an_environment_that_breaks_before_play_is_one_line(kind):
         "model": {"tokenizer": "words"},
     }
     with pytest.raises(ConfigError) as refused:
-        check_run(build(tree, imports=True))
+        preflight(build(tree, imports=True))
     assert kind.lower() in str(refused.value).lower()
     assert "\n" not in str(refused.value)
 

@@ -12,7 +12,7 @@ import tomli_w
 
 from palestra.core.files import CannotWrite
 from palestra.runs.run import Run
-from palestra.training.setup import make_envs
+from palestra.training.preflight import prepare
 from tests.chaos.trainer import ended
 from tests.support.training import ECHO
 
@@ -241,7 +241,7 @@ def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):
     with run.locked():
         run.folder.rename(tmp_path / "moved")
         with pytest.raises(CannotWrite):
-            train_here(run, as_json=True, envs=make_envs(run.config))
+            train_here(run, as_json=True, prepared=prepare(run.config))
     assert not (tmp_path / "run").exists()
 
 

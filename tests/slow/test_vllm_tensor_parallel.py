@@ -14,7 +14,8 @@ from palestra.engines.base import EngineFailed
 from palestra.engines.vllm.client import Connections
 from palestra.models.loading import prepare_model
 from palestra.runs.run import Run
-from palestra.training.setup import make_envs, make_model
+from palestra.training.preflight import prepare
+from palestra.training.setup import make_model
 from tests.e2e.test_workers import SHORT, same_curve
 from tests.support.joined import train_together
 from tests.support.training import trained
@@ -98,7 +99,7 @@ def test_two_workers_that_share_it_and_the_weights_train_as_one_does(tmp_path):
         "agent": SHORT["agent"] | {"context_tokens": 1024},
     }
     config = build(tree)
-    model, _ = make_model(config, make_envs(config))
+    model, _ = make_model(config, prepare(config))
     options = ("--tensor-parallel-size", "2", "--no-enable-chunked-prefill")
     with serving(model, tmp_path, *options, count=1) as (_, running):
         tree |= {

@@ -12,9 +12,12 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from palestra.config.config import Config
+from palestra.config.model import PretrainedModel
 from palestra.envs import Environment
 from palestra.envs.serving.handles import guarded
+from palestra.models.folder import tokenizer_folder
 from palestra.models.lora import adapter_of
+from palestra.models.tokenizers import load_tokenizer
 from palestra.rollout.episode import shared_prompt
 from palestra.tools.doctor.env_checks import check_answers, check_contract, check_disk
 from palestra.tools.doctor.memory import check_fit, check_memory
@@ -22,37 +25,32 @@ from palestra.tools.doctor.play import Played, play_some
 from palestra.tools.doctor.result import CheckResult, attempt
 from palestra.tools.doctor.tokens import check_mask, check_replies, check_template
 from palestra.tools.doctor.weights import check_handover, check_logprobs, check_packing, check_toy
-from palestra.training.setup import (
-    Components,
-    close_envs,
-    make_envs,
-    make_pool,
-    read_tokenizer,
-    setup,
-)
+from palestra.training.preflight import Prepared, close_envs, prepare
+from palestra.training.setup import Components, make_pool, setup
 
 
-def examine(
-    config: Config, envs: dict[str, Environment] | None = None, *, folder: Path, fit: bool = False
+def run_checks(
+    config: Config, prepared: Prepared | None = None, *, folder: Path, fit: bool = False
 ) -> Iterator[CheckResult]:
-    """Findings as they come.
+    """The result of each check as soon as it is there.
 
-    `envs`: those that `check_run` made. `folder`: where runs go. `fit` adds the search for the
+    `prepared`: what `preflight` has created. `folder`: where runs go. `fit` adds the search for the
     largest sizes.
     """
-    envs = make_envs(config) if envs is None else envs
+    prepared = prepared or prepare(config)
     try:
-        goes_on = yield from _examine(config, envs, folder)
+        can_search = yield from _run_checks(config, prepared, folder)
     finally:
-        close_envs(config, envs)
-    if fit and goes_on:
+        close_envs(config, prepared.envs)
+    if fit and can_search:
         yield check_fit(config)
 
 
-def _examine(
-    config: Config, envs: dict[str, Environment], folder: Path
+def _run_checks(
+    config: Config, prepared: Prepared, folder: Path
 ) -> Generator[CheckResult, None, bool]:
     """All but the search for sizes. Returns whether what that needs is in order."""
+    envs = prepared.envs
     healthy: list[str] = []
     for spec in config.env_specs:
         pool = make_pool(spec.env)
@@ -64,22 +62,22 @@ def _examine(
         if answers.ok:
             healthy.append(spec.label)
             yield check_contract(spec)
-    tokenizer = attempt("there is a tokenizer", partial(read_tokenizer, config, envs), _counted)
+    tokenizer = attempt("there is a tokenizer", partial(read_tokenizer, config, prepared), _counted)
     yield tokenizer.result
     if tokenizer.made is None:
         return False
     yield (template := check_template(tokenizer.made, config.agent.template, words_of(envs)))
     if not template.ok:
         return False
-    full_tensor = attempt(
-        "the run can be put together", partial(setup, config, envs=envs), _described
+    whole = attempt(
+        "the run can be put together", partial(setup, config, prepared=prepared), _described
     )
-    yield full_tensor.result
-    if full_tensor.made is not None:
+    yield whole.result
+    if whole.made is not None:
         try:
-            yield from check_components(full_tensor.made, healthy, folder)
+            yield from check_components(whole.made, healthy, folder)
         finally:
-            full_tensor.made.close()
+            whole.made.close()
     return True
 
 
@@ -145,3 +143,11 @@ def _told(played: Played) -> tuple[float, str]:
     return len(
         played.trajectories
     ), f"{len(played.trajectories)} episodes, {turns} turns, {len(played.faults)} faults"
+
+
+def read_tokenizer(config: Config, prepared: Prepared) -> PreTrainedTokenizerBase:
+    """The tokenizer that the run will have, without its model."""
+    if isinstance(config.model, PretrainedModel):
+        return load_tokenizer(tokenizer_folder(config.model.path))
+    assert prepared.tokenizer is not None
+    return prepared.tokenizer

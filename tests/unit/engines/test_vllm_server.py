@@ -22,7 +22,8 @@ from palestra.engines.vllm import settings as vllm_settings
 from palestra.engines.vllm.settings import VLLMServerSettings
 from palestra.engines.vllm.transfer import own_address
 from palestra.engines.vllm.weight_sync import Gate
-from palestra.training.setup import make_envs, make_model
+from palestra.training.preflight import prepare
+from palestra.training.setup import make_model
 from tests.support.engines import episodes
 from tests.support.training import ECHO, trained, weights
 from tests.support.vllm_contract import answer, ask, contract_model, reload
@@ -413,7 +414,7 @@ def test_the_key_comes_from_the_environment(model, start, monkeypatch):
 @pytest.fixture
 def echo():
     """A stand-in for the model of a small run, and that run's settings."""
-    policy, _ = make_model(build(ECHO, {}), make_envs(build(ECHO, {})))
+    policy, _ = make_model(build(ECHO, {}), prepare(build(ECHO, {})))
     stand_in = StandIn(policy)
     with running(stand_in):
         engine = {"name": "vllm-server", "urls": [stand_in.url], "dtype": "float32"}

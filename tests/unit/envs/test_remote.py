@@ -19,7 +19,7 @@ from palestra.envs.serving.client import RemoteHandle, Servers
 from palestra.envs.serving.handles import EnvFault, EnvTimeout
 from palestra.envs.serving.remote import remote_kind
 from palestra.envs.serving.wire import WireError
-from palestra.training.setup import check_run
+from palestra.training.preflight import preflight
 from tests.support import environments
 from tests.support.ports import free_port
 from tests.support.served import running
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
     }
     for name, message in cases.items():
         with pytest.raises(ConfigError, match=message) as raised:
-            check_run(build({"env": {"name": name}}))
+            preflight(build({"env": {"name": name}}))
         assert "\n" not in str(raised.value)
 
 
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_in_one_line(guess, monkeypatch):
 )
 def test_settings_that_do_not_fit(guess, changes, message):
     with pytest.raises(ConfigError, match=message):
-        check_run(
+        preflight(
             build(
                 {"env": {"name": guess.url("guess")} | changes, "engine": {"deterministic": False}}
             )
@@ -137,7 +137,7 @@ def test_which_group_is_complete_first_is_a_race(guess):
 def test_a_token_is_needed_and_taken_from_the_environment(monkeypatch):
     with running("guess", tokens=("anna",)) as server:
         with pytest.raises(ConfigError, match="needs a token; set PALESTRA_ENV_TOKEN"):
-            check_run(build({"env": {"name": server.url("guess")}}))
+            preflight(build({"env": {"name": server.url("guess")}}))
         monkeypatch.setenv("PALESTRA_ENV_TOKEN", "anna")
         monkeypatch.setenv("PALESTRA_ENV_HOSTS", "127.0.0.1")
         task = envs[server.url("guess")]().tasks("train")[0]

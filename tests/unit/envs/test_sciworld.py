@@ -15,7 +15,7 @@ import pytest
 
 from palestra.config.config import build
 from palestra.core.types import Task
-from palestra.training.setup import make_tokenizer
+from palestra.training.preflight import make_tokenizer
 from tests.support.environments import needs_sciworld
 
 pytestmark = needs_sciworld

@@ -16,7 +16,7 @@ from palestra.learner.learner import Learner
 from palestra.learner.master_weights import MasterWeights
 from palestra.models.tiny import tiny_model
 from palestra.models.tokenizers import byte_tokenizer
-from palestra.training.setup import check_run
+from palestra.training.preflight import preflight
 from tests.support.batches import trajectory
 from tests.support.training import ECHO
 
@@ -54,8 +54,8 @@ def test_float64_is_for_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match="float64.*device = 'cpu'"):
-        check_run(build(ECHO, {"device": "auto", "dtype": "float64"}))
-    check_run(build(ECHO, {"device": "cpu", "dtype": "float64"}))
+        preflight(build(ECHO, {"device": "auto", "dtype": "float64"}))
+    preflight(build(ECHO, {"device": "cpu", "dtype": "float64"}))
 
 
 def test_small_steps_are_not_lost_in_rounding():

@@ -11,7 +11,7 @@ from palestra.envs import make_env
 from palestra.envs.search import env as search_env
 from palestra.envs.search.env import Search
 from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, load_tokenizer
-from palestra.training.setup import make_tokenizer
+from palestra.training.preflight import make_tokenizer
 from tests.support.search_world import tiny, tiny_world
 
 __all__ = ["tiny"]

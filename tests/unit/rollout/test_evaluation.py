@@ -7,7 +7,7 @@ from palestra.core.intervals import Z, clustered, t_interval, unbounded, wilson
 from palestra.core.types import Segment, Stop, Task, Trajectory, Turn
 from palestra.rollout.evaluation import score, summarize
 from palestra.training.evaluation import playing
-from palestra.training.setup import make_envs
+from palestra.training.preflight import prepare
 from tests.support.training import ECHO
 
 
@@ -139,5 +139,5 @@ def test_faults_are_counted_apart_and_categories_split():
 @pytest.mark.parametrize("agent", ["expert", "random", None])
 def test_everyone_plays_as_many_at_once_as_the_settings_say(agent):
     config = build(ECHO, {"rollout.concurrency": 3, "rollout.retries": 5})
-    with playing(config, agent, make_envs(config)) as (context, _):
+    with playing(config, agent, prepare(config)) as (context, _):
         assert (context.concurrency, context.retries) == (3, 5)

@@ -23,7 +23,7 @@ from palestra.learner.checkpoint import export
 from palestra.learner.logprobs import predict
 from palestra.models.attention import PackedLayout, sdpa
 from palestra.models.tiny import tiny_model
-from palestra.tools.doctor.checks import examine
+from palestra.tools.doctor.checks import run_checks
 from palestra.tools.doctor.env_checks import (
     check_answers,
     check_contract,
@@ -146,7 +146,7 @@ def shifted(played):
 
 
 def test_a_healthy_run_passes_all_checks(tmp_path):
-    findings = list(examine(build(ECHO), folder=tmp_path / "runs" / "new", fit=True))
+    findings = list(run_checks(build(ECHO), folder=tmp_path / "runs" / "new", fit=True))
     assert [finding for finding in findings if not finding.ok] == []
     assert len({finding.name for finding in findings}) == 15
     assert all(finding.number is not None for finding in findings)
@@ -158,7 +158,7 @@ def test_a_mixture_is_examined_environment_by_environment(tmp_path):
         {"name": "tests.support.environments:Raises", "label": "broken"},
     ]
     tree = {key: value for key, value in ECHO.items() if key != "env"} | {"mixture": mixture}
-    findings = list(examine(build(tree), folder=tmp_path))
+    findings = list(run_checks(build(tree), folder=tmp_path))
     answers = {
         f.detail.split(":")[0]: f.ok for f in findings if f.name == "environment answers in time"
     }
@@ -219,7 +219,7 @@ def test_the_template_of_a_run_is_reported(tmp_path, tokenizer, is_usable):
         "env": {"name": "guess"},
     }
     settings = {"agent.template": "model", "agent.context_tokens": 512}
-    findings = list(examine(build(tree, settings), folder=tmp_path))
+    findings = list(run_checks(build(tree, settings), folder=tmp_path))
     assert [f.name for f in findings if not f.ok] == (
         [] if is_usable else ["pieces of a chat add up to the whole"]
     )
@@ -398,7 +398,7 @@ def test_a_broken_promise():
 def test_a_run_whose_environment_hangs_is_examined_in_a_few_seconds(tmp_path):
     began = time.monotonic()
     findings = list(
-        examine(
+        run_checks(
             build(ECHO | {"env": {"name": "tests.support.environments:Hangs", "deadline_s": 0.3}}),
             folder=tmp_path,
         )

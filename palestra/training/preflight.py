@@ -1,0 +1,249 @@
+"""What can be found wrong with a run before a model is loaded, and what is created on the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from palestra.agents import agents
+from palestra.agents.base import Agent
+from palestra.algos.sources import ExpertIteration, Offline
+from palestra.config.config import Config
+from palestra.config.env import EnvSettings, EnvSpec
+from palestra.config.model import PretrainedModel, TinyModel
+from palestra.core.action_formats import formats
+from palestra.core.errors import ConfigError
+from palestra.core.registry import UnknownName, check_options, nearest
+from palestra.envs import Environment, make_env
+from palestra.envs.serving import handles as handle
+from palestra.envs.serving.handles import BadEnvironment
+from palestra.envs.serving.sandbox import objection
+from palestra.envs.serving.sandboxed import make_sandboxed
+from palestra.envs.serving.validation import shown
+from palestra.envs.serving.worker_pool import WorkerSettings
+from palestra.models.folder import check_model, find_model, tokenizer_folder
+from palestra.models.lora import has_peft
+from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, word_tokenizer
+from palestra.training import offline_data, tracking
+
+log = logging.getLogger(__name__)
+
+VOCAB_SIZE = 2048
+"""Of words, in a tokenizer that is learned on the spot."""
+
+
+@dataclass
+class Prepared:
+    """What a run's checks have created, for `setup` to use."""
+
+    envs: dict[str, Environment]
+    """One of each kind, by label. They are asked for tasks and words, and never played."""
+    tokenizer: PreTrainedTokenizerBase | None
+    """That of a tiny model, learned from the environments. Others come with their model."""
+
+
+def preflight(config: Config) -> Prepared:
+    """All checks of a training run that need no model. The model is downloaded where necessary."""
+    check_here(config)
+    for spec in config.env_specs:
+        if spec.env.sandbox != "none" and (reason := objection(spec.env.sandbox_read)):
+            raise ConfigError(f"{spec.label}: sandbox = {spec.env.sandbox!r}: {reason}")
+    try:
+        formats[config.agent.format]
+    except UnknownName as error:
+        raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
+    if reason := tracking.objection(config.track):
+        raise ConfigError(reason)
+    if not agent_class(config).samples_from_engine:
+        raise ConfigError(
+            f"agent.name = {config.agent.name!r}: its actions are not the model's, so there is "
+            "nothing to train on; 'palestra eval --agent' measures it"
+        )
+    check_data(config)
+    prepared = prepare(config)
+    for label, env in prepared.envs.items():
+        if config.agent.example and not env.example:
+            raise ConfigError(f"agent.example = true: {label} has no worked example")
+    if isinstance(config.model, PretrainedModel):
+        tokenizer_folder(config.model.path)
+        find_model(config.model.path)
+    return prepared
+
+
+def prepare(config: Config) -> Prepared:
+    """Create the environments, and the tokenizer where they make it up."""
+    envs = make_envs(config)
+    is_tiny = isinstance(config.model, TinyModel)
+    return Prepared(envs, make_tokenizer(config, envs) if is_tiny else None)
+
+
+def make_envs(config: Config) -> dict[str, Environment]:
+    """One environment of each kind, by label. What is wrong with one is a line that names it."""
+    return {spec.label: _make_env(config, spec) for spec in config.env_specs}
+
+
+def check_data(config: Config) -> None:
+    """That there is something at the paths which the algorithm learns from."""
+    source = config.algo.source()
+    if isinstance(source, ExpertIteration):
+        source = source.base
+    if isinstance(source, Offline):
+        for path in source.data:
+            offline_data.files(Path(path))
+
+
+def agent_class(config: Config) -> type[Agent]:
+    """The agent of the run, with options that its constructor has."""
+    try:
+        found = agents[config.agent.name]
+        check_options(found, config.agent.options, config.agent.name, given=("context",))
+    except UnknownName as error:
+        raise ConfigError(f"agent.name = {config.agent.name!r}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"agent.{error}") from error
+    return found
+
+
+def check_here(config: Config) -> None:
+    """What can be found wrong without making an environment, or importing anything that the
+    configuration names.
+    """
+    _check_devices(config)
+    if config.dtype == "float64" and device_of(config).type != "cpu":
+        raise ConfigError(
+            "dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or "
+            "use another dtype"
+        )
+    if isinstance(config.model, PretrainedModel):
+        check_model(config.model.path)
+    if config.lora is not None and not has_peft():
+        raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+
+
+def _check_devices(config: Config) -> None:
+    """Of this host, where the workers are on it."""
+    if config.launch.kind != "local" or config.device == "cpu":
+        return
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "device = 'cuda': this machine has no CUDA device that torch can use; did you "
+            "mean 'cpu'?"
+        )
+    if torch.cuda.is_available() and config.launch.workers > torch.cuda.device_count():
+        raise ConfigError(
+            f"launch.workers = {config.launch.workers}: this machine has "
+            f"{torch.cuda.device_count()} GPUs, one for each worker"
+        )
+
+
+def device_of(config: Config) -> torch.device:
+    return torch.device(
+        "cuda"
+        if config.device == "auto" and torch.cuda.is_available()
+        else config.device.replace("auto", "cpu")
+    )
+
+
+def _make_env(config: Config, spec: EnvSpec) -> Environment:
+    table = "env" if config.env is not None else f"mixture.{spec.label}"
+    with guarded(spec, "its constructor"):
+        try:
+            if spec.env.sandbox != "none":
+                env = make_sandboxed(spec.env.name, spec.env.options, worker_settings(spec.env))
+            else:
+                env = make_env(spec.env.name, spec.env.options)
+        except ValueError as error:
+            raise ConfigError(f"{table}.{error}") from error
+    with guarded(spec, "max_turns"):
+        handle.check_attributes(spec.label, env)
+    if config.eval.split not in env.splits:
+        raise ConfigError(
+            f"eval.split = {config.eval.split!r}: {spec.label} has no such split; "
+            f"{nearest(config.eval.split, env.splits)}"
+        )
+    return env
+
+
+def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
+    """May be called twice."""
+    for spec in config.env_specs:
+        try:
+            with guarded(spec, "close()"):
+                envs[spec.label].close()
+        except ConfigError as error:  # nothing more is asked of it
+            log.warning("%s", error)
+
+
+@contextmanager
+def guarded(spec: EnvSpec, what: str) -> Iterator[None]:
+    """Around each question to an environment outside of episodes: whatever it does, within its
+    deadline, is one line that names it.
+    """
+    try:
+        known = (ConfigError,)
+        with handle.guarded(
+            spec.label,
+            what,
+            deadline_s=spec.env.deadline_s,
+            refusing=spec.env.is_inline,
+            telling=known,
+        ):
+            yield
+    except BadEnvironment as error:
+        raise ConfigError(str(error)) from error
+
+
+def worker_settings(settings: EnvSettings) -> WorkerSettings:
+    return WorkerSettings(
+        per_worker=settings.per_worker,
+        deadline_s=settings.deadline_s,
+        boot_s=max(settings.deadline_s, WorkerSettings().boot_s),
+        memory_mb=settings.memory_mb or WorkerSettings().memory_mb,
+        max_processes=settings.max_processes or WorkerSettings().max_processes,
+        pass_env=settings.pass_env,
+        sandbox=settings.sandbox,
+        sandbox_read=settings.sandbox_read,
+    )
+
+
+def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
+    """That of a tiny model, from the words or texts of the environments."""
+    settings = config.model
+    assert isinstance(settings, TinyModel)
+    if settings.tokenizer == "bytes":
+        return byte_tokenizer()
+    if settings.tokenizer == "bpe":
+        return bpe_tokenizer(_all_texts(config, envs), settings.vocab_size or VOCAB_SIZE)
+    words: dict[str, None] = {}
+    for spec in config.env_specs:
+        with guarded(spec, "vocabulary()"):
+            own = envs[spec.label].vocabulary()
+            if own is None:
+                raise ConfigError(
+                    f"model.tokenizer = 'words': {spec.label} does not list its words; "
+                    "use 'bpe' or 'bytes'"
+                )
+            own = list(own)
+            if not all(isinstance(word, str) for word in own):
+                raise ConfigError(f"{spec.label}: vocabulary() must list texts, not {shown(own)}")
+            words |= dict.fromkeys(own)
+    return word_tokenizer(list(words))
+
+
+def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
+    for spec in config.env_specs:
+        with guarded(spec, "texts()"):
+            own = envs[spec.label].texts()
+            if own is None:
+                raise ConfigError(
+                    f"model.tokenizer = 'bpe': {spec.label} has no texts to learn them "
+                    "from; use 'bytes'"
+                )
+            texts = list(own)
+        yield from texts
