@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,15 +11,12 @@ import typer
 
 from palestra.cli.command import Json, check_run_folder, find_modules_here
 from palestra.cli.settings import complete_recipe
-from palestra.core.errors import ConfigError, UserError
+from palestra.core.errors import UserError
 from palestra.core.printing import as_json as json_of
 from palestra.core.printing import print_json, print_result
 
 if TYPE_CHECKING:
     from palestra.config.config import Config
-
-ATTEMPTS = 3
-"""A run that is being trained may replace the checkpoint that is about to be evaluated."""
 
 
 RunOrRecipe = Annotated[
@@ -106,32 +102,24 @@ def evaluate(
     )
     find_modules_here()
     plays_run = model is None and agent is None
-    config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
 
     import msgspec
 
-    from palestra.training.display import ProgressDisplay
-    from palestra.training.evaluation import evaluate_config
+    from palestra.api.evaluate import evaluate_resolved
 
-    for attempt in range(ATTEMPTS):
-        try:
-            with closing(ProgressDisplay()) as display:
-                result = evaluate_config(
-                    config,
-                    agent=agent,
-                    own_horizon=run_or_recipe is not None and env is None,
-                    ids=ids,
-                    display=display,
-                    keep=keep,
-                )
-            break
-        except (OSError, ValueError):  # libraries raise these, too
-            was = config
-            config, folder = _config(run_or_recipe, settings, plays_run=plays_run)
-            if config.model == was.model or attempt + 1 == ATTEMPTS:
-                raise  # else a trainer has replaced the checkpoint by a newer one meanwhile
+    result = evaluate_resolved(
+        lambda: _config(run_or_recipe, settings, plays_run=plays_run),
+        agent=agent,
+        own_horizon=run_or_recipe is not None and env is None,
+        ids=ids,
+        keep=keep,
+        display="auto",
+    )
     what = agent or ("model" if model else f"step-{result.step:06d}")
-    names = "+".join(spec.label for spec in config.env_specs)
+    names = "+".join(result.envs)
+    # What else than the run's own checkpoint plays has no place among the run's evaluations.
+    is_own = plays_run and run_or_recipe is not None and _is_run(run_or_recipe)
+    folder = run_or_recipe / "eval" if is_own and run_or_recipe else Path("runs") / "eval"
     file = out or folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{names}-{what}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json_of(result) + "\n")
@@ -184,32 +172,27 @@ def _settings(
     return settings
 
 
-def _config(
-    run_or_recipe: Path | None, settings: dict[str, Any], *, plays_run: bool
-) -> tuple[Config, Path]:
-    """The configuration to evaluate with, and the folder that its result belongs into.
-
-    `plays_run`: the run's own checkpoint plays; what else plays has no place among its evaluations.
-    """
+def _config(run_or_recipe: Path | None, settings: dict[str, Any], *, plays_run: bool) -> Config:
+    """The configuration to evaluate with. `plays_run`: the run's own newest checkpoint plays."""
     from palestra.config import config as configs
 
-    elsewhere = Path("runs") / "eval"
     if run_or_recipe is None:
-        return configs.build({}, settings, imports=True), elsewhere
-    if run_or_recipe.suffix == ".toml":
-        return configs.load(run_or_recipe, settings, imports=True), elsewhere
-    check_run_folder(run_or_recipe)
-    recipe = run_or_recipe / "config.toml"
-    if not plays_run:
-        return configs.load(recipe, settings, imports=True), elsewhere
+        return configs.build({}, settings, imports=True)
+    if not _is_run(run_or_recipe):
+        return configs.load(run_or_recipe, settings, imports=True)
+    if plays_run:
+        from palestra.api.evaluate import newest_checkpoint
 
-    from palestra.training.checkpointing import latest_usable
+        found = newest_checkpoint(
+            run_or_recipe, on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr)
+        )
+        settings = settings | {"model": str(found), "lora": None}
+    return configs.load(run_or_recipe / "config.toml", settings, imports=True)
 
-    found = latest_usable(
-        run_or_recipe / "checkpoints",
-        on_damage=lambda damage: print(f"palestra: {damage}", file=sys.stderr),
-    )
-    if found is None:
-        raise ConfigError(f"{run_or_recipe}: the run has no checkpoint yet")
-    settings = settings | {"model": str(found[0]), "lora": None}
-    return configs.load(recipe, settings, imports=True), run_or_recipe / "eval"
+
+def _is_run(run_or_recipe: Path) -> bool:
+    """A folder is a run; all else is a recipe, a file or the name of a shipped one."""
+    if run_or_recipe.is_dir():
+        check_run_folder(run_or_recipe)
+        return True
+    return False

@@ -259,7 +259,7 @@ def _matching_settings(ctx: Any, incomplete: str) -> Iterator[tuple[str, str]]:
     logging.disable()  # nothing but completions may reach the terminal
     config = configs.Config()
     recipe = next(iter(ctx.params.values()), None)
-    if isinstance(recipe, Path):
+    if isinstance(recipe, str | Path):
         with suppress(UserError):
             config = configs.load(recipe, ctx.obj)
     for setting in settings_of(config):

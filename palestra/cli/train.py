@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +12,10 @@ from palestra.cli.settings import complete_recipe, complete_run, print_settings
 from palestra.core.errors import ConfigError, UserError
 
 Recipe = Annotated[
-    Path | None,
+    str | None,
     typer.Argument(
-        help="a TOML file; any setting can follow as a dotted flag, e.g. --optim.lr 1e-6",
+        help="a TOML file, or the name of a shipped recipe (palestra recipes); any setting "
+        "can follow as a dotted flag, e.g. --optim.lr 1e-6",
         autocompletion=complete_recipe,
     ),
 ]
@@ -56,8 +55,8 @@ def train(
         typer.echo(ctx.get_help())
         print(f"\nSettings: flag, type, default{f' ({recipe})' if recipe else ''} and meaning")
         return print_settings(config)
-    source = recipe or (resume and resume / "config.toml")
-    if source is None or (recipe and resume):
+    source = str(resume / "config.toml") if resume is not None else recipe
+    if source is None or (recipe is not None and resume is not None):
         raise UserError(
             "train: expected a recipe, or --resume with a run folder (see: palestra train --help)"
         )
@@ -65,34 +64,22 @@ def train(
         check_run_folder(resume)
         if out is not None:
             raise ConfigError(f"--out {out}: a resumed run stays in its folder")
-    if not dry_run:
-        find_modules_here()
-    run = None
-    if resume is not None and not dry_run:
-        from palestra.runs.run import Run
-
-        run = Run.open(resume, ctx.obj)
-        config = run.config
-    else:
-        config = configs.load(source, ctx.obj, imports=not dry_run)
-
-    from palestra.launch import launch
-    from palestra.launch.worker import WorkerSpec
-    from palestra.runs.run import Run
-    from palestra.training.checkpointing import check_changes
-    from palestra.training.preflight import check_here, preflight
-
     if dry_run:
+        from palestra.training.preflight import check_here
+
+        config = configs.load(source, ctx.obj)
         check_here(config)
         print(configs.dump(config), end="")
         return
-    with ExitStack() as held:
-        if run is not None:
-            held.enter_context(run.locked())
-            check_changes(run)
-        prepared = preflight(config)
-        if run is None:
-            name = f"{source.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-            run = Run.create(out or Path("runs") / name, config)
-        overrides = ctx.obj if resume else {}
-        launch(run, WorkerSpec(str(run.folder.resolve()), overrides, as_json=as_json), prepared)
+    find_modules_here()
+    display = "json" if as_json else "auto"
+    if resume is not None:
+        from palestra.api.train import resume_run
+
+        return resume_run(resume, ctx.obj, display=display, owns_process=True)
+    config = configs.load(source, ctx.obj, imports=True)
+
+    from palestra.api.train import default_folder, train_config
+
+    folder = out or default_folder(Path(source).stem)
+    train_config(config, folder, display=display, owns_process=True)

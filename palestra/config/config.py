@@ -377,16 +377,49 @@ class Config(Settings):
         return self.eval.horizon or spec.horizon.full
 
 
-def load(path: Path, overrides: dict[str, Any] | None = None, *, imports: bool = False) -> Config:
-    """Read a recipe; `overrides` maps dotted keys such as `algo.clip_low` to values.
+def load(
+    recipe: str | Path, overrides: dict[str, Any] | None = None, *, imports: bool = False
+) -> Config:
+    """Read a recipe, a file or a shipped one by its name.
+
+    `overrides` maps dotted keys such as `algo.clip_low` to values.
 
     `imports`: as for `build`.
     """
-    return build(_read(path), overrides, imports=imports)
+    return build(read_recipe(recipe), overrides, imports=imports)
 
 
-def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """What the recipe says, and what it does not say from its `base`."""
+RECIPES = Path(__file__).parents[1] / "recipes"
+"""The recipes that are shipped, which have names: "quickstart", "results/textcraft"."""
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """By name."""
+    found = {}
+    for path in sorted(RECIPES.rglob("*.toml")):
+        found[path.relative_to(RECIPES).with_suffix("").as_posix()] = path
+    return found
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe that is given as a path, or by the name of a shipped one."""
+    path = Path(recipe)
+    if path.is_dir():
+        raise ConfigError(
+            f"{recipe}: is a folder; expected a recipe, a TOML file or one of "
+            f"{', '.join(name for name in shipped_recipes() if '/' not in name)}"
+        )
+    if path.exists() or path.suffix == ".toml":
+        return path
+    shipped = shipped_recipes()
+    if str(recipe) not in shipped:
+        raise ConfigError(f"{recipe}: no such recipe; {nearest(str(recipe), shipped)}")
+    return shipped[str(recipe)]
+
+
+def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The tables of a recipe, merged with those of its `base`."""
+    path = find_recipe(recipe)
     try:
         tree = read_toml(read_regular(path, most_bytes=LARGEST).decode())
     except FileNotFoundError:
@@ -411,10 +444,10 @@ def _read(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder"
         )
-    return _laid_over(_read(other, (*above, path.resolve())), tree)
+    return merge(read_recipe(other, (*above, path.resolve())), tree)
 
 
-def _laid_over(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
     """All tables key by key; one that chooses something else, such as another algorithm, has
     nothing of the base's.
     """

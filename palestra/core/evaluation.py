@@ -15,6 +15,24 @@ Figure = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 
 
+class Estimate(float):
+    """A number with its 95% interval. Prints as "89.3% [85.3%, 92.3%]"."""
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, interval: tuple[float, float]) -> Estimate:
+        self = super().__new__(cls, value)
+        self.low, self.high = interval
+        return self
+
+    def __str__(self) -> str:
+        return f"{float(self):.1%} [{self.low:.1%}, {self.high:.1%}]"
+
+    def __repr__(self) -> str:
+        return f"Estimate({float(self)!r}, ({self.low!r}, {self.high!r}))"
+
+
 class Score(msgspec.Struct, frozen=True):
     """Results over some tasks, each with its 95% interval."""
 
@@ -74,6 +92,16 @@ class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """What its files in the run folder are called."""
         return f"step-{self.step:06d}-{self.phase.replace(' ', '-')}"
+
+    @property
+    def success(self) -> Estimate:
+        """The success rate over all tasks, with its 95% interval."""
+        return Estimate(self.all.success, self.all.success_interval)
+
+    @property
+    def reward(self) -> float:
+        """The mean reward over all tasks."""
+        return self.all.reward
 
     def at_full_horizon(self) -> dict[str, HorizonScores]:
         """By environment."""

@@ -1,5 +1,5 @@
-"""The event loop of a run: on the thread of whoever asks, or in a thread of its own while episodes
-are played beside the learner.
+"""The event loop of a run: on the caller's thread, or in a thread of its own while episodes are
+collected alongside the learner, or where the caller's thread already runs an event loop (Jupyter).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ class EventLoop:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self._thread: threading.Thread | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        """Runs the loop where the caller's thread runs another one."""
         self._is_over = asyncio.Event()
         self._cancelled: Collection[asyncio.Task[Any]] = ()
 
@@ -33,6 +36,8 @@ class EventLoop:
         return self._runner.get_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._thread is None and _has_running_loop():
+            return self._run_in_thread(coroutine)
         if self._thread is None:
             try:
                 return self._runner.run(coroutine)
@@ -44,6 +49,23 @@ class EventLoop:
             return job.result()
         except BaseException:
             job.cancel()
+            raise
+
+    def _run_in_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run to the end in another thread: a thread can run only one event loop at a time.
+
+        Always in the same one, as each thread that computes with torch has its own OpenMP threads.
+        """
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="rollout")
+        job = self._executor.submit(self._runner.run, coroutine)
+        try:
+            return job.result()
+        except KeyboardInterrupt:
+            # It was raised in this thread, and the loop's thread knows nothing of it yet.
+            if not job.done():
+                self.get_loop().call_soon_threadsafe(self._abandon)
+                wait([job], GRACE_S)
             raise
 
     def _abandon(self) -> None:
@@ -88,4 +110,17 @@ class EventLoop:
         await asyncio.gather(*self._cancelled, return_exceptions=True)
 
     def close(self) -> None:
-        self._runner.close()
+        if self._executor is None:
+            self._runner.close()
+        else:
+            self._executor.submit(self._runner.close)
+            self._executor.shutdown()
+
+
+def _has_running_loop() -> bool:
+    """Whether an event loop runs in this thread already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -94,6 +94,10 @@ class Interrupts:
     def __init__(self, exit_message: Callable[[], str] = str) -> None:
         self.exit_message = exit_message
         """What a person is told where the process ends without further ado."""
+        self.may_end_process = True
+        """False in a program or a notebook of the user's, which continues after the interrupt: a
+        second signal then raises `Interrupted` at once, unless a checkpoint is being written.
+        """
         self.together: Callable[[int], int] | None = None
         """Where several ranks train a run: asks all of them which signal they have had, so that
         they leave together.
@@ -119,7 +123,8 @@ class Interrupts:
         try:
             yield
         finally:
-            if not self._asked:  # else the watcher stays, to see to it that the end comes
+            # After a signal the watcher stays, to see to it that the end comes.
+            if not self._asked or not self.may_end_process:
                 signal.set_wakeup_fd(wakeup)
                 for number, handler in before.items():
                     signal.signal(number, handler)
@@ -187,6 +192,8 @@ class Interrupts:
         if not self._asked:
             self._asked = number
             self.check()
+        elif not self.may_end_process and not self._is_saving:
+            raise Interrupted(number)
 
     def _watch(self, reader: int) -> None:
         """In a thread of its own, which learns of signals through a pipe: the main thread may be
@@ -201,7 +208,8 @@ class Interrupts:
                 if byte in SIGNALS and not (count and time.monotonic() - first < SAME_S):
                     count, number, first = count + 1, byte, time.monotonic()
                     self._deadline = first + UNDER_WAY_S
-            if count > 1 or (count and not self._is_saving and time.monotonic() > self._deadline):
+            is_late = count and not self._is_saving and time.monotonic() > self._deadline
+            if self.may_end_process and (count > 1 or is_late):
                 self._leave(number)
 
     def _leave(self, number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from palestra.core.files import writing
@@ -25,15 +27,22 @@ def _refuse_other_kinds(path: Path) -> None:
         raise OSError(0, "it is there already and not a regular file; delete it")
 
 
-def log_to(path: Path) -> None:
-    """All messages of ours into the run's log, for people and for the time after; the terminal is
-    the display's.
-    """
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """All messages of ours go into the run's log meanwhile; the terminal is the display's."""
     root = logging.getLogger("palestra")
-    root.setLevel(logging.INFO)
-    root.propagate = False
     with writing(path):
         _refuse_other_kinds(path)
         file = _Quiet(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    level, propagate = root.level, root.propagate
+    root.setLevel(logging.INFO)
+    root.propagate = False
     root.addHandler(file)
+    try:
+        yield
+    finally:
+        root.removeHandler(file)
+        file.close()
+        root.setLevel(level)
+        root.propagate = propagate

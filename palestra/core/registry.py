@@ -73,6 +73,8 @@ class Registry(Generic[T]):
         self._builtin = dict(builtin or {})
         """name -> "module:attribute"."""
         self._items: dict[str, T] = {}
+        self._local: set[str] = set()
+        """Names of classes that only this process knows."""
 
     def register(self, name: str) -> Callable[[T], T]:
         """A decorator that adds an item under `name`."""
@@ -85,6 +87,42 @@ class Registry(Generic[T]):
 
         return add
 
+    def register_local(self, name: str) -> Callable[[T], T]:
+        """`register`, for a class that other processes do not know by this name.
+
+        The same name again replaces the class: a cell of a notebook may be run twice.
+        """
+        if name in self._builtin or (name in self._items and name not in self._local):
+            raise ValueError(f"two {self.kind} are called {name!r}")
+
+        def add(item: T) -> T:
+            self._items[name] = item
+            self._local.add(name)
+            return item
+
+        return add
+
+    def name_class(self, item: T) -> str:
+        """The "module:Class" of a class.
+
+        One that cannot be imported under that name, as it is defined in a script, a notebook or a
+        function, is registered in this process.
+        """
+        assert isinstance(item, type)
+        name = f"{item.__module__}:{item.__qualname__}"
+        try:
+            is_importable = item.__module__ != "__main__" and _attribute(name) is item
+        except (ImportError, AttributeError, ValueError):
+            is_importable = False
+        if not is_importable:
+            self._items[name] = item
+            self._local.add(name)
+        return name
+
+    def is_local(self, name: str) -> bool:
+        """Whether only this process knows the class: no other one can import it."""
+        return name in self._local or name.startswith("__main__:")
+
     @property
     def _singular(self) -> str:
         return self.kind[:-1]
@@ -93,6 +131,11 @@ class Registry(Generic[T]):
         try:
             return cast(T, _attribute(path))
         except (ImportError, AttributeError, ValueError) as error:
+            if path.startswith("__main__:"):
+                raise UnknownName(
+                    f"the {self._singular} {name!r} is defined in a script or notebook; use it "
+                    "from there (palestra.train(..., resume=True)), or move it to a module"
+                ) from error
             raise UnknownName(
                 f"the {self._singular} {name!r} cannot be imported: {error}"
             ) from error

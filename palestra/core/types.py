@@ -206,6 +206,12 @@ class Trajectory:
     def sampled_tokens(self) -> int:
         return sum(sum(segment.mask) for segment in self.segments)
 
+    def transcript(self) -> str:
+        """The episode as text for people: observations, replies and rewards, turn by turn."""
+        from palestra.core.transcript import transcript
+
+        return transcript(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -48,7 +48,7 @@ def label_of(name: str) -> str:
     """
     if is_url(name):
         return unquote(urlsplit(name).path.strip("/"))
-    return name.rpartition(":")[2].lower() if envs.is_external(name) else name
+    return name.rpartition(":")[2].rpartition(".")[2].lower() if ":" in name else name
 
 
 def check_name(name: str) -> None:

@@ -18,6 +18,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from palestra.core.interrupts import Interrupted
 from palestra.launch.worker import (
     Failure,
     LaunchFailed,
@@ -49,7 +50,7 @@ def launch_local(run: Run, spec: WorkerSpec) -> None:
                 return
             except SignalException as stopped:
                 say_stopped(run, stopped.sigval.name)
-                raise SystemExit(128 + stopped.sigval) from None
+                raise Interrupted(stopped.sigval) from None
             except ChildFailedError as error:
                 # where it is gone, the worker could not leave word, and another one would not find
                 # it either

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,12 @@ from palestra.core.errors import UserError
 from palestra.core.files import CannotRead, delete, read_json
 from palestra.core.folder_lock import WRITERS_NAME
 from palestra.core.interrupts import Interrupted, end_in_time
+from palestra.core.log import logging_to
 from palestra.core.printing import print_json, print_result
 from palestra.envs.serving.watchdog import watchdog
 
 if TYPE_CHECKING:
     from palestra.runs.run import Run
-    from palestra.training.display import Display
     from palestra.training.preflight import Prepared
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     folder: str
     overrides: dict[str, Any] = {}
     """Settings that were changed for the rest of the run."""
-    as_json: bool = False
+    display: str = "auto"
+    """What a person sees: one of `training.display.DISPLAYS`."""
     env_urls: dict[str, list[str]] = {}
     """Where environments are played that were given servers for the time of the run."""
 
@@ -80,48 +82,53 @@ def work(
     What goes wrong is left for the launcher, and raised; `follow` is shown the run before it
     begins.
     """
+    rank = int(os.environ["RANK"])
+    watchdog.is_wanted = True
+    with ExitStack() as logs:
+        try:
+            _join_and_train(spec, follow, logs)
+        except Exception as error:
+            if not isinstance(error, UserError):
+                log.exception("worker %d failed", rank)
+            leave(Failure(rank, type(error).__name__, str(error), isinstance(error, UserError)))
+            raise
+
+
+def _join_and_train(
+    spec: WorkerSpec, follow: Callable[[Run], None] | None, logs: ExitStack
+) -> None:
     from palestra.core.errors import ConfigError
     from palestra.runs.run import ReadOnlyRun, Run
 
-    folder = Path(spec.folder)
-    rank = int(os.environ["RANK"])
-    watchdog.is_wanted = True
-    try:
-        with world.join() as ranks:
-            if not folder.is_dir():
-                raise ConfigError(
-                    f"{folder}: worker {rank} on {os.uname().nodename} does not see this "
-                    "folder; it must be on shared storage"
-                )
-            run = (Run if ranks.is_first else ReadOnlyRun).open(folder, spec.overrides)
-            run.lock_name, run.timeout_s = (
-                WRITERS_NAME,
-                LEAVING_S,
-            )  # the launcher has the other; who wrote before may still be leaving
-            if follow is not None:
-                follow(run)
-            run.interrupts.exit_message = lambda: (
-                f"worker {rank} did not leave in time and was ended"
+    folder, rank = Path(spec.folder), int(os.environ["RANK"])
+    with world.join() as ranks:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{folder}: worker {rank} on {os.uname().nodename} does not see this "
+                "folder; it must be on shared storage"
             )
-            if ranks.size > 1:
-                run.interrupts.together = lambda asked: max(
-                    int(number) for number in ranks.all_gather_bytes(b"%d" % asked)
-                )
-            with run.interrupts.installed():
-                _train(run, as_json=spec.as_json, rank=ranks.rank, env_urls=spec.env_urls)
-    except Exception as error:
-        if not isinstance(error, UserError):
-            log.exception("worker %d failed", rank)
-        leave(Failure(rank, type(error).__name__, str(error), isinstance(error, UserError)))
-        raise
+        run = (Run if ranks.is_first else ReadOnlyRun).open(folder, spec.overrides)
+        # The launcher has the other lock; who wrote before may still be leaving.
+        run.lock_name, run.timeout_s = WRITERS_NAME, LEAVING_S
+        if follow is not None:
+            follow(run)
+        run.interrupts.exit_message = lambda: f"worker {rank} did not leave in time and was ended"
+        if ranks.size > 1:
+            run.interrupts.together = lambda asked: max(
+                int(number) for number in ranks.all_gather_bytes(b"%d" % asked)
+            )
+        with run.interrupts.installed():
+            name = "log.txt" if ranks.is_first else f"log-worker-{ranks.rank}.txt"
+            logs.enter_context(logging_to(folder / name))
+            _train(run, display=spec.display, rank=ranks.rank, env_urls=spec.env_urls)
 
 
-def train_here(run: Run, *, as_json: bool, prepared: Prepared) -> None:
+def train_here(run: Run, *, display: str = "auto", prepared: Prepared) -> None:
     """A whole run in this process, in the environments that the checks have created."""
     run.interrupts.exit_message = lambda: f"stopped; {resume_hint(run)}"
-    with run.interrupts.installed():
+    with run.interrupts.installed(), logging_to(run.folder / "log.txt"):
         try:
-            _train(run, as_json=as_json, prepared=prepared)
+            _train(run, display=display, prepared=prepared)
         except Interrupted as interrupted:
             say_stopped(run, str(interrupted))
             raise
@@ -130,43 +137,44 @@ def train_here(run: Run, *, as_json: bool, prepared: Prepared) -> None:
 def _train(
     run: Run,
     *,
-    as_json: bool,
+    display: str,
     rank: int = 0,
     env_urls: Mapping[str, Sequence[str]] | None = None,
     prepared: Prepared | None = None,
 ) -> None:
     """With what a person sees of it, where it is the first worker."""
-    from palestra.core.log import log_to
     from palestra.runs.plot import plot_run
-    from palestra.training.display import Display
+    from palestra.training.display import Display, display_for
     from palestra.training.loop import run_training
 
-    log_to(run.folder / ("log.txt" if rank == 0 else f"log-worker-{rank}.txt"))
     if rank > 0:
         run_training(run, Display(), env_urls=env_urls)
         return
-    display = _display_of(run, as_json=as_json)
+    config = run.config
+    episodes = config.rollout.tasks * config.rollout.group if config.algo.plays else None
+    shown = display_for(display, config.steps, episodes)
     try:
-        display.note(f"run folder: {run.folder}")
-        result = run_training(run, display, env_urls=env_urls, prepared=prepared)
+        shown.note(f"run folder: {run.folder}")
+        result = run_training(run, shown, env_urls=env_urls, prepared=prepared)
         curve = plot_run(run)
     except Exception:
         if (
             world.current().size == 1 and not run.is_gone
         ):  # else the launcher may go on, and says what is to be said
-            display.note(f"stopped; {resume_hint(run)}")
+            shown.note(f"stopped; {resume_hint(run)}")
         raise
     finally:
-        display.close()
-    if as_json:
+        shown.close()
+    if display == "json":
         print_json({"run": str(run.folder), "result": result})
-    else:
+    elif display != "none":
         print_result(result)
-        print(
-            f"learning curve: {curve}"
-            if curve
-            else "no learning curve was drawn: matplotlib is not installed"
-        )
+        if curve:
+            print(f"learning curve: {curve}")
+        else:
+            print("no learning curve: matplotlib is not installed (pip install 'palestra[plot]')")
+        print(f"next: palestra view {run.folder}    (curves and episodes)")
+        print(f"      palestra eval {run.folder}    (more tasks: --limit, --k)")
 
 
 def say_stopped(run: Run, signal_name: str) -> None:
@@ -201,14 +209,6 @@ def is_over(run: Run) -> bool:
         if path.is_file()
     ]
     return max(finals, default=0.0) >= run.opened_at
-
-
-def _display_of(run: Run, *, as_json: bool) -> Display:
-    from palestra.training.display import Display, display_for
-
-    plays = run.config.algo.plays
-    episodes = run.config.rollout.tasks * run.config.rollout.group if plays else None
-    return Display() if as_json else display_for(run.config.steps, episodes)
 
 
 def leave_failure(folder: Path, failure: Failure) -> None:

@@ -321,6 +321,23 @@ def read_eval(path: Path) -> tuple[dict[str, Any] | None, list[Damage]]:
 _results = msgspec.json.Decoder(EvalResult)
 
 
+def load_evals(run: Path) -> list[EvalResult]:
+    """The evaluations in a run folder that can be read, in the order of their steps.
+
+    The final one comes last where it was made after the same step as others.
+    """
+    found = []
+    try:
+        names = untrusted.names(run, "eval", ".json")
+    except Unreadable:
+        return []
+    for name in names:
+        with suppress(FileNotFoundError, Unreadable):
+            text = untrusted.read_file(run, f"eval/{name}", untrusted.RESULT_BYTES)
+            found.append(untrusted.decode(text, _results))
+    return sorted(found, key=lambda result: (result.step, result.phase in LAST_PHASES))
+
+
 def _whole_file(file: str, why: str) -> Damage:
     return {"file": file, "line": None, "why": why}
 

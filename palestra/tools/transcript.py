@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.core.printing import as_json as as_json_text
+from palestra.core.transcript import ending, heading, outcome, turn_lines, turns_text
 from palestra.core.types import Trajectory
 from palestra.rollout.retrace import Check, Difference
 from palestra.runs.run import Run
@@ -45,15 +46,15 @@ def checked(check: Check) -> str:
     and the verdict in the last line.
     """
     recorded = check.recorded
-    lines = _heading(recorded)
+    lines = heading(recorded)
     for turn in check.turns:
-        lines += _turn(recorded, turn.turn)
+        lines += turn_lines(recorded, turn.turn)
         lines += [line for difference in turn.differences for line in _different(difference)]
     if len(check.turns) == len(recorded.turns):
-        lines += _ending(recorded)
+        lines += ending(recorded)
     if check.same:
         return "\n".join(
-            [*lines, "", f"the environment answers as it did ({_turns(len(check.turns))})"]
+            [*lines, "", f"the environment answers as it did ({turns_text(len(check.turns))})"]
         )
     differing = (
         f"turn{'s' if len(check.differing) > 1 else ''} {', '.join(map(str, check.differing))}"
@@ -67,15 +68,15 @@ def played_on(
     """Each continuation, the recorded turns before it included."""
     lines: list[str] = []
     for trajectory in played:
-        lines += _heading(trajectory)
+        lines += heading(trajectory)
         for number in range(1, len(trajectory.turns) + 1):
             if number == choice.turn:
                 lines += ["", f"--- from here on played anew ({trajectory.id})"]
-            lines += _turn(trajectory, number)
-        lines += [*_ending(trajectory), ""]
+            lines += turn_lines(trajectory, number)
+        lines += [*ending(trajectory), ""]
     succeeded = sum(bool(trajectory.success) for trajectory in played)
     lines += [
-        f"{succeeded} of {len(played)} succeeded; the recorded episode {_outcome(recorded)}",
+        f"{succeeded} of {len(played)} succeeded; the recorded episode {outcome(recorded)}",
         f"stored in {path}",
     ]
     return "\n".join(lines)
@@ -103,54 +104,6 @@ def _of_played(
         "succeeded": succeeded,
     }
     return base | {"continuations": continuations, "file": str(path)}
-
-
-def _heading(trajectory: Trajectory) -> list[str]:
-    task = trajectory.task
-    kind = f" ({task.category})" if task.category else ""
-    versions = sorted(
-        {version for segment in trajectory.segments for version in segment.versions if version >= 0}
-    )
-    weights = f", by the weights of step {', '.join(map(str, versions))}" if versions else ""
-    return [
-        f"episode {trajectory.id}: {task.env} {task.split} task {task.id}{kind}, seed "
-        f"{trajectory.seed}{weights}"
-    ]
-
-
-def _turn(trajectory: Trajectory, number: int) -> list[str]:
-    if number > len(trajectory.turns):
-        return ["", f"turn {number}"]
-    turn = trajectory.turns[number - 1]
-    notes = ["invalid"] if turn.invalid else []
-    notes += ["no action could be read"] if turn.action is None else []
-    shown = [f"  {line}" for line in turn.observation.splitlines()]
-    said = [f"> {line}" for line in turn.reply.splitlines() or [""]]
-    return [
-        "",
-        f"turn {number}",
-        *shown,
-        *said,
-        f"  ({', '.join([f'reward {turn.reward:g}', *notes])})",
-    ]
-
-
-def _ending(trajectory: Trajectory) -> list[str]:
-    shown = [f"  {line}" for line in trajectory.final_observation.splitlines()]
-    return ["", f"the end: {_outcome(trajectory)}", *shown]
-
-
-def _outcome(trajectory: Trajectory) -> str:
-    success = {True: "succeeded", False: "failed", None: "has no outcome"}[trajectory.success]
-    fault = f" ({trajectory.fault})" if trajectory.fault else ""
-    return (
-        f"{success}, reward {trajectory.reward:g} in {_turns(len(trajectory.turns))}, stop: "
-        f"{trajectory.stop}{fault}"
-    )
-
-
-def _turns(count: int) -> str:
-    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 def _different(difference: Difference) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from html import escape
 from typing import Any
 
 from rich.console import Console, Group
@@ -21,6 +23,7 @@ class Display:
     def note(self, text: str) -> None: ...
     def begin_step(self, step: int) -> None: ...
     def episode_done(self, trajectory: Trajectory) -> None: ...
+    def progress(self, done: int, total: int) -> None: ...
     def end_step(self, row: dict[str, Any]) -> None: ...
     def begin_eval(self, phase: str, episodes: int) -> None: ...
     def end_eval(self, phase: str, result: EvalResult) -> None: ...
@@ -31,7 +34,7 @@ class LineDisplay(Display):
     """One line per step."""
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.console = console or Console(highlight=False, markup=False, soft_wrap=True)
         self.steps = steps
         self._began: float | None = None
         self._first_step = 0
@@ -52,19 +55,25 @@ class LineDisplay(Display):
         )
 
     def end_eval(self, phase: str, result: EvalResult) -> None:
+        first, *others = self.eval_lines(phase, result)
+        self.console.print(first, style="bold")
+        for line in others:
+            self.console.print(line)
+
+    def eval_lines(self, phase: str, result: EvalResult) -> list[str]:
+        """All tasks, and each environment where there are several."""
         named = {"": result.all}
         if len(result.envs) > 1:
             named |= {env: scores.all for env, scores in result.at_full_horizon().items()}
+        lines = []
         for env, score in named.items():
             low, high = score.success_interval
             figures = (
                 f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, "
                 f"{score.turns:.1f} turns)"
             )
-            self.console.print(
-                f"held-out success, {phase}{env and f', {env}'}: {figures}",
-                style="bold" if not env else "",
-            )
+            lines.append(f"held-out success, {phase}{env and f', {env}'}: {figures}")
+        return lines
 
     def describe(self, row: dict[str, Any]) -> dict[str, str]:
         """The figures that a person follows: of play where the step played, of the loss where it
@@ -183,10 +192,103 @@ class ProgressDisplay(Display):
         self._progress.stop()
 
 
-def display_for(steps: int, episodes_per_step: int | None) -> LineDisplay:
-    console = Console(highlight=False, soft_wrap=True)
-    return (
-        LiveDisplay(steps, episodes_per_step, Console(highlight=False))
-        if console.is_terminal
-        else LineDisplay(steps, console)
-    )
+class NotebookDisplay(LineDisplay):
+    """One small table that is updated in place, in the output of the cell."""
+
+    SHOWN = 8
+    REFRESH_S = 0.5
+
+    def __init__(self, steps: int, episodes_per_step: int | None) -> None:
+        from IPython.display import HTML, display
+
+        super().__init__(steps)
+        self.episodes_per_step = episodes_per_step
+        self._html = HTML
+        self._rows: list[dict[str, str]] = []
+        self._notes: list[str] = []
+        self._status, self._done, self._total = "", 0, episodes_per_step
+        self._shown_at = 0.0
+        self._handle = display(HTML(""), display_id=True)
+
+    def phase(self, text: str) -> None:
+        self._begin(text, None)
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+        self._show()
+
+    def begin_step(self, step: int) -> None:
+        super().begin_step(step)
+        self._begin(f"step {step}", self.episodes_per_step)
+
+    def begin_eval(self, phase: str, episodes: int) -> None:
+        self._begin(f"evaluating ({phase})", episodes)
+
+    def episode_done(self, trajectory: Trajectory) -> None:
+        self._done += 1
+        if time.monotonic() - self._shown_at > self.REFRESH_S:
+            self._show()
+
+    def progress(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+        if time.monotonic() - self._shown_at > self.REFRESH_S:
+            self._show()
+
+    def end_step(self, row: dict[str, Any]) -> None:
+        self._rows = [*self._rows[1 - self.SHOWN :], self.describe(row)]
+        self._show()
+
+    def end_eval(self, phase: str, result: EvalResult) -> None:
+        self._notes += self.eval_lines(phase, result)
+        self._show()
+
+    def close(self) -> None:
+        self._begin("", None)
+
+    def _begin(self, status: str, total: int | None) -> None:
+        self._status, self._done, self._total = status, 0, total
+        self._show()
+
+    def _show(self) -> None:
+        self._shown_at = time.monotonic()
+        parts = [f"<div>{escape(note)}</div>" for note in self._notes]
+        if self._rows:
+            parts.append(_html_table(self._rows))
+        if self._status and self._total:
+            parts.append(f"<div>{escape(self._status)}: {self._done}/{self._total}</div>")
+        elif self._status:
+            parts.append(f"<div>{escape(self._status)}</div>")
+        self._handle.update(self._html("".join(parts)))
+
+
+def _html_table(rows: list[dict[str, str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[-1])
+    lines = []
+    for row in rows:
+        cells = "".join(f"<td>{escape(value)}</td>" for value in row.values())
+        lines.append(f"<tr>{cells}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+DISPLAYS = ("auto", "live", "lines", "notebook", "json", "none")
+
+
+def display_for(kind: str, steps: int, episodes_per_step: int | None) -> Display:
+    """`kind`: one of `DISPLAYS`; "auto" is a live table in a terminal, a small one in a notebook,
+    and lines elsewhere.
+    """
+    if kind == "auto":
+        kind = "notebook" if is_notebook() else "live" if Console().is_terminal else "lines"
+    if kind == "live":
+        return LiveDisplay(steps, episodes_per_step, Console(highlight=False, markup=False))
+    if kind == "lines":
+        return LineDisplay(steps)
+    if kind == "notebook":
+        return NotebookDisplay(steps, episodes_per_step)
+    return Display()
+
+
+def is_notebook() -> bool:
+    """Whether a Jupyter kernel runs this program."""
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and kernel.IPKernelApp.initialized()

@@ -241,7 +241,7 @@ def test_where_the_folder_is_gone_nobody_is_told_to_go_on_there(tmp_path):
     with run.locked():
         run.folder.rename(tmp_path / "moved")
         with pytest.raises(CannotWrite):
-            train_here(run, as_json=True, prepared=prepare(run.config))
+            train_here(run, display="json", prepared=prepare(run.config))
     assert not (tmp_path / "run").exists()
 
 

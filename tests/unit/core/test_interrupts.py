@@ -74,3 +74,36 @@ def test_what_one_rank_was_sent_ends_all():
     interrupts.together = lambda asked: max(asked, signal.SIGINT)  # which another had
     with pytest.raises(Interrupted, match="SIGINT"), interrupts.held(), interrupts.allowed():
         pytest.fail("nothing is begun any more")
+
+
+def test_in_a_program_of_the_users_a_second_signal_interrupts_at_once():
+    interrupts, done = Interrupts(), []
+    interrupts.may_end_process = False
+
+    def update():
+        with interrupts.held():
+            signal.raise_signal(signal.SIGINT)
+            done.append("one signal waits")
+            signal.raise_signal(signal.SIGINT)
+            done.append("not reached")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted, match="SIGINT"), interrupts.installed():
+        update()
+    assert done == ["one signal waits"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_in_a_program_of_the_users_a_checkpoint_is_written_whole():
+    interrupts, done = Interrupts(), []
+    interrupts.may_end_process = False
+
+    def save():
+        with interrupts.saving():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            done.append("saved")
+
+    with pytest.raises(Interrupted, match="SIGINT"), interrupts.installed():
+        save()
+    assert done == ["saved"]

@@ -12,7 +12,7 @@ from tests.support.environments import needs_sciworld
 PACKAGE = Path(__file__).parents[3] / "palestra"
 
 FOLDERS = ["core", "envs", "models", "engines", "agents", "algos", "horizons", "config", "rollout"]
-FOLDERS += ["learner", "runs", "training", "launch", "view", "tools", "cli"]
+FOLDERS += ["learner", "runs", "training", "launch", "view", "tools", "api", "cli"]
 """Each may import those before it."""
 
 

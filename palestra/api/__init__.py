@@ -1,0 +1,1 @@
+"""The Python API: train, evaluate, and read runs. `import palestra` exports it."""

@@ -1,0 +1,47 @@
+"""Environments from Python: as a Gymnasium environment, and under a name of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from palestra.agents import agents
+from palestra.algos import algos
+from palestra.core.errors import ConfigError
+from palestra.core.registry import Registry
+from palestra.engines import engines
+from palestra.envs import envs
+from palestra.horizons import horizons
+
+if TYPE_CHECKING:
+    from palestra.envs.gym import GymEnv
+
+T = TypeVar("T")
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "env": envs,
+    "agent": agents,
+    "algo": algos,
+    "engine": engines,
+    "horizon": horizons,
+}
+
+
+def make(
+    name: str, *, split: str = "train", render_mode: str | None = None, **options: Any
+) -> GymEnv:
+    """An environment as a `gymnasium.Env` with text spaces; `options` are the environment's own."""
+    from palestra.envs.gym import GymEnv
+
+    return GymEnv(envs[name](**options), split=split, render_mode=render_mode)
+
+
+def register(name: str, kind: str = "env") -> Callable[[T], T]:
+    """A decorator that gives a class a name in this process: `@palestra.register("guess")`.
+
+    `kind`: "env", "agent", "algo", "engine" or "horizon". A package that others install declares
+    an entry point instead (`palestra.envs`, ...), which works in every process.
+    """
+    if kind not in REGISTRIES:
+        raise ConfigError(f"kind = {kind!r}: expected one of {', '.join(REGISTRIES)}")
+    return REGISTRIES[kind].register_local(name)
