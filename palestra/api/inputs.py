@@ -137,7 +137,14 @@ def env_tables(env: EnvInput) -> Tree:
     if isinstance(env, Sequence) and not isinstance(env, str):
         if not env:
             raise ConfigError("env = []: expected at least one environment")
-        return {"mixture": [env_table(one) for one in env]}
+        tables = [env_table(one) for one in env]
+        names = [table.get("name") for table in tables]
+        for one, name in zip(env, names, strict=True):
+            # They would be one class to the registry.
+            if callable(one) and not isinstance(one, type | partial) and names.count(name) > 1:
+                called = str(name).rpartition(":")[2]
+                raise ConfigError(f"env: two callables are called {called!r}; name each by a def")
+        return {"mixture": tables}
     return {"env": env_table(env)}
 
 
@@ -151,7 +158,8 @@ def env_table(env: Any) -> Tree:
         table = dict(env)
         if "name" in table and not isinstance(table["name"], str):
             own = env_table(table.pop("name"))
-            table["options"] = own.pop("options", {}) | table.get("options", {})
+            if options := own.pop("options", {}) | table.get("options", {}):
+                table["options"] = options
             return own | table
         return table
     if isinstance(env, partial) and isinstance(env.func, type) and not env.args:

@@ -13,6 +13,7 @@ from palestra.api.run import Run
 from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
+from palestra.training.display import check_display
 
 
 def train(
@@ -38,6 +39,7 @@ def train(
     Raises `UserError` for what can be fixed, in one line. Ctrl-C saves a checkpoint and raises
     `KeyboardInterrupt`.
     """
+    check_display(display)
     if resume:
         if out is None:
             raise ConfigError("resume = True: expected out, the folder of the run to resume")

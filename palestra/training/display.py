@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
 from palestra.core.types import Trajectory
 
@@ -271,6 +272,11 @@ def _html_table(rows: list[dict[str, str]]) -> str:
 
 
 DISPLAYS = ("auto", "live", "lines", "notebook", "json", "none")
+
+
+def check_display(kind: str) -> None:
+    if kind not in DISPLAYS:
+        raise ConfigError(f"display = {kind!r}: expected one of {', '.join(DISPLAYS)}")
 
 
 def display_for(kind: str, steps: int, episodes_per_step: int | None) -> Display:

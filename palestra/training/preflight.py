@@ -7,26 +7,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from palestra.agents import agents
 from palestra.agents.base import Agent
+from palestra.algos import algos
 from palestra.algos.sources import ExpertIteration, Offline
 from palestra.config.config import Config
 from palestra.config.env import EnvSettings, EnvSpec
 from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
 from palestra.core.errors import ConfigError
-from palestra.core.registry import UnknownName, check_options, nearest
-from palestra.envs import Environment, make_env
+from palestra.core.registry import Registry, UnknownName, check_options, nearest
+from palestra.engines import engines
+from palestra.envs import Environment, envs, make_env
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import BadEnvironment
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.validation import shown
 from palestra.envs.serving.worker_pool import WorkerSettings
+from palestra.horizons import horizons
 from palestra.models.folder import check_model, find_model, tokenizer_folder
 from palestra.models.lora import has_peft
 from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, word_tokenizer
@@ -78,9 +82,9 @@ def preflight(config: Config) -> Prepared:
 
 def prepare(config: Config) -> Prepared:
     """Create the environments, and the tokenizer where they make it up."""
-    envs = make_envs(config)
+    made = make_envs(config)
     is_tiny = isinstance(config.model, TinyModel)
-    return Prepared(envs, make_tokenizer(config, envs) if is_tiny else None)
+    return Prepared(made, make_tokenizer(config, made) if is_tiny else None)
 
 
 def make_envs(config: Config) -> dict[str, Environment]:
@@ -115,6 +119,7 @@ def check_here(config: Config) -> None:
     configuration names.
     """
     _check_devices(config)
+    _check_local_classes(config)
     if config.dtype == "float64" and device_of(config).type != "cpu":
         raise ConfigError(
             "dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or "
@@ -124,6 +129,38 @@ def check_here(config: Config) -> None:
         check_model(config.model.path)
     if config.lora is not None and not has_peft():
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+
+
+def _check_local_classes(config: Config) -> None:
+    """Classes of a script or notebook, which no other process can import."""
+    for spec in config.env_specs:
+        if envs.is_local(spec.env.name) and not spec.env.is_inline:
+            raise ConfigError(
+                f"{spec.label}: isolation = 'process': a worker process cannot import "
+                f"{spec.env.name!r}, which is defined in a script or notebook; move it to a module "
+                "of its own, or set isolation = 'inline'"
+            )
+    if config.launch.is_in_process:
+        return
+    names: dict[str, tuple[Registry[Any], str]] = {
+        "agent.name": (agents, config.agent.name),
+        "algo.name": (algos, config.algo.name),
+        "engine.name": (engines, config.engine.name),
+        "horizon.kind": (horizons, config.horizon.kind),
+    }
+    for spec in config.env_specs:
+        names[f"{spec.label}: name"] = (envs, spec.env.name)
+    for setting, (registry, name) in names.items():
+        if registry.is_local(name):
+            launched = (
+                "launch.kind = 'ray'"
+                if config.launch.kind == "ray"
+                else f"launch.workers = {config.launch.workers}"
+            )
+            raise ConfigError(
+                f"{setting} = {name!r}: with {launched} other processes must import it, and it is "
+                "defined in a script or notebook; move it to a module of its own"
+            )
 
 
 def _check_devices(config: Config) -> None:
