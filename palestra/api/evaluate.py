@@ -109,10 +109,11 @@ def evaluate_resolved(
     display: str = "none",
 ) -> EvalResult:
     """Evaluate what `resolve` returns. It is asked again where its checkpoint was replaced."""
+    config = resolve()  # a mistake in it is found before torch is imported
+
     from palestra.training.display import Display, ProgressDisplay
     from palestra.training.evaluation import evaluate_config
 
-    config = resolve()
     for attempt in range(ATTEMPTS):
         shown = Display() if display == "none" else ProgressDisplay()
         try:

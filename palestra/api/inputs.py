@@ -74,19 +74,29 @@ CHOSEN: dict[str, Registry[Any]] = {"algo": algos, "engine": engines, "horizon":
 def config_of(
     env: EnvInput | None,
     model: ModelInput | None,
-    recipe: str | Path | None,
+    recipe: str | Path,
     settings: Mapping[str, Any],
 ) -> Config:
     """A configuration from a recipe, and from what is given on top of it."""
-    tree = {} if recipe is None else configs.read_recipe(recipe)
-    given, dotted = settings_tree(settings)
+    tree = configs.read_recipe(recipe)
+    given, dotted = tables_of(env, model, settings)
     if env is not None:
         tree = {name: table for name, table in tree.items() if name not in ("env", "mixture")}
-        given |= env_tables(env)
     if model is not None:
         tree.pop("model", None)
-        given["model"] = model_table(model)
     return configs.build(configs.merge(tree, given), dotted, imports=True)
+
+
+def tables_of(
+    env: EnvInput | None, model: ModelInput | None, settings: Mapping[str, Any]
+) -> tuple[Tree, Tree]:
+    """What is given as tables, and the settings that are given by their dotted names."""
+    given, dotted = settings_tree(settings)
+    if env is not None:
+        given |= env_tables(env)
+    if model is not None:
+        given["model"] = model_table(model)
+    return given, dotted
 
 
 def settings_tree(settings: Mapping[str, Any]) -> tuple[Tree, Tree]:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from palestra.api.inputs import EnvInput, ModelInput, RunSettings, config_of, settings_tree
+from palestra.api.inputs import (
+    EnvInput,
+    ModelInput,
+    RunSettings,
+    config_of,
+    env_tables,
+    settings_tree,
+    tables_of,
+)
 from palestra.api.run import Run
 from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
 from palestra.training.display import check_display
+
+if TYPE_CHECKING:
+    from palestra.envs import Environment
 
 
 def train(
@@ -48,35 +59,59 @@ def train(
             raise ConfigError(f"{given}: a resumed run has its own; leave it out")
         if env is not None:
             # A class of a script or notebook is found by its name from here on.
-            config_of(env, None, None, {})
+            env_tables(env)
         resume_run(Path(out), _dotted(settings), display=display)
         return Run(out)
-    if env is None and recipe is None:
+    if recipe is not None:
+        config = config_of(env, model, recipe, settings)
+        folder = Path(out) if out is not None else default_folder(Path(recipe).stem)
+        train_config(config, folder, display=display)
+        return Run(folder)
+    if env is None:
         raise ConfigError("train: expected an environment or a recipe")
-    config = config_of(env, model, recipe, settings)
-    name = Path(str(recipe)).stem if recipe is not None else "+".join(_labels(config))
-    folder = Path(out) if out is not None else default_folder(name)
-    train_config(config, folder, display=display)
-    return Run(folder)
+    return Run(train_env(*tables_of(env, model, settings), out=out, display=display))
+
+
+def train_env(
+    given: Mapping[str, Any],
+    dotted: Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    display: str = "auto",
+    owns_process: bool = False,
+) -> Path:
+    """Train without a recipe: what is not given is chosen, and said. Returns the run folder."""
+    from palestra.api.defaults import choose_settings
+
+    config, envs, lines = choose_settings({**given, **dotted})
+    folder = Path(out) if out is not None else default_folder("+".join(_labels(config)))
+    train_config(config, folder, display=display, owns_process=owns_process, envs=envs, notes=lines)
+    return folder
 
 
 def train_config(
-    config: Config, folder: Path, *, display: str = "auto", owns_process: bool = False
+    config: Config,
+    folder: Path,
+    *,
+    display: str = "auto",
+    owns_process: bool = False,
+    envs: dict[str, Environment] | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Train a configuration in a new run folder.
 
     `owns_process`: whether the process may be ended where it does not stop in time, as that of the
-    command line may.
+    command line may. `envs`: environments that were created already. `notes`: lines to show first.
     """
     from palestra.launch import launch
     from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run as RunWriter
     from palestra.training.preflight import preflight
 
-    prepared = preflight(config)
+    prepared = preflight(config, envs)
     run = RunWriter.create(folder, config)
     run.interrupts.may_end_process = owns_process
-    launch(run, WorkerSpec(str(folder.resolve()), {}, display=display), prepared)
+    launch(run, WorkerSpec(str(folder.resolve()), {}, display=display, notes=list(notes)), prepared)
 
 
 def resume_run(

@@ -14,8 +14,8 @@ from palestra.core.errors import ConfigError, UserError
 Recipe = Annotated[
     str | None,
     typer.Argument(
-        help="a TOML file, or the name of a shipped recipe (palestra recipes); any setting "
-        "can follow as a dotted flag, e.g. --optim.lr 1e-6",
+        help="a TOML file, the name of a shipped recipe (palestra recipes), or an environment, "
+        "such as my_module:MyEnv; any setting can follow as a flag, e.g. --optim.lr 1e-6",
         autocompletion=complete_recipe,
     ),
 ]
@@ -77,6 +77,13 @@ def train(
         from palestra.api.train import resume_run
 
         return resume_run(resume, ctx.obj, display=display, owns_process=True)
+    if resume is None and configs.is_environment(source):
+        from palestra.api.train import train_env
+
+        settings = dict(ctx.obj)
+        tables = {"env": {"name": source}}
+        train_env(tables, settings, out=out, display=display, owns_process=True)
+        return None
     config = configs.load(source, ctx.obj, imports=True)
 
     from palestra.api.train import default_folder, train_config

@@ -41,7 +41,7 @@ from palestra.core.untrusted import Unreadable, read_toml
 from palestra.engines import engines
 from palestra.engines.base import EngineSettings
 from palestra.engines.torch.settings import TorchEngineSettings
-from palestra.envs import label_of
+from palestra.envs import envs, is_url, label_of
 from palestra.horizons import horizons
 from palestra.horizons.base import Horizon
 from palestra.horizons.fixed import Fixed
@@ -401,6 +401,13 @@ def shipped_recipes() -> dict[str, Path]:
     return found
 
 
+def is_environment(source: str) -> bool:
+    """Whether a name means an environment where a recipe could stand; recipes come first."""
+    if Path(source).exists() or source.endswith(".toml") or source in shipped_recipes():
+        return False
+    return is_url(source) or envs.is_external(source) or source in envs
+
+
 def find_recipe(recipe: str | Path) -> Path:
     """The file of a recipe that is given as a path, or by the name of a shipped one."""
     path = Path(recipe)
@@ -413,7 +420,8 @@ def find_recipe(recipe: str | Path) -> Path:
         return path
     shipped = shipped_recipes()
     if str(recipe) not in shipped:
-        raise ConfigError(f"{recipe}: no such recipe; {nearest(str(recipe), shipped)}")
+        known = [name for name in shipped if "/" not in name]
+        raise ConfigError(f"{recipe}: no such recipe; {nearest(str(recipe), known)}")
     return shipped[str(recipe)]
 
 

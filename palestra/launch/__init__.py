@@ -24,7 +24,7 @@ def launch(run: Run, spec: WorkerSpec, prepared: Prepared) -> None:
         if settings.is_in_process:
             from palestra.launch.worker import train_here
 
-            return train_here(run, display=spec.display, prepared=prepared)
+            return train_here(run, display=spec.display, prepared=prepared, notes=spec.notes)
         close_envs(run.config, prepared.envs)
         if settings.kind == "ray":
             from palestra.launch.ray import launch_on_ray

@@ -48,6 +48,8 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     """Settings that were changed for the rest of the run."""
     display: str = "auto"
     """What a person sees: one of `training.display.DISPLAYS`."""
+    notes: list[str] = []
+    """Lines to show first."""
     env_urls: dict[str, list[str]] = {}
     """Where environments are played that were given servers for the time of the run."""
 
@@ -120,15 +122,19 @@ def _join_and_train(
         with run.interrupts.installed():
             name = "log.txt" if ranks.is_first else f"log-worker-{ranks.rank}.txt"
             logs.enter_context(logging_to(folder / name))
-            _train(run, display=spec.display, rank=ranks.rank, env_urls=spec.env_urls)
+            _train(
+                run, display=spec.display, rank=ranks.rank, env_urls=spec.env_urls, notes=spec.notes
+            )
 
 
-def train_here(run: Run, *, display: str = "auto", prepared: Prepared) -> None:
+def train_here(
+    run: Run, *, display: str = "auto", prepared: Prepared, notes: Sequence[str] = ()
+) -> None:
     """A whole run in this process, in the environments that the checks have created."""
     run.interrupts.exit_message = lambda: f"stopped; {resume_hint(run)}"
     with run.interrupts.installed(), logging_to(run.folder / "log.txt"):
         try:
-            _train(run, display=display, prepared=prepared)
+            _train(run, display=display, prepared=prepared, notes=notes)
         except Interrupted as interrupted:
             say_stopped(run, str(interrupted))
             raise
@@ -141,6 +147,7 @@ def _train(
     rank: int = 0,
     env_urls: Mapping[str, Sequence[str]] | None = None,
     prepared: Prepared | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """With what a person sees of it, where it is the first worker."""
     from palestra.runs.plot import plot_run
@@ -154,7 +161,8 @@ def _train(
     episodes = config.rollout.tasks * config.rollout.group if config.algo.plays else None
     shown = display_for(display, config.steps, episodes)
     try:
-        shown.note(f"run folder: {run.folder}")
+        for line in (f"run folder: {run.folder}", *notes):
+            shown.note(line)
         result = run_training(run, shown, env_urls=env_urls, prepared=prepared)
         curve = plot_run(run)
     except Exception:

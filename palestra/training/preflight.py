@@ -23,7 +23,8 @@ from palestra.core.action_formats import formats
 from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName, check_options, nearest
 from palestra.engines import engines
-from palestra.envs import Environment, envs, make_env
+from palestra.envs import Environment, make_env
+from palestra.envs import envs as env_registry
 from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import BadEnvironment
 from palestra.envs.serving.sandbox import objection
@@ -52,8 +53,11 @@ class Prepared:
     """That of a tiny model, learned from the environments. Others come with their model."""
 
 
-def preflight(config: Config) -> Prepared:
-    """All checks of a training run that need no model. The model is downloaded where necessary."""
+def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Prepared:
+    """All checks of a training run that need no model. The model is downloaded where necessary.
+
+    `envs`: those that were created already.
+    """
     check_here(config)
     for spec in config.env_specs:
         if spec.env.sandbox != "none" and (reason := objection(spec.env.sandbox_read)):
@@ -70,7 +74,7 @@ def preflight(config: Config) -> Prepared:
             "nothing to train on; 'palestra eval --agent' measures it"
         )
     check_data(config)
-    prepared = prepare(config)
+    prepared = prepare(config, envs)
     for label, env in prepared.envs.items():
         if config.agent.example and not env.example:
             raise ConfigError(f"agent.example = true: {label} has no worked example")
@@ -80,9 +84,9 @@ def preflight(config: Config) -> Prepared:
     return prepared
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, envs: dict[str, Environment] | None = None) -> Prepared:
     """Create the environments, and the tokenizer where they make it up."""
-    made = make_envs(config)
+    made = envs or make_envs(config)
     is_tiny = isinstance(config.model, TinyModel)
     return Prepared(made, make_tokenizer(config, made) if is_tiny else None)
 
@@ -134,7 +138,7 @@ def check_here(config: Config) -> None:
 def _check_local_classes(config: Config) -> None:
     """Classes of a script or notebook, which no other process can import."""
     for spec in config.env_specs:
-        if envs.is_local(spec.env.name) and not spec.env.is_inline:
+        if env_registry.is_local(spec.env.name) and not spec.env.is_inline:
             raise ConfigError(
                 f"{spec.label}: isolation = 'process': a worker process cannot import "
                 f"{spec.env.name!r}, which is defined in a script or notebook; move it to a module "
@@ -149,7 +153,7 @@ def _check_local_classes(config: Config) -> None:
         "horizon.kind": (horizons, config.horizon.kind),
     }
     for spec in config.env_specs:
-        names[f"{spec.label}: name"] = (envs, spec.env.name)
+        names[f"{spec.label}: name"] = (env_registry, spec.env.name)
     for setting, (registry, name) in names.items():
         if registry.is_local(name):
             launched = (

@@ -25,6 +25,7 @@ SMALL = {
     "model": palestra.TinyModel(width=16, layers=1, heads=2),
     "agent": {"format": "plain", "context_tokens": 128, "reply_tokens": 8},
     "rollout": {"tasks": 2, "group": 2},
+    "warm_start": None,
     "eval": {"tasks": 2},
     "display": "none",
 }

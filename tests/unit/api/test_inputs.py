@@ -6,8 +6,8 @@ from typing import get_type_hints
 import pytest
 
 import palestra
-from palestra.api.inputs import RunSettings, config_of, env_tables, settings_tree
-from palestra.config.config import Config
+from palestra.api.inputs import RunSettings, config_of, env_tables, settings_tree, tables_of
+from palestra.config.config import Config, build
 from palestra.core.errors import ConfigError, UserError
 from palestra.envs import envs, make_env
 from palestra.envs.guess.env import Guess
@@ -19,7 +19,9 @@ class Local(Echo):
 
 
 def config(env="guess", model=None, recipe=None, **settings):
-    return config_of(env, model, recipe, settings)
+    if recipe is not None:
+        return config_of(env, model, recipe, settings)
+    return build(*tables_of(env, model, settings), imports=True)
 
 
 def test_the_keywords_of_train_are_the_settings_of_a_run():
