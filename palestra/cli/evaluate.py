@@ -191,8 +191,10 @@ def _config(run_or_recipe: Path | None, settings: dict[str, Any], *, plays_run: 
 
 
 def _is_run(run_or_recipe: Path) -> bool:
-    """A folder is a run; all else is a recipe, a file or the name of a shipped one."""
-    if run_or_recipe.is_dir():
-        check_run_folder(run_or_recipe)
-        return True
-    return False
+    """A recipe is a TOML file, or the name of a shipped one; all else is a run's folder."""
+    from palestra.config.config import shipped_recipes
+
+    if run_or_recipe.suffix == ".toml" or str(run_or_recipe) in shipped_recipes():
+        return False
+    check_run_folder(run_or_recipe)
+    return True
