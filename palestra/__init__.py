@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from palestra.algos.rft import RFT as RFT
     from palestra.algos.rloo import RLOO as RLOO
     from palestra.algos.sft import SFT as SFT
+    from palestra.api.environments import check_environment as check_environment
     from palestra.api.environments import make as make
     from palestra.api.environments import register as register
     from palestra.api.evaluate import evaluate as evaluate
@@ -96,7 +97,7 @@ _MODULES = {
     "palestra.algos.rft": ("RFT",),
     "palestra.algos.rloo": ("RLOO",),
     "palestra.algos.sft": ("SFT",),
-    "palestra.api.environments": ("make", "register"),
+    "palestra.api.environments": ("check_environment", "make", "register"),
     "palestra.api.evaluate": ("evaluate",),
     "palestra.api.run": ("Rows", "Run", "load_run"),
     "palestra.api.train": ("load_config", "train"),

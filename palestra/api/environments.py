@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from palestra.agents import agents
 from palestra.algos import algos
+from palestra.api.inputs import EnvInput, env_table
 from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry
 from palestra.engines import engines
@@ -14,6 +15,7 @@ from palestra.envs import envs
 from palestra.horizons import horizons
 
 if TYPE_CHECKING:
+    from palestra.envs.check import Check
     from palestra.envs.gym import GymEnv
 
 T = TypeVar("T")
@@ -34,6 +36,14 @@ def make(
     from palestra.envs.gym import GymEnv
 
     return GymEnv(envs[name](**options), split=split, render_mode=render_mode)
+
+
+def check_environment(env: EnvInput, *, tasks: int = 20) -> list[Check]:
+    """Try every promise of the contract on a sample of tasks, as `palestra env check` does."""
+    from palestra.envs.check import check_environment
+
+    table = env_table(env)
+    return check_environment(table["name"], table.get("options"), tasks=tasks)
 
 
 def register(name: str, kind: str = "env") -> Callable[[T], T]:

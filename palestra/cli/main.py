@@ -14,9 +14,11 @@ from palestra.cli import (
     env,
     evaluate,
     explain,
+    init,
     model,
     plan,
     play,
+    recipes,
     replay,
     report,
     search,
@@ -42,6 +44,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("train", cls=SettingsCommand, add_help_option=False)(train.train)
+app.command("init", cls=Command)(init.init)
+app.command("recipes", cls=Command)(recipes.recipes)
 app.command("explain", cls=SettingsCommand)(explain.explain)
 app.command("eval", cls=SettingsCommand)(evaluate.evaluate)
 app.command("replay", cls=Command)(replay.replay)

@@ -1,0 +1,24 @@
+"""A new project: an environment, a recipe, a test and a page that says what to do with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from palestra.core.errors import UserError
+from palestra.core.files import writing
+
+PROJECT = Path(__file__).parent / "project"
+FILES = ("environment.py", "recipe.toml", "test_environment.py", "README.md")
+
+
+def init_project(folder: Path) -> list[Path]:
+    """Write the files of a new project. Nothing that is there is overwritten."""
+    written = [folder / name for name in FILES]
+    for path in written:
+        if path.exists():
+            raise UserError(f"{path}: is there already; choose another folder")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in written:
+            path.write_text((PROJECT / path.name).read_text())
+    return written
