@@ -395,7 +395,7 @@ async def trials(is_small: bool) -> dict:
             await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD
         ],
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),
-        "hanging": await (hanging(1, 1.0, 0.5) if is_small else hanging(10, 3.0, 1.5)),
+        "hanging": await (hanging(1, 2.0, 1.5) if is_small else hanging(10, 3.0, 1.5)),
         "killed_server": await (killed_server(60, 0.5) if is_small else killed_server(600, 5.0)),
         "bad_line": [
             await bad_line(transport, sessions=8, steps=10 if is_small else 250)
