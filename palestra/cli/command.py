@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from palestra.cli.settings import split_settings
+from palestra.config.run_format import format_error
 from palestra.core.credentials import name_hosts
 from palestra.core.errors import ConfigError, UserError
 
@@ -71,3 +72,13 @@ def check_run_folder(run: Path) -> None:
     """Raise ConfigError where there is no run, before anything heavy is imported."""
     if not (run / "config.toml").is_file():
         raise ConfigError(f"{run}: there is no run in this folder (no config.toml)")
+    check_run_format(run)
+
+
+def check_run_format(run: Path) -> None:
+    """Raise ConfigError where another version has written the run folder."""
+    from palestra.runs.reader import read_config
+
+    text, _, _ = read_config(run / "config.toml")
+    if reason := format_error(text):
+        raise ConfigError(f"{run}: {reason}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from palestra.cli.command import check_run_format
 from palestra.core import early_interrupt
 from palestra.core.addresses import tokens_for
 from palestra.core.errors import UserError
@@ -46,7 +47,7 @@ class Address(NamedTuple):
 
 def check_runs(paths: list[Path]) -> None:
     """Raise UserError for a path without a run; name links, which are not followed."""
-    from palestra.runs.reader import linked_runs, runs_in
+    from palestra.runs.reader import is_run, linked_runs, runs_in
 
     for path in paths:
         for link in linked_runs(path):
@@ -61,6 +62,8 @@ def check_runs(paths: list[Path]) -> None:
                 f"{terminal_safe(str(path))}: there is no run in this folder (no "
                 "config.toml), nor in the folders in it"
             )
+        if is_run(path):
+            check_run_format(path)
 
 
 def serve_viewer(

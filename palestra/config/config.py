@@ -31,6 +31,7 @@ from palestra.config.optimizer import OptimizerConfig
 from palestra.config.renamed import refuse_renamed
 from palestra.config.rollout import RolloutSettings
 from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
+from palestra.config.run_format import format_error
 from palestra.config.track import TrackSettings
 from palestra.core.credentials import hidden
 from palestra.core.errors import ConfigError
@@ -429,7 +430,10 @@ def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, A
     """The tables of a recipe, merged with those of its `base`."""
     path = find_recipe(recipe)
     try:
-        tree = read_toml(read_regular(path, most_bytes=LARGEST).decode())
+        text = read_regular(path, most_bytes=LARGEST).decode()
+        if reason := format_error(text):
+            raise ConfigError(f"{path}: {reason}")
+        tree = read_toml(text)
     except FileNotFoundError:
         siblings = (
             [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []

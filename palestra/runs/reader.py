@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from palestra.config.run_format import format_error
 from palestra.core import untrusted
 from palestra.core.evaluation import EvalResult
 from palestra.core.untrusted import Unreadable, valid_utf8
@@ -235,6 +236,8 @@ def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
         return "", {}, [_whole_file(path.name, str(error.strerror))]
     except Unreadable as error:
         return "", {}, [_whole_file(path.name, str(error))]
+    if reason := format_error(text):
+        return text, {}, [_whole_file(path.name, reason)]
     try:
         return text, untrusted.read_toml(text), []
     except Unreadable as error:

@@ -1,4 +1,4 @@
-"""The run folder, format v1: configuration, metrics, trajectories, checkpoints, evaluations.
+"""The run folder: configuration, metrics, trajectories, checkpoints, evaluations.
 
 It is what all other tools read.
 """
@@ -17,6 +17,7 @@ import msgspec
 
 from palestra.config import config as configs
 from palestra.config.config import Config
+from palestra.config.run_format import format_line
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotWrite, delete, open_regular, replace_file, writing
@@ -29,7 +30,7 @@ from palestra.runs.explain import explain
 from palestra.runs.group_queue import GroupQueue
 from palestra.runs.reader import OBJECTIVE, read_metrics
 from palestra.runs.resume import refuse_changes, tree_of
-from palestra.runs.trajectories import FORMAT, encode_trajectory, read_trajectories
+from palestra.runs.trajectories import encode_trajectory, read_trajectories
 
 
 class MetricsListener(Protocol):
@@ -138,7 +139,7 @@ class Run:
         """
         self.write(
             self.folder / "config.toml",
-            f"# palestra run, format {FORMAT}\n{configs.dump(self.config)}".encode(),
+            f"{format_line()}{configs.dump(self.config)}".encode(),
         )
         self.write(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
 

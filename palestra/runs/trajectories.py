@@ -12,6 +12,7 @@ from palestra.core.files import open_regular
 from palestra.core.types import Trajectory
 
 FORMAT = 1
+"""Of trajectory files, which change less often than the run folder."""
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:

@@ -117,3 +117,33 @@ def test_nothing_is_imported_from_a_folder_that_is_only_looked_at(tmp_path):
             cwd=tmp_path,
         )
         assert "imported" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--resume", "RUN"],
+        ["train", "RUN/config.toml", "--dry-run"],
+        ["eval", "RUN"],
+        ["replay", "RUN", "--episode", "000001-0000"],
+        ["model", "export", "RUN", "model"],
+        ["explain", "RUN/config.toml"],
+        ["view", "RUN"],
+        ["view", "RUN", "--bundle", "out"],
+        ["play", "--run", "RUN"],
+        ["report", "RUN"],
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_run_folder_of_an_older_format_is_refused_in_one_line(arguments, tmp_path, capsys):
+    run = tmp_path / "old"
+    run.mkdir()
+    (run / "config.toml").write_text('# palestra run, format 1\n[model]\nkind = "new"\n')
+    (run / "metrics.jsonl").write_text('{"step":1,"groups/dead":0.5}\n')
+    with pytest.raises(SystemExit) as exit_:
+        main([word.replace("RUN", str(run)) for word in arguments])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error
+    assert "a run folder of format 1, and this version reads format 2" in error
+    assert {path.name for path in run.iterdir()} == {"config.toml", "metrics.jsonl"}

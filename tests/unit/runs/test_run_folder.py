@@ -213,3 +213,14 @@ def test_numbers_that_are_none_become_null(tmp_path):
         msgspec.json.encode({"step": 1, "loss": math.nan}) + b"\n"
     )
     assert RunFolder(tmp_path).about()["rows"] == [{"step": 1, "loss": None}]
+
+
+def test_among_others_a_run_of_an_older_format_is_shown_as_one(tmp_path):
+    run = trained_copy(tmp_path / "run")
+    config = run.folder / "config.toml"
+    text = config.read_text()
+    assert text.startswith("# palestra run, format 2\n")
+    config.write_text(text.replace("format 2", "format 1", 1))
+    (damage,) = RunFolder(run.folder).about()["damaged"]
+    assert damage["file"] == "config.toml"
+    assert damage["why"].startswith("a run folder of format 1, and this version reads format 2")
