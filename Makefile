@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
 
-.PHONY: train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
+.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
@@ -60,6 +60,10 @@ viewer:
 
 test-viewer:
 	cd viewer && npm ci && npm run format && npm run types && npm test
+
+# The folders in CONTRIBUTING.md, from their docstrings.
+map: $(INSTALLED)
+	$(BIN)/python -m tests.support.folder_map
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py

@@ -1,4 +1,7 @@
-"""Agents: who acts in an environment. Importing this package imports none of them."""
+"""Agents: what turns observations into actions and records every token of an episode.
+
+Importing this package imports no agent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Algorithms: whom to credit and what to minimize. Importing this package imports none of them."""
+"""Algorithms: who gets credit and what is minimized, as pure functions over one batch of tensors.
+
+Importing this package imports no algorithm.
+"""
 
 from __future__ import annotations
 

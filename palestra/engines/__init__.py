@@ -1,4 +1,7 @@
-"""Engines: where replies come from. Importing this package imports none of them."""
+"""Engines: token ids in, sampled token ids and their log-probs out.
+
+Importing this package imports no engine.
+"""
 
 from __future__ import annotations
 

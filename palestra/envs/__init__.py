@@ -1,4 +1,7 @@
-"""Environments: what an agent acts in. Importing this package imports none of them."""
+"""Environments: what an agent acts in, and the pools and servers that run them.
+
+Importing this package imports no environment.
+"""
 
 from typing import Any
 from urllib.parse import unquote, urlsplit

@@ -1,5 +1,7 @@
-"""How many turns an agent may take as training goes on: ScalingInter-RL and other schedules, as
-pure functions of training state. Importing this package imports none of them.
+"""How many turns an agent may take as training goes on: ScalingInter-RL and other schedules, as pure
+functions of training state.
+
+Importing this package imports no schedule.
 """
 
 from __future__ import annotations

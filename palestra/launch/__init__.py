@@ -1,5 +1,5 @@
-"""From a run folder to workers that train it: in this process, in several on this host, or in those
-of a Ray cluster.
+"""From a run folder to the workers that train it: in this process, in several on this host, or on a
+Ray cluster.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A read-only web app over run folders: what the agent did, and what training made of it."""
+"""A web app over run folders: what the agent did, and what training made of it."""

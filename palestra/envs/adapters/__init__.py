@@ -1,0 +1,1 @@
+"""Environments that other projects have, behind our contract."""

@@ -1,0 +1,1 @@
+"""BabyAI: all levels of the grid world as text with macro actions."""

@@ -1,0 +1,1 @@
+"""The environment that the tutorial builds: guess a number."""

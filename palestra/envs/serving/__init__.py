@@ -1,1 +1,1 @@
-"""Where environments run: in this process, or in a pool of worker processes."""
+"""Where environments run: in this process, in worker processes, in a sandbox or behind a server."""

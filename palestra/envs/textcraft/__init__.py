@@ -1,0 +1,1 @@
+"""TextCraft: Minecraft's recipes as a crafting game, ours and the original's."""

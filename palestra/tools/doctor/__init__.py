@@ -1,4 +1,4 @@
-"""`palestra doctor`: is a run right, and does it fit, before hours are spent on it.
+"""`palestra doctor`: whether a run is right, and whether it fits, before hours are spent on it.
 
 Each check takes what it examines.
 """

@@ -1,3 +1,3 @@
-"""What a run would need on so many GPUs: memory, time and a layout, worked out from shapes and
-checked against what was measured.
+"""`palestra plan`: the memory, time and layout of a run on a number of GPUs, computed from shapes and
+checked against measurements.
 """

@@ -1,18 +1,33 @@
-"""The documentation's Python blocks run, its commands exist, and its links lead somewhere."""
+"""The documentation's Python blocks run, its commands exist, its links lead somewhere, and what it
+names is there.
+"""
 
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 
+from palestra.algos import algos
 from palestra.cli.main import app
+from palestra.config.config import Config, build
+from palestra.config.model import models
+from palestra.config.renamed import RENAMED, RENAMED_METRICS, RENAMED_VALUES
+from palestra.core.settings import Settings
+from palestra.engines import engines
+from palestra.horizons import horizons
+from tests.support.folder_map import FOLDERS
+from tests.support.viewed import trained_copy
+from tests.unit.repository.test_imports import folder_of, imported, name_of
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += [ROOT / "SECURITY.md", ROOT / "packages" / "palestra-web" / "README.md"]
 
 
 def blocks(page, language):
@@ -47,7 +62,9 @@ def test_commands_parse(page, line):
         return
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
-    command.make_context(command.name, words)
+    settings = command.make_context(command.name, words).obj
+    if command.name in ("train", "eval", "explain", "doctor", "plan"):
+        assert [name for name in settings if not is_setting(name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -87,3 +104,160 @@ def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tm
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert len(commands) == 2
+
+
+CHOSEN = {"algo": algos, "engine": engines, "horizon": horizons, "model": models}
+
+
+def tables():
+    """The settings of each table of a recipe, of everything that can be chosen there."""
+    found = {}
+    for table, field in Config.model_fields.items():
+        if table in CHOSEN:
+            kinds = [CHOSEN[table][name] for name in CHOSEN[table].names()]
+        else:
+            inside = (field.annotation, *get_args(field.annotation))
+            inside += tuple(part for kind in inside for part in get_args(kind))
+            kinds = [kind for kind in inside if isinstance(kind, type)]
+        kinds = [kind for kind in kinds if issubclass(kind, Settings)]
+        found[table] = {name for kind in kinds for name in kind.model_fields}
+    return found
+
+
+TABLES = tables()
+NAMES = {name for names in TABLES.values() for name in names} | set(TABLES)
+"""All tables, and all settings without their table."""
+
+
+def is_setting(dotted):
+    table, *rest = dotted.split(".")
+    return table in TABLES and (not rest or rest[0] in TABLES[table])
+
+
+def code(page):
+    """What stands in backticks outside of blocks."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def by_name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_files_that_are_named_exist(page):
+    named = re.findall(
+        r"(?<![\w./-])(?:palestra|tests|benchmarks|recipes|viewer|packages)/[\w./-]*\w",
+        page.read_text(),
+    )
+    missing = [path for path in named if "NAME" not in path and not (ROOT / path).exists()]
+    assert missing == []
+
+
+GROUPS = ("formats", "models", "horizons", "engines", "agents", "algos", "envs")
+ENTRY_POINTS = {f"palestra.{kind}" for kind in GROUPS}
+
+
+def is_there(dotted):
+    """Whether there is such a module, or one with such a name in it. Nothing is imported."""
+    place = ROOT / "packages" / "palestra-web" if dotted.startswith("palestra_web") else ROOT
+    for part in dotted.split("."):
+        if (place / part).is_dir():
+            place = place / part
+        elif (place / f"{part}.py").is_file():
+            place = place / f"{part}.py"
+        else:
+            file = place if place.is_file() else place / "__init__.py"
+            return re.search(rf"\b{part}\b", file.read_text()) is not None
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_modules_that_are_named_exist(page):
+    named = re.findall(r"(?<![\w./-])palestra(?:_web)?(?:\.\w+)+", page.read_text())
+    assert [dotted for dotted in named if dotted not in ENTRY_POINTS and not is_there(dotted)] == []
+
+
+NO_SETTINGS = {"model.generate"}
+"""Code that looks like one."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_settings_that_are_named_exist(page):
+    files = ("toml", "json", "jsonl", "safetensors", "txt", "md", "py")
+    wrong = []
+    for words in code(page):
+        found = re.match(r"(?:--)?([a-z_]+)\.([a-z_]+)(?:\.\w+)*(?= |=|$)", words)
+        if found and found[1] in TABLES and found[2] not in files:
+            wrong += [] if found[2] in TABLES[found[1]] else [words]
+    assert set(wrong) <= NO_SETTINGS
+
+
+OLD = {name.split(".")[1] for name in RENAMED} - NAMES
+OLD |= {value for values in RENAMED_VALUES.values() for value in values}
+OLD |= {*RENAMED, *RENAMED_METRICS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_no_renamed_setting_value_or_metric_is_named(page):
+    assert [words for words in code(page) if words.partition(" = ")[0].strip('"') in OLD] == []
+
+
+METRICS = r"(policy|groups|queue|tokens|staleness|tasks|faults|value|dpo|time)/(\w+)"
+SOURCE = "\n".join(path.read_text() for path in sorted((ROOT / "palestra").rglob("*.py")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_metrics_that_are_named_exist(page):
+    for words in code(page):
+        if found := re.fullmatch(METRICS, words):
+            written = f'timed("{found[2]}")' if found[1] == "time" else f'"{words}"'
+            assert written in SOURCE or f'"{words}"' in SOURCE, words
+
+
+def page_name(value):
+    return value.name if isinstance(value, Path) else ""
+
+
+SETTINGS_BLOCKS = [
+    (page, block)
+    for page in PAGES
+    for block in blocks(page, "toml")
+    if set(tomllib.loads(block)) <= set(TABLES)
+]
+
+
+@pytest.mark.parametrize(("page", "block"), SETTINGS_BLOCKS, ids=page_name)
+def test_settings_in_toml_blocks_are_accepted(page, block):
+    build(tomllib.loads(block))
+
+
+def test_the_run_folders_page_names_all_that_is_in_a_run_folder(tmp_path):
+    run = trained_copy(tmp_path / "run")
+    (tree,) = [block for block in blocks(ROOT / "docs" / "run-folder.md", "") if "runs/" in block]
+    described = {re.split(r"[\s/]", line.strip())[0] for line in tree.splitlines()}
+    assert {path.name for path in run.folder.iterdir()} - described <= {".lock"}
+
+
+def test_the_way_of_an_episode_is_short_and_has_no_way_back():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    hops = re.findall(r"^(\d+)\. `(palestra/[\w./]+)`", page, re.MULTILINE)
+    assert [int(number) for number, _ in hops] == list(range(1, len(hops) + 1))
+    assert 10 <= len(hops) <= 20
+    folders = [folder_of(name_of(ROOT / path)) for _, path in hops]
+    entered = [new for old, new in zip([None, *folders], folders, strict=False) if new != old]
+    assert len(entered) == len(set(entered)), "a folder is entered twice"
+    parts = {"cli", "training", "rollout", "agents", "engines", "envs", "learner", "view"}
+    assert parts <= set(entered)
+    known = set()
+    for folder in entered:
+        if known:
+            assert folder in known, f"nothing before it imports {folder}"
+        files = (ROOT / "palestra" / folder).rglob("*.py") if folder else [ROOT / hops[0][1]]
+        known |= {folder_of(module) for path in files for module in imported(path)}
+
+
+def test_the_architecture_page_has_every_folder():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    first = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    assert re.findall(r"`(\w+)`", "".join(first)) == FOLDERS
