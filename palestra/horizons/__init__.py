@@ -1,5 +1,5 @@
-"""How many turns an agent may take as training goes on: ScalingInter-RL and other schedules, as pure
-functions of training state.
+"""How many turns an agent may take as training goes on: ScalingInter-RL and other schedules, as
+pure functions of training state.
 
 Importing this package imports no schedule.
 """

@@ -1,1 +1,1 @@
-"""The in-process engine: torch inference on the learner's own weights, on CUDA in captured graphs."""
+"""The in-process engine: torch inference on the learner's weights, with CUDA graphs on a GPU."""

@@ -73,6 +73,19 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def anchors(page):
+    """What GitHub calls the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_pages_lead_to_headings(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
 def test_recipes_that_are_named_exist():
     for page in PAGES:
         for recipe in re.findall(r"recipes/[\w/-]+\.toml", page.read_text()):
@@ -145,16 +158,34 @@ def by_name(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_commands_in_sentences_exist_with_their_flags(page):
+    for line in code(page):
+        program, *words = line.split()
+        if program != "palestra" or not words:
+            continue
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands") and words and not words[0].startswith(("-", ".")):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        known = {name for option in command.params for name in option.opts} | {"--help", "-h"}
+        flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+        unknown = [flag for flag in flags if flag not in known and not is_setting(flag[2:])]
+        assert unknown == [], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
 def test_files_that_are_named_exist(page):
     named = re.findall(
         r"(?<![\w./-])(?:palestra|tests|benchmarks|recipes|viewer|packages)/[\w./-]*\w",
         page.read_text(),
     )
-    missing = [path for path in named if "NAME" not in path and not (ROOT / path).exists()]
-    assert missing == []
+    tests = [words for words in code(page) if re.fullmatch(r"[\w/]+/test_\w+\.py", words)]
+    named += [f"tests/{path.removeprefix('tests/')}" for path in tests]
+    named = [path for path in named if "NAME" not in path]
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-GROUPS = ("formats", "models", "horizons", "engines", "agents", "algos", "envs")
+GROUPS = ("envs", "agents", "algos", "engines", "horizons", "formats", "models", "trackers")
 ENTRY_POINTS = {f"palestra.{kind}" for kind in GROUPS}
 
 
