@@ -1,1 +1,1 @@
-"""The Python API: train, evaluate, and read runs. `import palestra` exports it."""
+"""The Python API, which `import palestra` exports: train, evaluate, and read runs."""

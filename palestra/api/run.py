@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palestra.config.run_format import format_error
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
 from palestra.core.types import Trajectory
@@ -40,6 +41,10 @@ class Run:
         self.folder = Path(folder)
         if not (self.folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
+        from palestra.runs.reader import read_config
+
+        if reason := format_error(read_config(self.folder / "config.toml")[0]):
+            raise ConfigError(f"{folder}: {reason}")
 
     def __repr__(self) -> str:
         rows = self.metrics()

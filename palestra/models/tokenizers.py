@@ -18,7 +18,8 @@ def load_tokenizer(path: Path | str) -> PreTrainedTokenizerBase:
     """Of a directory. It is tried in a process of its own first, where it may hang or crash."""
     check_entries(Path(path))
     try:
-        foreign.ask({"tokenizer": str(path)}, **TRYING)
+        # Absolute: the child stays in the folder that was current when it started.
+        foreign.ask({"tokenizer": str(Path(path).absolute())}, **TRYING)
     except (Refused, Overran) as error:
         raise BadModel(f"{path}: its tokenizer cannot be used: {error}") from error
     with told_in_one_line(path), quiet():

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import palestra
 from palestra.cli.main import main
+from palestra.core.errors import ConfigError
 
 QUICKSTART = str(Path(__file__).parents[3] / "recipes" / "quickstart.toml")
 HEAVY = {"torch", "transformers", "numpy", "gymnasium", "aiohttp", "palestra.learner.learner"}
@@ -117,6 +119,12 @@ def test_nothing_is_imported_from_a_folder_that_is_only_looked_at(tmp_path):
             cwd=tmp_path,
         )
         assert "imported" not in done.stdout + done.stderr
+
+
+def test_python_refuses_a_run_folder_of_an_older_format_too(tmp_path):
+    (tmp_path / "config.toml").write_text('# palestra run, format 1\n[model]\nkind = "new"\n')
+    with pytest.raises(ConfigError, match="a run folder of format 1, and this version reads"):
+        palestra.load_run(tmp_path)
 
 
 @pytest.mark.parametrize(
