@@ -18,6 +18,7 @@ from palestra.cli.main import app
 from palestra.config.config import Config, build
 from palestra.config.model import models
 from palestra.config.renamed import RENAMED, RENAMED_METRICS, RENAMED_VALUES
+from palestra.config.run_format import format_line
 from palestra.core.settings import Settings
 from palestra.engines import engines
 from palestra.horizons import horizons
@@ -292,3 +293,11 @@ def test_the_architecture_page_has_every_folder():
     page = (ROOT / "docs" / "architecture.md").read_text()
     first = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
     assert re.findall(r"`(\w+)`", "".join(first)) == FOLDERS
+
+
+def test_the_example_reports_configuration_is_that_of_a_run_of_today():
+    text = (ROOT / "docs" / "example-report" / "report.md").read_text()
+    lines = text.partition("    # palestra run")[2].splitlines()[1:]
+    written = tomllib.loads("\n".join(line.removeprefix("    ") for line in lines))
+    assert format_line().strip() in text
+    assert build(written).algo.name == "grpo"
