@@ -9,7 +9,7 @@ RAY := $(VENV)/.ray
 .PHONY: map train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
-	$(BIN)/palestra train recipes/quickstart.toml $(ARGS)
+	$(BIN)/palestra train quickstart $(ARGS)
 
 test: $(INSTALLED) lint types
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not slow and (not chaos or short) and (not hostile or short) and not gpu and not browser and not sites and not ray and not agentgym" $(ARGS)

@@ -20,7 +20,7 @@ from typing import Any
 import tomli_w
 from results import train_once
 
-QUICKSTART = Path(__file__).parents[1] / "recipes" / "quickstart.toml"
+QUICKSTART = Path(__file__).parents[1] / "palestra" / "recipes" / "quickstart.toml"
 PENALTY = {"invalid_penalty": 0.05}
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 OFFLINE = {"rollout": {}, "horizon": {"kind": "fixed", "turns": 16}}

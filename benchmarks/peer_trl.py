@@ -223,7 +223,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("model", type=Path)
     parser.add_argument(
-        "--recipe", type=Path, default=HERE.parent / "recipes" / "textcraft-qwen1.5b.toml"
+        "--recipe",
+        type=Path,
+        default=HERE.parent / "palestra" / "recipes" / "textcraft-qwen1.5b.toml",
     )
     for name, default in [
         ("tasks", 32),

@@ -37,7 +37,7 @@ from palestra.runs.reader import is_over
 from palestra.tools.report.read import Record, read_run
 
 ROOT = Path(__file__).parents[1]
-RECIPES = ROOT / "recipes" / "results"
+RECIPES = ROOT / "palestra" / "recipes" / "results"
 KEPT = ROOT / "docs" / "results"
 CURVE = (
     "success",

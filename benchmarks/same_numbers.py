@@ -301,7 +301,7 @@ def kept_or_computed(
 def compare(before: Checkout, after: Checkout, name: str, logs: Path, keep: Path | None) -> str:
     """Print the row of a case; returns what differs first."""
     case = CASES[name]
-    tree = settings_of(case, after.folder / "recipes")
+    tree = settings_of(case, after.folder / "palestra" / "recipes")
     log = logs / f"{name}-before.log"
     try:
         old_tree = in_old_names(tree, after.renamed, before.renamed)

@@ -1,6 +1,6 @@
 """Whole training steps, phase by phase: collect, prepare, update, hand the weights over.
 
-    python benchmarks/step.py [MODEL] [--recipe recipes/textcraft-qwen1.5b.toml] [--engine
+    python benchmarks/step.py [MODEL] [--recipe palestra/recipes/textcraft-qwen1.5b.toml] [--engine
     native|vllm] [--steps 3] [--json FILE]
                               [--optim.lr 1e-7 ...]
 
@@ -231,7 +231,9 @@ def print_table(rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("model", nargs="?", type=Path)
-    parser.add_argument("--recipe", type=Path, default=Path("recipes/textcraft-qwen1.5b.toml"))
+    parser.add_argument(
+        "--recipe", type=Path, default=Path("palestra/recipes/textcraft-qwen1.5b.toml")
+    )
     parser.add_argument("--engine", choices=["torch", "vllm"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)

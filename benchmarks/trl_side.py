@@ -378,7 +378,9 @@ def train(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--recipe", type=Path, default=Path("recipes/textcraft-qwen1.5b.toml"))
+    parser.add_argument(
+        "--recipe", type=Path, default=Path("palestra/recipes/textcraft-qwen1.5b.toml")
+    )
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument(

@@ -12,7 +12,7 @@ from palestra.cli.command import Json, find_modules_here
 from palestra.cli.settings import complete_recipe
 from palestra.core.printing import print_json
 
-QUICKSTART = Path("recipes/quickstart.toml")
+QUICKSTART = "quickstart"
 
 
 def doctor(
@@ -20,7 +20,7 @@ def doctor(
     recipe: Annotated[
         Path | None,
         typer.Argument(
-            help=f"a TOML file (default: {QUICKSTART}); settings can follow",
+            help=f"a TOML file, or a recipe's name (default: {QUICKSTART}); settings can follow",
             autocompletion=complete_recipe,
         ),
     ] = None,
@@ -35,12 +35,7 @@ def doctor(
 
     logging.getLogger("palestra").addHandler(logging.NullHandler())  # findings say what matters
     find_modules_here()
-    if recipe is None and QUICKSTART.is_file():
-        recipe = QUICKSTART
-    if recipe is None:
-        config = configs.build({}, ctx.obj, imports=True)
-    else:
-        config = configs.load(recipe, ctx.obj, imports=True)
+    config = configs.load(recipe or QUICKSTART, ctx.obj, imports=True)
 
     from palestra.tools.doctor.checks import run_checks
     from palestra.training.preflight import preflight

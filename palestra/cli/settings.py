@@ -224,7 +224,13 @@ def complete_recipe(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """Recipes and folders on the way to them; for the beginning of a flag, settings."""
     if incomplete.startswith("--"):
         return list(_matching_settings(ctx, incomplete))
-    return _matching_paths(incomplete, recipes=True)
+    from palestra.config.config import shipped_recipes
+
+    names = [name for name in shipped_recipes() if name.startswith(incomplete)]
+    return [
+        *((name, "a shipped recipe") for name in names),
+        *_matching_paths(incomplete, recipes=True),
+    ]
 
 
 def complete_run(incomplete: str) -> list[tuple[str, str]]:

@@ -75,7 +75,7 @@ def palestra_command(*arguments, cwd, **environment):
 
 TRAIN = [
     "train",
-    str(REPOSITORY / "recipes" / "quickstart.toml"),
+    str(REPOSITORY / "palestra" / "recipes" / "quickstart.toml"),
     "--env.name",
     "doubtful:Doubtful",
     "--steps",

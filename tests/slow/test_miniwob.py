@@ -10,7 +10,7 @@ from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "miniwob-quickstart.toml"
+RECIPE = Path(__file__).parents[2] / "palestra" / "recipes" / "miniwob-quickstart.toml"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.loop import run_training
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "palestra" / "recipes"
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from palestra.runs.trajectories import read_trajectories
 from palestra.training.display import ProgressDisplay
 from palestra.view.answers import Answers
 
-QUICKSTART = str(Path(__file__).parents[3] / "recipes" / "quickstart.toml")
+QUICKSTART = str(Path(__file__).parents[3] / "palestra" / "recipes" / "quickstart.toml")
 
 
 def run(capsys, *arguments):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TRAIN = "palestra train recipes/quickstart.toml"
+TRAIN = "palestra train quickstart"
 
 
 def ask(**variables):
@@ -38,17 +38,21 @@ def bash(line):
         ("palestra tr", ["train"]),
         ("palestra env ", ["list", "check", "play", "serve"]),
         ("palestra env serve --isol", ["--isolation"]),
-        ("palestra plan recipes/quickstart.toml --gpu ", ["h100", "h200"]),
+        ("palestra plan quickstart --gpu ", ["h100", "h200"]),
+        ("palestra train quick", ["quickstart", "quickstart-asynchronous"]),
         (
-            "palestra train recipes/quick",
-            ["recipes/quickstart-asynchronous.toml", "recipes/quickstart.toml"],
+            "palestra train palestra/recipes/quick",
+            [
+                "palestra/recipes/quickstart-asynchronous.toml",
+                "palestra/recipes/quickstart.toml",
+            ],
         ),
         (f"{TRAIN} --horizon.", ["--horizon.kind", "--horizon.turns", "--horizon.every"]),
         (f"{TRAIN} --rollout.group 4 --optim.w", ["--optim.warmup", "--optim.weight_decay"]),
         (f"{TRAIN} --algo.name ppo --algo.critic.w", ["--algo.critic.warmup"]),
         (f"{TRAIN} --optim.lr 1 --dry", ["--dry-run"]),
         ("palestra train --optim.betas", ["--optim.betas"]),
-        ("palestra doctor recipes/quickstart.toml --save.k", ["--save.keep"]),
+        ("palestra doctor quickstart --save.k", ["--save.keep"]),
     ],
 )
 def test_bash(line, completions):
@@ -56,7 +60,7 @@ def test_bash(line, completions):
 
 
 def test_the_only_folder_is_looked_into():
-    assert "recipes/quickstart.toml" in bash("palestra train rec")
+    assert "palestra/recipes/quickstart.toml" in bash("palestra train palestra/rec")
 
 
 def test_run_folders(tmp_path):

@@ -11,7 +11,7 @@ import palestra
 from palestra.cli.main import main
 from palestra.core.errors import ConfigError
 
-QUICKSTART = str(Path(__file__).parents[3] / "recipes" / "quickstart.toml")
+QUICKSTART = str(Path(__file__).parents[3] / "palestra" / "recipes" / "quickstart.toml")
 HEAVY = {"torch", "transformers", "numpy", "gymnasium", "aiohttp", "palestra.learner.learner"}
 
 

@@ -15,7 +15,7 @@ from palestra.config.model import PretrainedModel
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
 
-RECIPES = sorted((Path(__file__).parents[3] / "recipes").rglob("*.toml"))
+RECIPES = sorted((Path(__file__).parents[3] / "palestra" / "recipes").rglob("*.toml"))
 QUICKSTART = next(path for path in RECIPES if path.name == "quickstart.toml")
 
 

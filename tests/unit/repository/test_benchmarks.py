@@ -44,7 +44,7 @@ def run(program, *arguments, timeout=100):
 def test_steps_are_measured_phase_by_phase(tmp_path):
     recipe = [
         "--recipe",
-        ROOT / "recipes" / "quickstart.toml",
+        ROOT / "palestra" / "recipes" / "quickstart.toml",
         "--rollout.tasks",
         3,
         "--threads",

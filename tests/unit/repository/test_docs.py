@@ -90,7 +90,7 @@ def test_links_into_pages_lead_to_headings(page):
 def test_recipes_that_are_named_exist():
     for page in PAGES:
         for recipe in re.findall(r"recipes/[\w/-]+\.toml", page.read_text()):
-            assert (ROOT / recipe).is_file(), recipe
+            assert (ROOT / "palestra" / recipe).is_file(), recipe
 
 
 def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tmp_path):
@@ -106,9 +106,7 @@ def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tm
         if "env check" in line or "palestra train" in line
     ]
     for line in commands:
-        line = line.replace("recipes/", f"{ROOT}/recipes/") + (
-            f" {small}" if "train" in line else ""
-        )
+        line += f" {small}" if "train" in line else ""
         command = [
             sys.executable,
             "-c",

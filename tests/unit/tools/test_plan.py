@@ -21,7 +21,7 @@ from palestra.tools.plan.show import TABLE_WORK, figures, table, work_of
 
 ROOT = Path(__file__).parents[3]
 SMALL, H200 = KNOWN["qwen2.5-1.5b"], GPUS["h200"]
-RECIPE = str(ROOT / "recipes" / "textcraft-qwen1.5b.toml")
+RECIPE = str(ROOT / "palestra" / "recipes" / "textcraft-qwen1.5b.toml")
 
 
 def measured(name):
