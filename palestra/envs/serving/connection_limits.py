@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import resource
 import zlib
 from collections import Counter
@@ -15,6 +14,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 import msgspec
+import psutil
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
@@ -190,7 +190,7 @@ class ConnectionLimiter:
         if soft != resource.RLIM_INFINITY:
             self.most = min(
                 self.limits.connections,
-                max(1, soft - _open_descriptors() - max(OWN_DESCRIPTORS, soft // 4)),
+                max(1, soft - psutil.Process().num_fds() - max(OWN_DESCRIPTORS, soft // 4)),
             )
 
     def arrive(self, one: BoundedConnection) -> None:
@@ -336,10 +336,3 @@ def _address(peer: Any) -> str:
     except ValueError:
         return host
     return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
-
-
-def _open_descriptors() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return OWN_DESCRIPTORS
