@@ -31,6 +31,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import psutil
 
 from palestra.envs import envs
 from palestra.envs.serving.client import RemoteHandle, Servers
@@ -167,8 +168,8 @@ def started(
 
 def cpu_s(pid: int) -> float:
     """Processor time of a process; that of its worker processes is not the server's."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def compare(arguments: argparse.Namespace, work) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -28,6 +29,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from palestra.core.types import Task
 from palestra.envs import envs
@@ -86,29 +89,11 @@ async def measure(
 
 def _proportional_mb(pid: int) -> float:
     """Of a process and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(") ")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    wanted, total = [pid], 0.0
-    while wanted:
-        own = wanted.pop()
-        wanted += children.get(own, [])
-        try:
-            rollup = Path(f"/proc/{own}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += next(
-            (
-                int(line.split()[1]) / 1024
-                for line in rollup.splitlines()
-                if line.startswith("Pss:")
-            ),
-            0.0,
-        )
+    worker = psutil.Process(pid)
+    total = 0.0
+    for process in (worker, *worker.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss / 2**20
     return total
 
 

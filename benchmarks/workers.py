@@ -14,15 +14,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import os
 import statistics
 import time
-from pathlib import Path
+
+import psutil
 
 from palestra.core.types import Task
 from palestra.envs import envs
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
-from palestra.envs.serving.worker_process import _family
+from palestra.envs.serving.worker_process import process_family
 
 
 def solution(name: str, task: Task) -> list[str]:
@@ -90,11 +90,9 @@ def processor_s(workers: list[int]) -> float:
     A busy machine changes it far less than the time on the clock.
     """
     times = [
-        Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13]
-        for worker in workers
-        for pid in _family(worker)
+        psutil.Process(pid).cpu_times() for worker in workers for pid in process_family(worker)
     ]
-    return sum(int(user) + int(system) for user, system in times) / os.sysconf("SC_CLK_TCK")
+    return sum(time.user + time.system for time in times)
 
 
 async def started(env: str, sandbox: str) -> float:

@@ -21,6 +21,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any, TypedDict
 
+import psutil
+
 from palestra.core.untrusted import terminal_safe
 
 START_S = 120.0
@@ -179,10 +181,9 @@ def serve(target: str) -> None:
 
 
 def _limit_memory(memory_mb: int) -> None:
-    """To so much more than there is in use, where the system tells that: Linux."""
-    with suppress(OSError, ValueError):
-        with open("/proc/self/statm") as file:
-            used = int(file.read().split()[0]) * resource.getpagesize()
+    """To so much more than is in use."""
+    used = psutil.Process().memory_info().vms
+    with suppress(OSError, ValueError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_AS, (used + (memory_mb << 20), resource.RLIM_INFINITY))
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -341,6 +342,8 @@ class _Examiner:
         return scene
 
     def gymnasium(self) -> str:
+        if find_spec("gymnasium") is None:
+            return "not checked: pip install 'palestra[gymnasium]'"
         from gymnasium.utils.env_checker import check_env
 
         from palestra.envs.gym import GymEnv

@@ -5,8 +5,11 @@ from __future__ import annotations
 import string
 from typing import Any
 
-import gymnasium
-from gymnasium import spaces
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ModuleNotFoundError as error:
+    raise ImportError("palestra.make needs gymnasium; pip install 'palestra[gymnasium]'") from error
 
 from palestra.core.types import Task
 from palestra.envs.base import Environment

@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from palestra.core import untrusted
+from palestra.core.intervals import student
 from palestra.core.types import Trajectory
 from palestra.core.untrusted import Unreadable, valid_utf8
 from palestra.core.version import __version__
@@ -116,11 +118,13 @@ class Answers:
             {"id": id, **self._summary(run.folder), "group": group}
             for (id, run), group in zip(known.items(), groups, strict=True)
         ]
+        most_seeds = max(Counter(groups).values(), default=0)
         return {
             "version": __version__,
             "live": self.live,
             "can_play": self.can_play,
             "runs": runs,
+            "t_quantiles": [student(freedom) for freedom in range(1, most_seeds)],
         }
 
     def _summary(self, folder: RunFolder) -> dict[str, Any]:

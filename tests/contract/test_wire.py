@@ -683,8 +683,7 @@ def test_a_client_that_does_not_read_its_answers_has_to_wait(odd):
     path = odd.open("odd", "train-0")
     odd.ask("POST", f"{path}/step", {"action": "observation"})
     session = path.rsplit("/", 1)[1]
-    ok = 'palestra_calls_total{call="observe",code="ok"}'
-    before = odd.server.measure.samples().get(ok, 0)
+    before = odd.answered("observe")
     handshake = (
         "GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: "
         "Upgrade\r\n"
@@ -699,6 +698,6 @@ def test_a_client_that_does_not_read_its_answers_has_to_wait(odd):
                 bytes([0x82, 0x80 | len(call), 0, 0, 0, 0]) + call
             )  # a masked frame, of less than 126 bytes
         time.sleep(1.0)
-        taken = odd.server.measure.samples()[ok] - before
+        taken = odd.answered("observe") - before
     assert 64 < taken < 200
     assert odd.ask("GET", "/health")[0] == 200

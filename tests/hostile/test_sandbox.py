@@ -439,9 +439,9 @@ def test_a_death_by_a_signal_is_told_as_one():
 
 
 def family(pid):
-    from palestra.envs.serving.worker_process import _family
+    from palestra.envs.serving.worker_process import process_family
 
-    return sorted(_family(pid))
+    return sorted(process_family(pid))
 
 
 @needs_bwrap

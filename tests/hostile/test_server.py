@@ -298,8 +298,8 @@ def test_one_client_cannot_take_all_connections():
             time.sleep(0.05)
         assert len(server.server.gate) == 0
         text = server.raw("GET", "/metrics")[2].decode()
-        assert "palestra_connections 1\n" in text
-        assert "palestra_connections_refused_total 8\n" in text
+        assert "palestra_connections 1.0\n" in text
+        assert "palestra_connections_refused_total 8.0\n" in text
 
 
 def test_a_crowded_connection_is_closed_after_its_answer():
@@ -768,8 +768,8 @@ def test_the_document_and_the_metrics_say_so(tally):
         assert answer_of(client) == 200
         text = tally.raw("GET", "/metrics")[2].decode()
     assert (
-        f"palestra_connections {len(tally.server.gate) + 1}\n" in text
-        or "palestra_connections 2\n" in text
+        f"palestra_connections {len(tally.server.gate) + 1}.0\n" in text
+        or "palestra_connections 2.0\n" in text
     )
     for name in (
         "palestra_connections",

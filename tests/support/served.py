@@ -29,6 +29,11 @@ class Running:
     def url(self, env):
         return f"{self.address}/{env}"
 
+    def answered(self, call):
+        """How many calls of this kind were answered without an error."""
+        labels = {"call": call, "code": "ok"}
+        return self.server.registry.get_sample_value("palestra_calls_total", labels) or 0
+
     def run(self, coroutine):
         """Runs on the server's own loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)

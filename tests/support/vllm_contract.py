@@ -289,19 +289,6 @@ class InProcessContract(Contract):
         monkeypatch.undo()
         assert answer(engine, [5]).ids
 
-    def test_hashes_of_earlier_turns_are_those_vllm_would_compute(self, engine):
-        session, ids = Session("hashed"), [2 + number % 90 for number in range(300)]
-        for turn in range(4):
-            sampling = Sampling(stop_ids=(STOP,), max_tokens=20, seed=turn)
-            ids += [*asyncio.run(engine.generate(ids, sampling, session)).ids, 5, 6, 7]
-            request = engine._hashes._before[session]
-            afresh = copy.copy(request)
-            afresh.block_hashes = []
-            assert request.block_hashes == engine._hashes._hasher(afresh)
-            assert len(request.block_hashes) >= 2
-        engine.release(session)
-        assert session not in engine._hashes._before
-
     @pytest.mark.parametrize("inline", [True, False])
     def test_in_a_thread_or_between_the_episodes_steps(self, engine, monkeypatch, inline):
         monkeypatch.setattr(

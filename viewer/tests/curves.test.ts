@@ -126,7 +126,7 @@ describe("comparison", () => {
   const runs = [0.2, 0.4, 0.9].map((success) => run([{ step: 1, success }], [evaluation(1, "final", success)]));
   const summaries = [summary("0", "a"), summary("1", "a"), summary("2", "b")];
   it("joins the seeds of a group into a mean with an interval", () => {
-    const contenders = contendersOf(summaries, runs, true);
+    const contenders = contendersOf(summaries, runs, true, [12.706]);
     expect(contenders.map(({ label }) => label)).toEqual(["a, 2 seeds", "b"]);
     const success = comparedPanels(contenders).panels.find((panel) => panel.key === "success")!;
     // mean 0.3, deviation sqrt(0.02) = 0.1414, t(1) = 12.706: 12.706 * 0.1414 / sqrt(2) = 1.2706
@@ -134,9 +134,9 @@ describe("comparison", () => {
     expect(success.series[0]!.high![0]).toBeCloseTo(0.3 + 1.2706, 3);
     expect(success.series[1]!.low).toBeUndefined();
   });
-  it("keeps seeds apart where asked to", () => expect(contendersOf(summaries, runs, false)).toHaveLength(3));
+  it("keeps seeds apart where asked to", () => expect(contendersOf(summaries, runs, false, [12.706])).toHaveLength(3));
   it("tables final success by category at the full horizon, within 0 and 1", () => {
-    const table = comparedTable(contendersOf(summaries, runs, true));
+    const table = comparedTable(contendersOf(summaries, runs, true, [12.706]));
     expect(table.map(({ name }) => name)).toEqual(["all tasks", "GoTo"]);
     expect(table[1]!.cells[0]).toMatchObject({ mean: expect.closeTo(0.3), low: 0, high: 1 });
     expect(table[1]!.cells[1]).toMatchObject({ mean: 0.9, low: 0.8, high: 1 });

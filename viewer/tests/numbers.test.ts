@@ -37,12 +37,12 @@ describe("statistics", () => {
     expect([mean, low, high]).toEqual([expect.closeTo(0.90333, 5), expect.closeTo(0.8646183, 6), expect.closeTo(0.9318497, 6)]);
   });
   it("has no interval over a single seed, and nothing over none", () => {
-    expect(overSeeds([0.4])).toEqual({ mean: 0.4, low: 0.4, high: 0.4, size: 1 });
-    expect(overSeeds([])).toBeNull();
+    expect(overSeeds([0.4], [])).toEqual({ mean: 0.4, low: 0.4, high: 0.4, size: 1 });
+    expect(overSeeds([], [])).toBeNull();
   });
   it("takes the t distribution for few seeds", () => {
     // 1, 2, 3: mean 2, deviation 1, t(2) = 4.303: 4.303 / sqrt(3) = 2.4843
-    expect(overSeeds([1, 2, 3])!.high).toBeCloseTo(2 + 2.4843, 3);
+    expect(overSeeds([1, 2, 3], [12.706, 4.303])!.high).toBeCloseTo(2 + 2.4843, 3);
   });
   it("smooths over gaps", () => {
     expect(smoothed([1, null, 3], 0.5)).toEqual([1, null, 2]);

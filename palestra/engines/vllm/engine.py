@@ -34,14 +34,12 @@ from palestra.engines.vllm.common import (
     weight_shapes,
     weights_by_our_names,
 )
-from palestra.engines.vllm.hashes import EpisodeHashes
 from palestra.engines.vllm.settings import VLLMSettings
 from palestra.models.lora import plain_weights
 
 
 @dataclass(slots=True)
 class _Request:
-    session: Session
     ids: list[int]
     params: Any
     """vLLM's SamplingParams."""
@@ -74,7 +72,6 @@ class VLLM:
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._llm = _start(model, settings, context_tokens)
-        self._hashes = _remember_hashes(self._llm)
         self._overwrite_weights()
 
     async def generate(
@@ -83,7 +80,7 @@ class VLLM:
         check_length(ids, sampling, self.context_tokens)
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._waiting.append(
-            _Request(session, list(ids), _params(sampling, seeded=self.settings.seeded), future)
+            _Request(list(ids), _params(sampling, seeded=self.settings.seeded), future)
         )
         self._wake()
         return await future
@@ -92,8 +89,6 @@ class VLLM:
         """vLLM keeps its cache by content and makes room by itself; a cancelled request is found by
         its future.
         """
-        if self._hashes is not None:
-            self._hashes.forget(session)
 
     async def sync_weights(self, version: int) -> None:
         """Hand the learner's weights over once all replies in the making are complete, so that each
@@ -183,8 +178,6 @@ class VLLM:
         for request in able:
             number = str(next(self._numbers))
             self._running[number] = request
-            if self._hashes is not None:
-                self._hashes.session = request.session
             self._llm.add_request(
                 number, {"type": "token", "prompt_token_ids": request.ids}, request.params
             )
@@ -316,18 +309,6 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
             **sizes,
         )
         return LLMEngine.from_engine_args(arguments)
-
-
-def _remember_hashes(llm: Any) -> EpisodeHashes | None:
-    """Spare vLLM from hashing whole episodes at every turn; None where it has no prefix cache."""
-    core = llm.engine_core.engine_core
-    if core.request_block_hasher is None:
-        return None
-    hashes = EpisodeHashes(
-        core.request_block_hasher, core.scheduler.kv_cache_manager.block_pool.hash_block_size
-    )
-    core.request_block_hasher = hashes
-    return hashes
 
 
 def _params(sampling: Sampling, *, seeded: bool = True) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -163,11 +162,6 @@ class VLLMServerSettings(EngineSettings):
         """Each rank in `world` has a share of the servers; all of them must call `sync_weights` at
         the same time.
         """
-        if find_spec("aiohttp") is None:
-            raise EngineFailed(
-                "engine.name = 'vllm-server': aiohttp is not installed; pip install "
-                "'palestra[vllm-server]'"
-            )
         if self.api_key_env and not os.environ.get(self.api_key_env):
             raise EngineFailed(
                 f"engine.api_key_env = {self.api_key_env!r}: there is no such environment "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from palestra.core.registry import nearest
 from palestra.core.types import Task
@@ -157,17 +158,30 @@ class Catalogue:
         except ValueError as error:
             raise WireError("not_found", str(error)) from None
 
-    def samples(self) -> dict[str, float]:
+    def metrics(self) -> list[Metric]:
         """How the worker processes are doing, for the server's metrics."""
-        found: dict[str, float] = {}
+        workers = GaugeMetricFamily(
+            "palestra_workers", "Worker processes of an environment.", labels=["env"]
+        )
+        memory = GaugeMetricFamily(
+            "palestra_worker_bytes",
+            "Memory that the worker processes of an environment hold, with their children.",
+            labels=["env"],
+        )
+        files = GaugeMetricFamily(
+            "palestra_worker_open_files", "Files that they have open.", labels=["env"]
+        )
+        restarts = CounterMetricFamily(
+            "palestra_worker_restarts", "Workers that were replaced.", labels=["env"]
+        )
         for env, pool in self.pools.items():
             if isinstance(pool, Workers):
-                stats, label = pool.stats(), f'{{env="{env}"}}'
-                found[f"palestra_workers{label}"] = len(stats.workers)
-                found[f"palestra_worker_bytes{label}"] = stats.memory_mb * 2**20
-                found[f"palestra_worker_open_files{label}"] = stats.open_files
-                found[f"palestra_worker_restarts_total{label}"] = stats.restarts
-        return found
+                stats = pool.stats()
+                workers.add_metric([env], len(stats.workers))
+                memory.add_metric([env], stats.memory_mb * 2**20)
+                files.add_metric([env], stats.open_files)
+                restarts.add_metric([env], stats.restarts)
+        return [workers, memory, files, restarts]
 
     async def close(self) -> None:
         for pool in self.pools.values():

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import resource
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv6Address
 from typing import Any
 
 import msgspec
+import psutil
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from palestra.envs.serving.wire import BODY_BYTES, LONGEST_LEASE_S, WireError
 
@@ -190,7 +192,7 @@ class ConnectionLimiter:
         if soft != resource.RLIM_INFINITY:
             self.most = min(
                 self.limits.connections,
-                max(1, soft - _open_descriptors() - max(OWN_DESCRIPTORS, soft // 4)),
+                max(1, soft - psutil.Process().num_fds() - max(OWN_DESCRIPTORS, soft // 4)),
             )
 
     def arrive(self, one: BoundedConnection) -> None:
@@ -233,12 +235,20 @@ class ConnectionLimiter:
             self.late_total += 1
             one.cut_off()
 
-    def samples(self) -> dict[str, float]:
-        return {
-            "palestra_connections": len(self),
-            "palestra_connections_refused_total": self.refused_total,
-            "palestra_connections_late_total": self.late_total,
-        }
+    def metrics(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "palestra_connections", "Open connections, within the limit.", len(self)
+        )
+        yield CounterMetricFamily(
+            "palestra_connections_refused",
+            "Connections beyond the limit, answered at /health alone.",
+            self.refused_total,
+        )
+        yield CounterMetricFamily(
+            "palestra_connections_late",
+            "Connections that were cut off because they took too long.",
+            self.late_total,
+        )
 
 
 class Runner(web.AppRunner):
@@ -336,10 +346,3 @@ def _address(peer: Any) -> str:
     except ValueError:
         return host
     return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
-
-
-def _open_descriptors() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return OWN_DESCRIPTORS

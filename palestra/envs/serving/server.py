@@ -7,11 +7,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
 from aiohttp import WSCloseCode, web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from palestra.envs.serving.agentgym_routes import add_agentgym_routes
 from palestra.envs.serving.catalogue import PAGE_TASKS, Catalogue
@@ -22,7 +25,7 @@ from palestra.envs.serving.connection_limits import (
     Runner,
     body_of,
 )
-from palestra.envs.serving.metrics import Measure
+from palestra.envs.serving.metrics import CallMetrics, Total
 from palestra.envs.serving.openapi import ROUTES, Route, openapi
 from palestra.envs.serving.request_auth import OPEN_PATHS, RequestAuth
 from palestra.envs.serving.sessions import Sessions
@@ -56,10 +59,10 @@ class Peers(Protocol):
 
     async def answer(self, process: int, call: AnyCall, caller: str) -> Any: ...
     async def open_elsewhere(self, call: Open, caller: str) -> Any: ...
-    async def samples(self) -> list[dict[str, float]]: ...
+    async def metrics(self) -> list[list[Metric]]: ...
 
 
-class Server:
+class Server(Collector):
     """One process of the server."""
 
     def __init__(
@@ -74,7 +77,10 @@ class Server:
         self.catalogue, self.sessions, self.guard, self.peers = catalogue, sessions, guard, peers
         self.limits = limits or Limits()
         self.gate = ConnectionLimiter(self.limits)
-        self.measure = Measure()
+        self.call_metrics = CallMetrics()
+        self.registry = CollectorRegistry()
+        self.registry.register(self.call_metrics)
+        self.registry.register(self)
         self.streams: set[Stream] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -106,9 +112,8 @@ class Server:
             log.exception("failed", extra={"fields": {"call": type(call).__name__}})
             raise WireError("internal", "the server failed; its log says how") from error
         finally:
-            self.measure.call(
-                str(type(call).__struct_config__.tag), code, time.perf_counter() - began
-            )
+            seconds = time.perf_counter() - began
+            self.call_metrics.add(str(type(call).__struct_config__.tag), code, seconds)
 
     async def _answer_or_forward(self, call: AnyCall, caller: str, peers: Peers) -> Any:
         if isinstance(call, Open):
@@ -228,12 +233,12 @@ class Server:
         return socket
 
     async def _envs(self, request: web.Request, caller: str) -> web.Response:
-        samples = await self._samples(request)
+        total = await self._total(request)
         return json_response(
             EnvList(
                 list(self.catalogue.about),
-                int(samples["palestra_capacity"]),
-                int(samples["palestra_free"]),
+                int(total.value("palestra_capacity")),
+                int(total.value("palestra_free")),
             )
         )
 
@@ -271,34 +276,32 @@ class Server:
         )
 
     async def _metrics(self, request: web.Request, caller: str) -> web.Response:
-        samples = await self._samples(request)
-        if self.guard.is_peer(request):
-            return json_response(samples)
-        return web.Response(
-            text=self.measure.text(samples), content_type="text/plain", charset="utf-8"
-        )
+        total = await self._total(request)
+        return web.Response(body=total.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _samples(self, request: web.Request) -> dict[str, float]:
-        """The numbers of this process, and of all others behind the address unless one of them
+    async def _total(self, request: web.Request) -> Total:
+        """The metrics of this process, and of all others behind the address unless one of them
         asks.
         """
-        table = self.sessions
-        samples = self.measure.samples() | {
-            "palestra_sessions": len(table),
-            "palestra_capacity": table.capacity,
-            "palestra_free": table.free,
-            "palestra_streams": len(self.streams),
-            "palestra_expired_total": table.expired_total,
-            **self.gate.samples(),
-            **self.catalogue.samples(),
-        }
+        others: list[list[Metric]] = []
         if self.peers is not None and not self.guard.is_peer(request):
-            for other in await self.peers.samples():
-                samples = {
-                    name: samples.get(name, 0.0) + other.get(name, 0.0)
-                    for name in samples.keys() | other.keys()
-                }
-        return samples
+            others = await self.peers.metrics()
+        return Total([self.registry.collect(), *others])
+
+    def collect(self) -> Iterator[Metric]:
+        """What this process tells besides its calls."""
+        table = self.sessions
+        yield GaugeMetricFamily("palestra_sessions", "Open sessions.", len(table))
+        yield GaugeMetricFamily("palestra_capacity", "Seats.", table.capacity)
+        yield GaugeMetricFamily("palestra_free", "Seats that are free.", table.free)
+        yield GaugeMetricFamily(
+            "palestra_streams", "Open WebSocket connections.", len(self.streams)
+        )
+        yield CounterMetricFamily(
+            "palestra_expired", "Sessions whose lease ran out.", table.expired_total
+        )
+        yield from self.gate.metrics()
+        yield from self.catalogue.metrics()
 
     async def _openapi(self, request: web.Request, caller: str) -> web.Response:
         return json_response(openapi())

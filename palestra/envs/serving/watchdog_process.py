@@ -57,7 +57,10 @@ def _what(memory: mmap.mmap) -> str:
 
 
 def _is_stopped(pid: int) -> bool:
-    """By Ctrl-Z or a debugger."""
+    """By Ctrl-Z or a debugger.
+
+    Read by hand: `-I -S` leaves psutil and all other packages out of this process.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from palestra.core.credentials import without_secrets
 from palestra.envs.serving.frames import CHUNK, Answer, Call, Frames, framed
@@ -157,9 +158,14 @@ class WorkerProcess:
         self._log.trim()
 
     def measure(self) -> None:
-        family = _family(self.pid)
-        self.memory_mb = sum(map(_resident_bytes, family)) / 2**20
-        self.open_files = sum(map(_open_files, family))
+        """What has ended meanwhile, or may not be looked at, does not count."""
+        memory = files = 0
+        for pid in process_family(self.pid):
+            with suppress(psutil.Error):
+                process = psutil.Process(pid)
+                memory += process.memory_info().rss
+                files += process.num_fds()
+        self.memory_mb, self.open_files = memory / 2**20, files
 
     async def leave(self, reason: str) -> None:
         """`end`, with time to close its environments if it is not in the middle of a call."""
@@ -338,7 +344,7 @@ class WorkerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGSTOP)
         if self._process.returncode is None:
-            for pid in _family(self.pid):
+            for pid in process_family(self.pid):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):
@@ -411,31 +417,18 @@ class _Log:
         return os.pread(self.file.fileno(), self.TAIL, max(0, size - self.TAIL))
 
 
-# measured where there is /proc; zero elsewhere
+def process_family(pid: int) -> list[int]:
+    """A process and all that descend from it; where there is no /proc, the process alone.
 
-
-def _family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    psutil's `children` reads the parent of every process of the machine. With 115 of them that
+    takes 3 ms and with 314 of them 8 ms, for each worker and twice a second, in the event loop in
+    which episodes are played. The kernel's own list takes 0.02 ms.
+    """
     family, waiting = [], [pid]
     while waiting:
         family.append(waiting.pop())
         with suppress(OSError):
             for task in os.listdir(f"/proc/{family[-1]}/task"):
-                waiting += map(
-                    int, Path(f"/proc/{family[-1]}/task/{task}/children").read_text().split()
-                )
+                children = Path(f"/proc/{family[-1]}/task/{task}/children").read_text()
+                waiting += map(int, children.split())
     return family
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def _open_files(pid: int) -> int:
-    try:
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    except OSError:
-        return 0

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psutil
+
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
     from playwright.async_api import Playwright
@@ -294,14 +296,8 @@ def _reap() -> None:
 
     Others' children are not touched.
     """
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ChildProcessError):
-            pid, _, rest = stat.read_text().partition(" (")
-            name, _, fields = rest.rpartition(") ")
-            state, parent = fields.split()[:2]
-            if (
-                state == "Z"
-                and int(parent) == os.getpid()
-                and name.startswith(("chrom", "headless_shell"))
-            ):
-                os.waitpid(int(pid), os.WNOHANG)
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, ChildProcessError):
+            is_dead = child.status() == psutil.STATUS_ZOMBIE
+            if is_dead and child.name().startswith(("chrom", "headless_shell")):
+                os.waitpid(child.pid, os.WNOHANG)

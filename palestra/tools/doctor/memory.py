@@ -7,8 +7,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+import psutil
 import torch
 from transformers import PreTrainedModel
 
@@ -117,14 +117,6 @@ def slot_bytes(model: PreTrainedModel, context_tokens: int) -> int:
     )
 
 
-def available_ram() -> int:
-    """What Linux could still give."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return 1024 * int(line.split()[1])
-    raise OSError("/proc/meminfo does not say how much memory is available")
-
-
 @check("memory fits")
 def check_memory(parts: Components, *, available: int | None = None) -> Verdict:
     """One update of the longest row. `available`: bytes, in place of what the machine has."""
@@ -133,7 +125,7 @@ def check_memory(parts: Components, *, available: int | None = None) -> Verdict:
     need = estimate(learner, config, microbatch_tokens=config.optim.microbatch_tokens, slots=slots)
     tokens = max(config.optim.microbatch_tokens, config.agent.context_tokens)
     if learner.model.device.type != "cuda":
-        room = available_ram() if available is None else available
+        room = psutil.virtual_memory().available if available is None else available
         return Verdict(
             need.still <= SHARE * room,
             need.still,
@@ -241,7 +233,7 @@ def check_fit(config: Config, *, available: int | None = None) -> Verdict:
     parts = setup(bare)
     try:
         is_cuda = parts.learner.model.device.type == "cuda"
-        room = available_ram() if available is None else available
+        room = psutil.virtual_memory().available if available is None else available
 
         def fits(microbatch_tokens: int, slots: int) -> bool:
             if is_cuda:

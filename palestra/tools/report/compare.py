@@ -80,7 +80,8 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
         freedom = variance**2 / (
             one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1)
         )
-        half = student(freedom) * math.sqrt(variance)
+        # between whole degrees of freedom the lower one, which is the wider
+        half = student(max(1, int(freedom))) * math.sqrt(variance)
         return Estimate(gap, gap - half, gap + half, min(one.runs, other.runs), variance)
     low = gap - math.hypot(one.mean - one.low, other.high - other.mean)
     high = gap + math.hypot(one.high - one.mean, other.mean - other.low)

@@ -59,8 +59,8 @@ def test_all_alike_is_not_certain():
 
 
 def test_rewards_have_no_bounds():
-    # means -1, 0, 1: sd 1, half 4.303 / sqrt(3) = 2.48434
-    assert unbounded([-1.0, 0.0, 1.0]) == pytest.approx((-2.48434, 2.48434), abs=1e-4)
+    # means -1, 0, 1: sd 1, half 4.30265 / sqrt(3) = 2.48414
+    assert unbounded([-1.0, 0.0, 1.0]) == pytest.approx((-2.48414, 2.48414), abs=1e-4)
     assert unbounded([0.5]) is None
     assert unbounded([0.0, 0.0]) is None
     assert unbounded([]) is None
@@ -69,7 +69,7 @@ def test_rewards_have_no_bounds():
 def test_the_interval_of_rewards_is_over_tasks():
     # .5 a turn: task a 1 turn and 3 turns -> mean 1, task b 5 turns twice -> 2.5; mean 1.75, sd
     # 1.06066,
-    # t of 1 degree of freedom 12.706, half 12.706 * .75 = 9.5295
+    # t of 1 degree of freedom 12.7062, half 12.7062 * .75 = 9.52965
     episodes = [
         episode("a", True, turns=1),
         episode("a", True, turns=3),
@@ -77,7 +77,7 @@ def test_the_interval_of_rewards_is_over_tasks():
     ]
     result = score(episodes, horizon=9)
     assert result.reward == pytest.approx(1.75)
-    assert result.reward_interval == pytest.approx((1.75 - 9.5295, 1.75 + 9.5295), abs=1e-4)
+    assert result.reward_interval == pytest.approx((1.75 - 9.52965, 1.75 + 9.52965), abs=1e-4)
 
 
 def test_the_mean_reward_is_over_tasks_like_its_interval():

@@ -32,7 +32,6 @@ from palestra.tools.doctor.env_checks import (
 )
 from palestra.tools.doctor.memory import (
     Need,
-    available_ram,
     bytes_per_token,
     check_fit,
     check_memory,
@@ -444,7 +443,6 @@ def test_what_is_estimated_is_what_is_allocated(components):
         need.activations < longer.activations < 9 * need.activations
     )  # rows are never shorter than the context of 128
     assert isinstance(longer, Need)
-    assert available_ram() > 0
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 37, 100, 1000, 5000])

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from palestra.core.intervals import student
 from palestra.core.tables import Table, markdown_text
 from palestra.rollout.evaluation import wilson
 from palestra.tools.report.compare import (
@@ -12,7 +13,6 @@ from palestra.tools.report.compare import (
     differing,
     groups_of,
     over_runs,
-    student,
 )
 from palestra.tools.report.content import clock
 from palestra.tools.report.read import Record
@@ -31,9 +31,18 @@ def test_over_runs():
 
 
 def test_student():
-    # from tables: 2.110 (17), 2.042 (30), 1.984 (100)
-    assert [student(n) for n in (17, 30, 100)] == pytest.approx([2.110, 2.042, 1.984], abs=1e-3)
-    assert student(2.9) == 4.303  # the wider one
+    # from tables of 97.5% quantiles; 1.962 is the one of 1,000 degrees of freedom
+    known = {1: 12.7062, 2: 4.3027, 3: 3.1824, 16: 2.1199, 17: 2.1098, 30: 2.0423, 100: 1.9840}
+    for freedom, quantile in {**known, 1000: 1.9623}.items():
+        assert student(freedom) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_between_whole_degrees_of_freedom_the_wider_interval_is_taken():
+    # variances .01/2 and .04/2: freedom .025^2 / (.005^2 + .02^2) = 1.47, so that of 1, 12.7062
+    one, other = over_runs([0.1, 0.1 + 0.02**0.5]), over_runs([0.5, 0.5 + 0.08**0.5])
+    gap = difference(one, other)
+    half = 12.7062 * math.sqrt(one.variance + other.variance)
+    assert (gap.high - gap.low) / 2 == pytest.approx(half, rel=1e-4)
 
 
 def test_welch():

@@ -473,10 +473,12 @@ def test_the_command_serves_all_runs_of_a_folder_until_it_is_interrupted(tmp_pat
         port = int(re.search(r":(\d+)/", line).group(1))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request("GET", "/api/runs.json")
-        runs = json.loads(connection.getresponse().read())["runs"]
+        said = json.loads(connection.getresponse().read())
+        runs = said["runs"]
         assert [(run["name"], run["group"], run["seed"]) for run in runs] == [
             (f"guess-{n}", "guess", n) for n in range(3)
         ]
+        assert said["t_quantiles"] == pytest.approx([12.7062, 4.3027], abs=5e-5)
         events = Events(port)
         child.send_signal(signal.SIGINT)
         with pytest.raises(EOFError):

@@ -6,6 +6,8 @@ export interface Runs {
   /** False in a bundle of files: no events, no search, no play. */
   can_play: boolean;
   runs: RunSummary[];
+  /** Of Student's t, for 95% intervals over 2, 3, ... seeds: as many as the largest group has. */
+  t_quantiles: number[];
 }
 
 export interface RunSummary {

@@ -9,9 +9,11 @@ export interface Contender {
   label: string;
   color: number;
   runs: Run[];
+  /** For intervals over 2, 3, ... of the runs. */
+  tQuantiles: number[];
 }
 
-export function contendersOf(summaries: RunSummary[], runs: Run[], joinsSeeds: boolean): Contender[] {
+export function contendersOf(summaries: RunSummary[], runs: Run[], joinsSeeds: boolean, tQuantiles: number[]): Contender[] {
   const names = summaries.map(({ name }) => name);
   const byLabel = new Map<string, Run[]>();
   summaries.forEach((summary, index) => {
@@ -20,7 +22,12 @@ export function contendersOf(summaries: RunSummary[], runs: Run[], joinsSeeds: b
     const key = joinsSeeds ? label : `${label}\0${summary.id}`;
     byLabel.set(key, [...(byLabel.get(key) ?? []), runs[index]!]);
   });
-  return [...byLabel].map(([key, members], color) => ({ label: labeled(key.split("\0")[0]!, members.length), color, runs: members }));
+  return [...byLabel].map(([key, members], color) => ({
+    label: labeled(key.split("\0")[0]!, members.length),
+    color,
+    runs: members,
+    tQuantiles,
+  }));
 }
 
 function labeled(label: string, seeds: number): string {
@@ -55,27 +62,35 @@ export function comparedPanels(contenders: Contender[]): { steps: number[]; pane
 }
 
 function joinedSeries(
-  { label, color, runs }: Contender,
+  { label, color, runs, tQuantiles }: Contender,
   steps: number[],
   members: { steps: number[]; panel: Panel | undefined }[],
 ): Series {
   const lookups = members.map(
     ({ steps: own, panel }) => new Map(own.map((step, index) => [step, panel?.series[0]?.values[index] ?? null])),
   );
-  const estimates = steps.map((step) => overSeeds(lookups.flatMap((lookup) => lookup.get(step) ?? [])));
+  const estimates = steps.map((step) =>
+    overSeeds(
+      lookups.flatMap((lookup) => lookup.get(step) ?? []),
+      tQuantiles,
+    ),
+  );
   const values = estimates.map((estimate) => estimate?.mean ?? null);
   if (runs.length === 1) return { label, color, values };
   return { label, color, values, low: estimates.map((e) => e?.low ?? null), high: estimates.map((e) => e?.high ?? null) };
 }
 
 /** A run's own points keep their intervals; those of several seeds are averaged. Shares, which come with intervals, stay within 0 and 1. */
-function joinedPoints({ color, runs }: Contender, points: Point[]): Point[] {
+function joinedPoints({ color, runs, tQuantiles }: Contender, points: Point[]): Point[] {
   if (runs.length === 1) return points.map((point) => ({ ...point, color, file: null }));
   const together = new Map<string, Point[]>();
   for (const point of points)
     together.set(`${point.step} ${point.label}`, [...(together.get(`${point.step} ${point.label}`) ?? []), point]);
   return [...together.values()].map((own) => {
-    const { mean, low, high } = overSeeds(own.map((point) => point.value))!;
+    const { mean, low, high } = overSeeds(
+      own.map((point) => point.value),
+      tQuantiles,
+    )!;
     const hasInterval = own[0]!.low !== null;
     const ends = hasInterval ? { low: Math.max(low, 0), high: Math.min(high, 1) } : { low, high };
     return { step: own[0]!.step, value: mean, ...ends, label: own[0]!.label, color, file: null };
@@ -92,14 +107,23 @@ export interface ComparedRow {
 export function comparedTable(contenders: Contender[]): ComparedRow[] {
   const scores = contenders.map(({ runs }) => runs.map((run) => scoresOf(finalEvaluation(run))));
   const names = [...new Set(scores.flat().flatMap((own) => [...own.keys()]))];
-  return names.map((name) => ({ name, cells: scores.map((members) => estimateOf(members.flatMap((own) => own.get(name) ?? []))) }));
+  return names.map((name) => ({
+    name,
+    cells: contenders.map(({ tQuantiles }, index) =>
+      estimateOf(
+        scores[index]!.flatMap((own) => own.get(name) ?? []),
+        tQuantiles,
+      ),
+    ),
+  }));
 }
 
-function estimateOf(scores: Score[]): Estimate | null {
+function estimateOf(scores: Score[], tQuantiles: number[]): Estimate | null {
   const [only] = scores;
   if (only === undefined) return null;
   if (scores.length > 1) {
-    const estimate = overSeeds(scores.map((score) => score.success))!;
+    const successes = scores.map((score) => score.success);
+    const estimate = overSeeds(successes, tQuantiles)!;
     return { ...estimate, low: Math.max(estimate.low, 0), high: Math.min(estimate.high, 1) };
   }
   return { mean: only.success, low: only.success_interval[0], high: only.success_interval[1], size: 1 };

@@ -96,7 +96,8 @@ function Chosen({ summaries, joinsSeeds, query, change }: ChosenProps) {
 
 function Compared({ summaries, runs, joinsSeeds, query, change }: ChosenProps & { runs: Run[] }) {
   const [smoothing, setSmoothing] = useSmoothing();
-  const contenders = useMemo(() => contendersOf(summaries, runs, joinsSeeds), [runs, joinsSeeds]);
+  const { t_quantiles } = useRuns();
+  const contenders = useMemo(() => contendersOf(summaries, runs, joinsSeeds, t_quantiles), [runs, joinsSeeds, t_quantiles]);
   const { steps, panels } = useMemo(() => comparedPanels(contenders), [contenders]);
   const stages = useMemo(
     () => (runs.every((run) => JSON.stringify(run.stages) === JSON.stringify(runs[0]!.stages)) ? runs[0]!.stages : []),

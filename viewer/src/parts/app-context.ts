@@ -4,7 +4,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { RunSummary, Runs } from "../data/types";
 
-export const AppContext = createContext<Runs>({ version: "", live: false, can_play: false, runs: [] });
+export const AppContext = createContext<Runs>({ version: "", live: false, can_play: false, runs: [], t_quantiles: [] });
 
 export function useRuns(): Runs {
   return useContext(AppContext);
