@@ -91,7 +91,9 @@ def kl_divergence(logp_C: Tensor, other_logp_C: Tensor, estimator: KL = "k3") ->
         return -log_ratio_C
     if estimator == "k2":
         return log_ratio_C.square() / 2
-    return bounded(log_ratio_C).exp() - 1 - log_ratio_C
+    # held on both sides of the difference: on one alone, the gradient would turn round beyond it
+    held_C = log_ratio_C.clamp(max=MOST_LOG_RATIO)
+    return held_C.exp() - 1 - held_C
 
 
 def importance_correction(

@@ -284,7 +284,7 @@ class PolicyGradient(Algorithm):
         formula = {
             "k1": f"{policy} - logp_ref_c  # k1",
             "k2": f"({log_ratio}) ** 2 / 2  # k2: has the gradient of KL(policy, reference)",
-            "k3": f"exp(clip({log_ratio}, -{limit}, {limit})) - 1 - ({log_ratio})  # k3: has "
+            "k3": f"exp(min({log_ratio}, {limit})) - 1 - min({log_ratio}, {limit})  # k3: has "
             "the gradient of KL(reference, policy)",
         }
         return [f"KL_c = {formula[self.kl_estimator]}"]

@@ -8,14 +8,15 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
+from palestra.algos.selection import ROUNDING
 from palestra.algos.sft import Imitation
 from palestra.core.types import Group, Trajectory
 
 
 def best_of(trajectories: list[Trajectory], *, min_reward: float, best: int) -> list[Trajectory]:
     """The `best` trajectories by reward, then by fewer turns; none with less than `min_reward`."""
-    good = [t for t in trajectories if t.reward >= min_reward]
-    return sorted(good, key=lambda t: (-t.reward, len(t.turns), t.id))[:best]
+    good = [t for t in trajectories if t.reward >= min_reward - ROUNDING]
+    return sorted(good, key=lambda t: (-round(t.reward, 9), len(t.turns), t.id))[:best]
 
 
 class RFT(Imitation):

@@ -10,6 +10,11 @@ def explain(config: Config) -> str:
     """What a training step of this run does."""
     config.refuse_unresolved("explain")
     rollout, optim = config.rollout, config.optim
+    skipped = (
+        f"; a task that taught nothing when it last came is skipped at {rollout.skip_solved:.0%}"
+        if rollout.skip_solved
+        else ""
+    )
     resample_rounds = (
         f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds"
         if rollout.resample_rounds
@@ -23,7 +28,8 @@ def explain(config: Config) -> str:
     schedule = f"lr {optim.lr:g} ({optim.warmup} steps of warm-up, then {after[optim.schedule]})"
     updates = (
         f"{optim.epochs} x {optim.minibatches} optimizer steps, AdamW, {schedule}, gradient "
-        f"norm at most {optim.clip_norm:g}"
+        f"norm at most {optim.clip_norm:g}, log-probs at temperature "
+        f"{config.algo.temperature(rollout.temperature):g}"
     )
     sampling = (
         f"sampled at temperature {rollout.temperature:g}, replies of at most "
@@ -33,7 +39,7 @@ def explain(config: Config) -> str:
     lines = []
     if config.algo.plays:
         lines += [
-            f"{when}: {rollout.tasks} tasks, {sampling}{resample_rounds}",
+            f"{when}: {rollout.tasks} tasks, {sampling}{skipped}{resample_rounds}",
             *map(_explain_place, config.env_specs),
         ]
         if rollout.prefetch:
@@ -49,7 +55,8 @@ def explain(config: Config) -> str:
         if rollout.partial:
             lines.append(
                 f"a step ends with up to {rollout.partial} groups still in play, which go "
-                "on with the new weights"
+                f"on with the new weights; those begun more than {rollout.most_age} steps ago are "
+                "dropped"
             )
     ends = [f"{config.limit.tokens:,} tokens"] if config.limit.tokens else []
     ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
@@ -65,7 +72,7 @@ def _explain_place(spec: EnvSpec) -> str:
     horizon = ", ".join(
         f"{name} = {value}" for name, value in spec.horizon.model_dump().items() if name != "kind"
     )
-    scale = f", rewards x {spec.reward_scale:g}" if spec.reward_scale != 1 else ""
+    scale = f", r_u = {spec.reward_scale:.10g} x its rewards" if spec.reward_scale != 1 else ""
     weight = f", weight {spec.weight:g}" if spec.weight != 1 else ""
     return (
         f"{spec.label}: {spec.group} trajectories a task, turns allowed: {spec.horizon.kind} "

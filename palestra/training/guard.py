@@ -4,12 +4,16 @@ broken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from palestra.config.guard import FIGURES, GuardSettings
 from palestra.core.errors import UserError
 from palestra.runs.state import Memory
+
+ROUNDING = 1e-9
+"""Means of floats are off by less than this: ten steps of 0.3 are not above 0.3."""
 
 
 class GuardTripped(UserError, RuntimeError):
@@ -39,7 +43,7 @@ def watch(
         if FIGURES[bound] in figures:
             recent[bound] = (*recent.get(bound, ()), figures[FIGURES[bound]])[-settings.window :]
     means = {
-        bound: sum(values) / len(values)
+        bound: math.fsum(values) / len(values)
         for bound, values in recent.items()
         if len(values) == settings.window
     }
@@ -50,7 +54,8 @@ def watch(
     broken = {}
     for bound, mean in means.items():
         is_above = bound.endswith("_above")
-        if mean > limits[bound] if is_above else mean < limits[bound]:
+        excess = mean - limits[bound] if is_above else limits[bound] - mean
+        if excess > ROUNDING:
             side = f"{'above' if is_above else 'below'} {limits[bound]:.4g}"
             broken[bound] = (
                 f"{FIGURES[bound]} was {mean:.4g} over {settings.window} steps, {side} "

@@ -4,12 +4,14 @@ import pytest
 
 from palestra.config.config import build
 from palestra.launch.worker import resume_hint
+from palestra.learner import checkpoint
 from palestra.runs.run import Run
 from palestra.runs.state import State
 from palestra.runs.trajectories import read_trajectories
 from palestra.training import limits
 from palestra.training.display import Display
 from palestra.training.loop import run_training
+from tests.support.environments import BreaksIfToldSo
 from tests.support.overlap import STREAM
 from tests.support.training import ECHO, trained, weights
 
@@ -40,6 +42,45 @@ def test_a_budget_of_tokens_ends_training_with_the_step_that_uses_it_up(tmp_path
     assert sum(tokens(run)[:-1]) < 4000 <= sum(tokens(run))
     assert 1 < len(rows(run)) < 40
     assert is_complete(run)
+
+
+class CountedBreakage(BreaksIfToldSo):
+    begun = 0
+    """Episodes of the training tasks, whatever became of them."""
+
+    def reset(self, task):
+        CountedBreakage.begun += task.split == "train"
+        return super().reset(task)
+
+
+def test_all_that_was_played_counts(tmp_path):
+    """Greedy baselines, attempts that a fault ended, and groups that were resampled."""
+    CountedBreakage.begun = 0
+    run = trained(
+        tmp_path / "run",
+        **{
+            "steps": 3,
+            "env.name": f"{__name__}:CountedBreakage",
+            "algo.name": "remax",
+            "rollout.group": 2,
+            "rollout.resample_rounds": 1,
+        },
+    )
+    played = [
+        t
+        for row in rows(run)
+        for t in read_trajectories(run.trajectory_file(f"step-{row['step']:06d}"))
+    ]
+    assert len(played) == CountedBreakage.begun
+    assert any(t.is_baseline and not t.stop.is_fault for t in played)
+    assert any(t.stop.is_fault and t.attempt == 0 for t in played)
+    assert sum(row["groups/dropped"] for row in rows(run)) > 0
+    assert [row["tokens/all"] for row in rows(run)] == tokens(run)
+    assert sum(row["tokens/sampled"] for row in rows(run)) == sum(
+        sum(segment.mask) for t in played for segment in t.segments
+    )
+    state = checkpoint.read_state(checkpoint.newest(run.checkpoints))
+    assert state["tokens"] == sum(tokens(run))  # what limit.tokens is held against
 
 
 def test_what_was_used_counts_after_a_resumption(tmp_path):

@@ -11,7 +11,9 @@ from benchmarks.objective import Facts, Objective
 from palestra.algos import algos
 from palestra.algos.base import PolicyOutput
 from palestra.algos.batch import pack
+from palestra.config.config import build
 from palestra.core.types import Stop
+from palestra.runs.explain import explain
 from tests.support.batches import trajectory
 
 REWARDS = [0.0, 1.0, 0.25, -0.5, 0.3]
@@ -48,13 +50,15 @@ SHARED = [
     {**OFF_POLICY, "correction": {"cap": 1.2, "mask": True, "mask_below": 0.7}},
     {**OFF_POLICY, "correction": {"level": "sequence", "cap": 1.5}},
     {**OFF_POLICY, "correction": {"level": "geometric", "cap": 1.1, "mask_below": 0.8}},
+    {"overlong": "mask"},
+    {"ratio": "sequence", "dual_clip": None, "objective": "clip"},
+    {"objective": "cispo", "ratio": "token", "dual_clip": None},
+    {"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 1.5, "ratio": "token", "objective": "clip"},
 ]
 OWN = [
-    *[("grpo", {"scale": False}), ("grpo", {"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 1.5})],
-    *[
-        ("grpo", {"overlong": "mask"}),
-        ("gigpo", {"scale": False, "step_weight": 0.5, "gamma": 0.8}),
-    ],
+    *[(name, {"scale": False}) for name in ("grpo", "dr_grpo", "gspo", "cispo")],
+    ("dr_grpo", {"scale": True}),
+    ("gigpo", {"scale": False, "step_weight": 0.5, "gamma": 0.8}),
     *[
         ("reinforce_pp", {"baseline": True}),
         ("reinforce_pp", {"baseline": True, "kl": 0.2, "kl_in": "reward"}),
@@ -79,6 +83,14 @@ OWN = [
 
 
 CASES = [*((name, settings) for name in POLICY for settings in SHARED), *OWN]
+
+NOT_IN_A_FORMULA = {
+    "name",
+    *("data", "min_reward", "min_gap", "per_task", "best", "batch", "episodes", "noise", "round"),
+    "critic",
+}
+"""Settings that say what is learned from, where V comes from, and when: the text has them in
+comments."""
 
 
 def a_trajectory(chance, stop):
@@ -159,7 +171,7 @@ def facts_of(batch, groups, algo, new):
         for i in range(len(batch))
     ]
     given = {
-        "r_u": torch.tensor([turn.reward for _, _, turn in turns]),
+        "r_u": torch.tensor([t.reward_scale * turn.reward for t, _, turn in turns]),
         "turn_u": torch.tensor([float(number) for _, number, _ in turns]),
         "invalid_u": torch.tensor([float(turn.invalid) for _, _, turn in turns]),
         "overlong_u": torch.tensor(
@@ -209,6 +221,86 @@ def test_the_text_gives_the_loss_and_its_gradient(name, settings):
         )
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-7)
     assert found[0].abs().max() > 0
+
+
+def test_every_setting_is_tried():
+    """For each algorithm: what it can be told is told it in a case above."""
+    tried = {name: set() for name in algos.names()}
+    for name, settings in CASES:
+        tried[name] |= set(settings)
+    untried = {
+        name: set(algos[name].model_fields) - settings - NOT_IN_A_FORMULA
+        for name, settings in tried.items()
+    }
+    assert not any(untried.values()), untried
+
+
+BOUNDED = [
+    ("grpo", {}),
+    ("grpo", {"dual_clip": 1e12}),
+    ("cispo", {"clip_high": 1e12}),
+    ("gspo", {}),
+    ("ppo", {"kl": 0.1}),
+    *(
+        ("grpo", {**OFF_POLICY, "correction": {"level": level, "cap": 1e9}})
+        for level in ("token", "sequence", "geometric")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), BOUNDED)
+@pytest.mark.parametrize("gap", [-30.0, 30.0])
+def test_the_bound_on_log_ratios_is_in_the_text(name, settings, gap):
+    """Log-ratios of 30 are held at 20: without the bound their exp is 22,000 times as much."""
+    algo = algos[name](**settings)
+    chance = torch.Generator().manual_seed(7)
+    groups = some_groups(algo, chance)
+    batch = given_batch(algo, groups, chance)
+    batch = algo.add_advantages(
+        batch.with_(
+            sampled_logp_C=batch.old_logp_C - (gap if "old" in algo.needs else 0.0),
+            reference_logp_C=batch.old_logp_C - gap,
+        )
+    )
+    other = batch.old_logp_C + (0.0 if "old" in algo.needs else gap)
+    new = PolicyOutput(other, torch.ones_like(other), torch.ones_like(other))
+    loss_C, _ = algo.loss(new, batch)
+    loss = (loss_C * algo.weights(batch)).sum().item()
+    lines, facts = algo.explain(), facts_of(batch, groups, algo, new)
+    assert -Objective(lines)(facts).item() == pytest.approx(loss, rel=1e-5, abs=1e-7)
+    unbounded = [
+        line.replace(", -20, 20)", ", -99, 99)").replace(", 20)", ", 99)") for line in lines
+    ]
+    assert unbounded != lines
+    if gap > 0 or "kl" in settings:
+        assert -Objective(unbounded)(facts).item() != pytest.approx(loss, rel=1e-3)
+
+
+def test_the_scale_of_an_environments_rewards_stands_where_the_environment_is_told():
+    mixture = [{"name": "guess"}, {"name": "textcraft", "reward_scale": 0.25}]
+    config = build({"mixture": mixture, "algo": {"name": "mt_grpo", "invalid_penalty": 0.1}})
+    head, text = explain(config).split("\n\n")
+    of_env = {line.split(":")[0]: line for line in head.splitlines()}
+    assert of_env["textcraft"].endswith("r_u = 0.25 x its rewards")
+    assert "r_u" not in of_env["guess"]
+    chance = torch.Generator().manual_seed(7)
+    groups = some_groups(config.algo, chance)
+    groups[1] = [replace(t, reward_scale=0.25) for t in groups[1]]
+    batch = config.algo.add_advantages(given_batch(config.algo, groups, chance))
+    zeros = torch.zeros_like(batch.old_logp_C)
+    facts = facts_of(batch, groups, config.algo, PolicyOutput(zeros, zeros, zeros))
+    found = Objective(text.splitlines()).named("A_u", facts)[batch.turn_C]
+    torch.testing.assert_close(batch.advantage_C.double(), found, rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_done_besides_stands_in_the_text():
+    def said(**changes):
+        return explain(build({"rollout": {"temperature": 0.7}}, changes))
+
+    assert "log-probs at temperature 0.7:" in said()
+    assert "log-probs at temperature 1:" in said(**{"algo.name": "sft"})
+    assert "more than 4 steps ago are dropped" in said(**{"rollout.partial": 2})
+    assert "is skipped at 70%" in said(**{"rollout.skip_solved": 0.7})
 
 
 def test_another_text_gives_another_objective():

@@ -54,6 +54,20 @@ def test_success_falls_from_its_best():
     assert watched(settings, rows) == [[], [], [], [], ["success_fall"], [], [], ["success_fall"]]
 
 
+@pytest.mark.parametrize("window", range(1, 12))
+@pytest.mark.parametrize("tenths", range(1, 10))
+def test_a_mean_of_exactly_the_bound_keeps_it(tenths, window):
+    """Sums of floats are not exact: three times 0.1 is more than 0.3."""
+    share = tenths / 10
+    above = [{"groups/zero_advantage": share}] * window
+    assert watched(GuardSettings(window=window, zero_advantage_above=share), above)[-1] == []
+    fallen = [{"success": 1.0}] * window + [{"success": 1 - share}] * window
+    assert watched(GuardSettings(window=window, success_fall=share), fallen)[-1] == []
+    further = [*fallen[:-1], {"success": 0.99 - share}]
+    settings = GuardSettings(window=window, success_fall=share)
+    assert watched(settings, further)[-1] == ["success_fall"]
+
+
 def test_a_step_without_the_figure_leaves_the_window_as_it_was():
     # the two that count: 0.1 and 0.2
     settings = GuardSettings(window=2, entropy_below=0.16)

@@ -229,6 +229,17 @@ def test_log_ratios_of_any_size_have_a_finite_loss_and_gradient(algo, gap):
     assert all(stat.isfinite().all() for stat in stats.values())
 
 
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@pytest.mark.parametrize("gap", [-200.0, -25.0, -1.0, 1.0, 25.0, 200.0])
+def test_a_divergence_of_any_size_never_drives_further_away(estimator, gap):
+    """The gradient of k3 is 1 - q/p: beyond the bound it is 0, and below it never turns round."""
+    logp_C = torch.tensor([-300.0 + gap], requires_grad=True)
+    kl_divergence(logp_C, torch.tensor([-300.0]), estimator).sum().backward()
+    exact = {"k2": gap, "k3": 1 - math.exp(-gap)}[estimator]
+    is_held = estimator == "k3" and gap < -20
+    assert logp_C.grad.item() == pytest.approx(0.0 if is_held else exact, rel=1e-5)
+
+
 def test_the_logged_divergence_is_that_of_the_policy_that_sampled():
     # of two actions the sampler took them with .9 and .1, the policy would with .5 and .5: KL = .9
     # log 1.8 + .1 log .2 = .3681

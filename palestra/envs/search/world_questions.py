@@ -31,8 +31,8 @@ from palestra.envs.search.world_phrases import (
 )
 
 Form = tuple[Any, ...]
-"""A question without words, for checking: see `tests/unit/test_search_world.py`, which evaluates it
-on the bare facts.
+"""A question without words, for checking: see `tests/unit/envs/test_search_world.py`, which
+evaluates it on the bare facts.
 """
 Pattern = tuple[str, str]
 """A kind of entity and one of its relations or lists."""

@@ -2,7 +2,7 @@
 0.0.4 does it.
 
 Its rules are kept as they are, also where others would be kinder: a score that is published for
-WebArena was measured by them. `tests/unit/test_webarena_matching.py` compares them with the
+WebArena was measured by them. `tests/unit/envs/test_webarena_matching.py` compares them with the
 package's own code.
 """
 

@@ -4,8 +4,9 @@ more.
 
 from dataclasses import replace
 
+from palestra.algos.rft import RFT
 from palestra.algos.selection import pairs, solved
-from palestra.core.types import Stop, Task
+from palestra.core.types import Group, Stop, Task
 from tests.support.batches import trajectory
 
 
@@ -33,6 +34,25 @@ def test_rewards_are_compared_beyond_rounding():
         len(pairs([earned(0.3, [3]), earned(0.1, [4])], min_gap=0.2, min_reward=0.0, per_task=1))
         == 1
     )
+
+
+def test_the_best_are_found_beyond_rounding():
+    """Ten times 0.1 is 0.9999999999999999: as good as 1, and in ten turns the slower way."""
+    tenths = replace(earned(0.1, [3]), turns=earned(0.1, [3]).turns * 10)
+    assert RFT(min_reward=1.0).learnable(Group(tenths.task, [tenths])) == [tenths]
+    parts = replace(earned(0.1, [3]), turns=earned(0.1, [3]).turns * 3)
+    whole = earned(0.3, [4])
+    assert parts.reward > whole.reward  # 0.30000000000000004
+    assert RFT(min_reward=0.1).learnable(Group(whole.task, [parts, whole])) == [whole]
+
+
+def test_a_group_in_which_nothing_was_good_enough_can_be_resampled():
+    """Unlike those of algorithms to which every group teaches something: RFT has no use for it."""
+    algo = RFT(min_reward=0.5)
+    poor, good = earned(0.4, [3]), earned(0.6, [4])
+    assert algo.may_lack_signal
+    assert not algo.has_signal(Group(poor.task, [poor, poor]))
+    assert algo.has_signal(Group(poor.task, [poor, good]))
 
 
 def names(groups):

@@ -87,6 +87,15 @@ def test_links_into_pages_lead_to_headings(page):
         assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
 
 
+def test_tests_that_are_named_exist():
+    """Also in comments of the code: a test that moves takes its name along."""
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    code = [ROOT / folder for folder in ("palestra", "packages", "benchmarks", "tests")]
+    for page in [*pages, *(file for folder in code for file in folder.rglob("*.py"))]:
+        for named in re.findall(r"\btests/[\w/]+\.py\b", page.read_text()):
+            assert (ROOT / named).exists(), f"{page.name}: {named}"
+
+
 def test_recipes_that_are_named_exist():
     for page in PAGES:
         for recipe in re.findall(r"recipes/[\w/-]+\.toml", page.read_text()):
