@@ -1,4 +1,4 @@
-"""`palestra report`: what runs came to."""
+"""`palestra report`: the results of runs as a page."""
 
 from __future__ import annotations
 
@@ -49,9 +49,13 @@ def report(
     found = [run for group in groups for run in group.runs]
     is_own = out is None and len(found) == 1
     folder = out or (found[0].folder if is_own else Path()) / "report"
+    # Written first: reading the episodes of a report may add notes to the runs.
     page = write_report(groups, folder, is_own=is_own) if out or not as_json else None
     if as_json:
-        return print_json(numbers(groups) | ({"report": str(page)} if page else {}))
+        result = numbers(groups)
+        if page is not None:
+            result["report"] = str(page)
+        return print_json(result)
     for run in found:
         if run.notes:
             print(
