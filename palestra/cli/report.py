@@ -37,6 +37,7 @@ def report(
 ) -> None:
     """Curves, tables and episodes of runs, as a page and as Markdown."""
     from palestra.runs.reader import linked_runs
+    from palestra.tools.report.compare import runs_of
     from palestra.tools.report.write import load_groups, numbers, write_report
 
     for folder in runs:
@@ -46,7 +47,7 @@ def report(
                 "what it leads to"
             )
     groups = load_groups(runs, on_bad=warn)
-    found = [run for group in groups for run in group.runs]
+    found = runs_of(groups)
     is_own = out is None and len(found) == 1
     folder = out or (found[0].folder if is_own else Path()) / "report"
     # Written first: reading the episodes of a report may add notes to the runs.

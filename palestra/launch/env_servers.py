@@ -48,10 +48,11 @@ def served(config: Config) -> list[Served]:
             f"launch.env_servers = {config.launch.env_servers}: has no effect, all "
             "environments are on servers already"
         )
-    return [
-        Served(env.name, env.options, "process", env.deadline_s, pass_env=env.pass_env)
-        for env in (spec.env for spec in specs)
-    ]
+    envs_served: list[Served] = []
+    for env in [spec.env for spec in specs]:
+        one = Served(env.name, env.options, "process", env.deadline_s, pass_env=env.pass_env)
+        envs_served.append(one)
+    return envs_served
 
 
 def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:

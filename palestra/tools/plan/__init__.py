@@ -1,3 +1,3 @@
-"""What a run would need on so many GPUs: memory, time and a layout, worked out from shapes and
-checked against what was measured.
+"""Estimates the memory, time and layout of a run on a number of GPUs, from shapes and measured
+constants.
 """

@@ -1,3 +1,1 @@
-"""Reports: what runs came to, for people, as one page without scripts, as Markdown, as pictures and
-as numbers.
-"""
+"""Reports on the results of runs: one page without scripts, Markdown, pictures and numbers."""
