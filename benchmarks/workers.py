@@ -89,12 +89,12 @@ def processor_s(workers: list[int]) -> float:
 
     A busy machine changes it far less than the time on the clock.
     """
-    times = [
-        Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11:13]
-        for worker in workers
-        for pid in _family(worker)
-    ]
-    return sum(int(user) + int(system) for user, system in times) / os.sysconf("SC_CLK_TCK")
+    ticks = 0
+    for worker in workers:
+        for pid in _family(worker):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            ticks += int(fields[11]) + int(fields[12])  # in user and in system mode
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def started(env: str, sandbox: str) -> float:
@@ -113,7 +113,9 @@ def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]
     long.
     """
     rounds, kinds = range(arguments.rounds), ("none", "bwrap")
-    starts = [[asyncio.run(started(arguments.env, kind)) for kind in kinds] for _ in rounds]
+    starts = []
+    for _ in rounds:  # alternating, so that both kinds see the same load
+        starts.append([asyncio.run(started(arguments.env, kind)) for kind in kinds])
     seconds = [statistics.median(of_kind) for of_kind in zip(*starts, strict=True)]
     print(f"seconds to start: {seconds[0]:.3f} without, {seconds[1]:.3f} with a sandbox")
     print(
@@ -126,9 +128,8 @@ def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]
             for kind in kinds[:: 1 if number % 2 else -1]:
                 played[kind].append(asyncio.run(measured(arguments, workers, episodes, kind)))
         for place, what in ((0, "steps/s"), (3, "us/step")):
-            without, within = (
-                statistics.median(values[place] for values in played[kind]) for kind in kinds
-            )
+            without = statistics.median(values[place] for values in played["none"])
+            within = statistics.median(values[place] for values in played["bwrap"])
             print(f"{workers:>8}{what:>10}{without:>10.1f}{within:>10.1f}{within / without:>10.3f}")
 
 
