@@ -282,7 +282,9 @@ def display_for(kind: str, steps: int, episodes_per_step: int | None) -> Display
     and lines elsewhere.
     """
     if kind == "auto":
-        kind = "notebook" if is_notebook() else "live" if Console().is_terminal else "lines"
+        kind = "live" if Console().is_terminal else "lines"
+        if is_notebook():
+            kind = "notebook"
     if kind == "live":
         return LiveDisplay(steps, episodes_per_step, Console(highlight=False, markup=False))
     if kind == "lines":

@@ -154,11 +154,9 @@ def _check_local_classes(config: Config) -> None:
         names[f"{spec.label}: name"] = (env_registry, spec.env.name)
     for setting, (registry, name) in names.items():
         if registry.is_local(name):
-            launched = (
-                "launch.kind = 'ray'"
-                if config.launch.kind == "ray"
-                else f"launch.workers = {config.launch.workers}"
-            )
+            launched = f"launch.workers = {config.launch.workers}"
+            if config.launch.kind == "ray":
+                launched = "launch.kind = 'ray'"
             raise ConfigError(
                 f"{setting} = {name!r}: with {launched} other processes must import it, and it is "
                 "defined in a script or notebook; move it to a module of its own"

@@ -89,10 +89,9 @@ class Games:
         self._games: dict[str, Game] = {}
 
     def about(self) -> dict[str, Any]:
-        envs = [
-            {"name": about.name, "splits": about.splits, "max_turns": about.max_turns}
-            for about in self.catalogue.about.values()
-        ]
+        envs = []
+        for one in self.catalogue.about.values():
+            envs.append({"name": one.name, "splits": one.splits, "max_turns": one.max_turns})
         return {"envs": envs, "agent": str(self.agent.run) if self.agent else None}
 
     def tasks(self, env: str, split: str) -> dict[str, Any]:
