@@ -271,7 +271,7 @@ def _minutes(run: Run) -> float:
 
 
 def gap(one: Estimate, other: Estimate) -> str:
-    """In points; one whose interval does not hold 0 is marked."""
+    """In points. An interval without 0 is marked."""
     points = difference(one, other)
     low, high = 100 * points.low, 100 * points.high
     return (
