@@ -152,7 +152,7 @@ def test_explain_says_what_overlaps(capsys):
         "--engine.deterministic",
         "false",
     ]
-    assert "by weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
+    assert "with weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
     assert "play" not in run(capsys, "explain", QUICKSTART)
 
 
