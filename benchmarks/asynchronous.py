@@ -23,6 +23,7 @@ from typing import Any
 from uneven import ALL_TASKS, TURNS
 
 from palestra.config.config import Config, build
+from palestra.core.types import Trajectory
 from palestra.envs.serving.handles import opened
 from palestra.runs.run import Run
 from palestra.runs.trajectories import read_trajectories
@@ -34,7 +35,7 @@ TASKS, GROUP = 8, 2
 EPOCH = ALL_TASKS // TASKS
 """Steps in which each task comes once."""
 WARM_UP = 1
-"""Steps before those that are counted, beside those that fill the queue."""
+"""Steps that are not counted, in addition to those that fill the queue."""
 
 
 def recipe(seconds: float, staleness: int, steps: int) -> Config:
@@ -49,11 +50,8 @@ def recipe(seconds: float, staleness: int, steps: int) -> Config:
                 "options": {"seconds": seconds},
                 "isolation": "process",
             },
-            "agent": {
-                "format": "plain",
-                "context_tokens": 256,
-                "reply_tokens": 48,
-            },  # words by chance, until the end of a reply is drawn
+            # The untrained model samples random words until it samples the end of a reply.
+            "agent": {"format": "plain", "context_tokens": 256, "reply_tokens": 48},
             "engine": {"slots": TASKS * GROUP, "deterministic": False},
             "rollout": {
                 "tasks": TASKS,
@@ -105,11 +103,9 @@ def measured(seconds: float, staleness: int, counted: int) -> dict[str, Any]:
             state = begin(run, components, clock)
             with closing(make_data_source(run, components, state)) as source:
                 train(run, components, source, state, clock)
-        played = [
-            t
-            for step in range(1, config.steps + 1)
-            for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))
-        ]
+        played: list[Trajectory] = []
+        for step in range(1, config.steps + 1):
+            played += read_trajectories(run.trajectory_file(f"step-{step:06d}"))
     rows = [clock.rows[step] for step in range(first + 1, last + 1)]
     elapsed = clock.ended[last] - clock.ended[first]
     times = Counter(t.task.id for t in played).values()

@@ -28,10 +28,13 @@ NEVER = (-1,)
 def observations(arguments: argparse.Namespace) -> list[list[list[int]]]:
     chance = random.Random(0)
     sizes = [arguments.prompt, *[arguments.observation] * (arguments.turns - 1)]
-    return [
-        [[chance.randrange(2, 500) for _ in range(size)] for size in sizes]
-        for _ in range(arguments.episodes)
-    ]
+    episodes: list[list[list[int]]] = []
+    for _ in range(arguments.episodes):
+        texts: list[list[int]] = []
+        for size in sizes:
+            texts.append([chance.randrange(2, 500) for _ in range(size)])
+        episodes.append(texts)
+    return episodes
 
 
 async def native_episode(engine, number, shown, reply):

@@ -33,9 +33,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).parents[1])
-)  # the environments that misbehave are those of the tests
+# The environments that misbehave are those of the tests.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
@@ -181,7 +180,7 @@ async def until_answered(pool: Workers) -> float:
             async with opened(pool) as env:
                 await env.reset(TASKS[0])
                 return time.monotonic() - began
-        except EnvFault:  # nobody has noticed yet that they are dead
+        except EnvFault:  # the pool has not noticed yet that the worker is dead
             await asyncio.sleep(0.001)
 
 
@@ -390,10 +389,11 @@ def count_over_http(url: str, steps: int) -> int:
 
 async def trials(is_small: bool) -> dict:
     others, deadline_s = (30, 0.5) if is_small else (372, 1.0)
+    bad = []
+    for every, kind in itertools.product((30, 2), BAD):
+        bad.append(await bad_tasks(kind, every, others, deadline_s))
     return {
-        "bad_tasks": [
-            await bad_tasks(kind, every, others, deadline_s) for every in (30, 2) for kind in BAD
-        ],
+        "bad_tasks": bad,
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),
         "hanging": await (hanging(1, 2.0, 1.5) if is_small else hanging(10, 3.0, 1.5)),
         "killed_server": await (killed_server(60, 0.5) if is_small else killed_server(600, 5.0)),

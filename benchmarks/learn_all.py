@@ -5,7 +5,7 @@ number of episodes.
 
 `dpo` learns from the 4,096 episodes of the first exploration of `evol`, so that one is run before
 it. Prints one table and writes it to DIR/table.json. What is finished already is not run again,
-what was interrupted goes on.
+what was interrupted is resumed.
 """
 
 from __future__ import annotations

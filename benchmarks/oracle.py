@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -375,29 +376,30 @@ def facts_of(
     """What the formulas are about, read off the episodes, and what the weights before the step
     said.
     """
-    episodes = [episode for group in groups for episode in group]
-    turns = [
-        (number, episode, turn) for episode in episodes for number, turn in enumerate(episode.turns)
-    ]
-    firsts = [sum(len(episode.turns) for episode in episodes[:i]) for i in range(len(episodes))]
-    turn_c = [
-        firsts[i] + turn_at(episode, place)
-        for i, episode in enumerate(episodes)
-        for place in episode.actions
-    ]
-    group_i = [number for number, group in enumerate(groups) for _ in group]
+    episodes = list(itertools.chain(*groups))
+    turns: list[tuple[int, Any, Any]] = []
+    turn_c: list[int] = []
+    episode_u: list[int] = []
+    last_u: list[int] = []
+    """The last turn of each episode."""
+    for i, episode in enumerate(episodes):
+        first = len(turns)
+        turn_c += [first + turn_at(episode, place) for place in episode.actions]
+        turns += [(number, episode, turn) for number, turn in enumerate(episode.turns)]
+        episode_u += [i] * len(episode.turns)
+        last_u.append(len(turns) - 1)
+    group_i: list[int] = []
+    for number, group in enumerate(groups):
+        group_i += [number] * len(group)
     seen = [
-        (group_i[i], turn["observation"])
-        for i, episode in enumerate(episodes)
-        for turn in episode.turns
+        (group_i[i], turn["observation"]) for i, (_, _, turn) in zip(episode_u, turns, strict=True)
     ]
     value_end = []
     for i, episode in enumerate(episodes):
         value = torch.zeros((), dtype=torch.float64)
         if episode.line["stop"] in ("horizon", "truncated"):
-            last_turn = min(
-                c for c in range(len(turn_c)) if turn_c[c] == firsts[i] + len(episode.turns) - 1
-            )
+            # The first token of the episode's last turn.
+            last_turn = turn_c.index(last_u[i])
             was_shown = not episode.line["segments"][0]["mask"][-1]
             value = before.value_end_i[i] if was_shown else before.value_c[last_turn]
         value_end.append(value)
@@ -412,7 +414,8 @@ def facts_of(
         "invalid_u": torch.tensor([float(turn["invalid"]) for _, _, turn in turns]),
         "overlong_u": torch.tensor([float(is_so) for is_so in overlong]),
         "logp_sampled_c": torch.tensor(
-            [p for episode in episodes for p in episode.sampled_logps], dtype=torch.float64
+            list(itertools.chain(*(episode.sampled_logps for episode in episodes))),
+            dtype=torch.float64,
         ),
         "logp_learner_c": before.logp_c,
         "V_old_c": before.value_c,
@@ -422,7 +425,7 @@ def facts_of(
         facts["baseline_i"] = torch.tensor(
             [baselines[number].reward for number in group_i], dtype=torch.float64
         )  # type: ignore[union-attr]
-    trajectory_u = torch.tensor([i for i, episode in enumerate(episodes) for _ in episode.turns])
+    trajectory_u = torch.tensor(episode_u)
     observation_u = torch.tensor([seen.index(place) for place in seen])
     return Facts(
         torch.tensor(turn_c), trajectory_u, torch.tensor(group_i), observation_u, facts | given
@@ -505,6 +508,10 @@ class AdamW:
             weights[name] = weights[name] * (1 - lr * decay) - lr * change
 
 
+def of_kind(tensors: Mapping[str, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in tensors.items() if name.endswith(f"/{kind}")}
+
+
 def recomputed(folder: Path, step: int) -> dict[str, float]:
     """How far a step of the run is from this program's: relative differences,
     by what is compared.
@@ -516,7 +523,7 @@ def recomputed(folder: Path, step: int) -> dict[str, float]:
     found = list(groups_of(folder, step, config["rollout"]["group"]))
     kept = [(own, baseline) for group, baseline in found if (own := learned_from(group, algo))]
     groups, baselines = [own for own, _ in kept], [baseline for _, baseline in kept]
-    episodes = [episode for group in groups for episode in group]
+    episodes = list(itertools.chain(*groups))
     # imitation is of what was said, whatever it was sampled at
     temperature = 1.0 if algo["name"] == "rft" else config["rollout"]["temperature"]
     model = Model(weights_at(start), Shape.read(start), temperature)
@@ -556,10 +563,10 @@ def recomputed(folder: Path, step: int) -> dict[str, float]:
             )
             for name, pair in of_part.items():
                 figures.setdefault(name, []).append(pair)
-    means = {
-        name: sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
-        for name, pairs in figures.items()
-    }
+    means: dict[str, float] = {}
+    for name, pairs in figures.items():
+        total = sum(count for _, count in pairs)
+        means[name] = sum(value * count for value, count in pairs) / total
     differences = {
         name: abs(row[name] - mean) / max(abs(mean), LEAST)
         for name, mean in means.items()
@@ -568,13 +575,9 @@ def recomputed(folder: Path, step: int) -> dict[str, float]:
     differences["weights"] = distance(model.weights, weights_at(end), begun_with)
     moments = load_file(end / "optimizer.safetensors")
     for kind in ("exp_avg", "exp_avg_sq"):
-        ours, theirs = (
-            {name: value for name, value in of.items() if name.endswith(f"/{kind}")}
-            for of in (optimizer.moments, moments)
-        )
-        differences[kind] = distance(
-            ours, theirs, {name: torch.zeros_like(value) for name, value in ours.items()}
-        )
+        recomputed_moments = of_kind(optimizer.moments, kind)
+        zeros = {name: torch.zeros_like(value) for name, value in recomputed_moments.items()}
+        differences[kind] = distance(recomputed_moments, of_kind(moments, kind), zeros)
     return differences
 
 
@@ -615,9 +618,8 @@ def gradient_step(
         figures["value/grad_norm"] = (norm, 1)
         base = optimizer.config["lr"]
         optimizer.step(model.weights, own, lr * critic.get("lr", base) / base)
-    if (
-        "logp_ref_c" in given
-    ):  # then every token has a part in the forward pass, and none is estimated
+    # With a reference, the forward pass has all tokens, so that the entropy is exact.
+    if "logp_ref_c" in given:
         figures["policy/entropy"] = (said.entropy_c.mean().item(), len(facts.turn_c))
         log_ratio = given["logp_ref_c"] - said.logp_c
         figures["policy/kl_reference"] = (
@@ -666,10 +668,12 @@ def main() -> None:
         for title, made in runs if given.run is None else [(str(given.run), lambda: given.run)]:
             folder = made()
             steps = [recomputed(folder, step) for step in given.steps]
-            found[title] = {name: max(step[name] for step in steps) for name in steps[0]}
+            found[title] = {}
+            for name in steps[0]:
+                found[title][name] = max(step[name] for step in steps)
             cells = "  ".join(f"{name} {value:.1e}" for name, value in found[title].items())
             print(f"{title:72}  {cells}", flush=True)
-    worst = max(value for cells in found.values() for value in cells.values())
+    worst = max(max(cells.values()) for cells in found.values() if cells)
     print(
         f"{len(found)} settings x {len(given.steps)} steps: worst relative difference {worst:.1e}"
     )

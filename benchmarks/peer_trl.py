@@ -11,7 +11,7 @@ were, and times are given per token besides. TRL is set up as favorably as we kn
 micro-batch that fits, found by trying (with or without gradient checkpointing and Liger's kernels),
 its chunked log-probs, no importance correction (one forward pass less; --correct turns it on), one
 optimizer step a batch, prefix caching, no detokenizing, turns in lockstep. Each side runs in a
-process of its own. Next to FILE lie the result and the output of each side, written anew after
+process of its own. Next to FILE lie the result and the output of each side, rewritten after
 every step.
 """
 
@@ -256,13 +256,9 @@ def main() -> None:
     flags = {f"--{name.replace('_', '-')}": value is not False for name, value in defaults.items()}
     own, others = split_settings(sys.argv[1:], flags)
     known = parser.parse_args(own)
-    settings = [
-        word
-        for name, value in (
-            settings_for(known, others.get("engine.name", "torch")) | others
-        ).items()
-        for word in (f"--{name}", toml(value))
-    ]
+    settings: list[str] = []
+    for name, value in (settings_for(known, others.get("engine.name", "torch")) | others).items():
+        settings += [f"--{name}", toml(value)]
     common = [
         str(known.model),
         "--recipe",

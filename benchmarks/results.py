@@ -10,12 +10,13 @@
     from docs/results/*.json
 
 Every run goes through the command line as a user's would. What is finished is not run again, what
-was interrupted goes on.
+was interrupted is resumed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -91,26 +92,23 @@ def run(
     Weights are not kept where only numbers are wanted.
     """
     warm = sorted({COMPARISONS[name].warm for name in names} - {""})
-    arms = dict.fromkeys(
-        (arm, COMPARISONS[name].warm) for name in names for arm in COMPARISONS[name].arms
-    )
+    arms: dict[tuple[str, str], None] = {}
+    for name in names:
+        for arm in COMPARISONS[name].arms:
+            arms[arm, COMPARISONS[name].warm] = None
     began = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
-        list(
-            pool.map(
-                lambda job: train(out, *job),
-                [(recipe, seed, None) for seed in seeds for recipe in warm],
-            )
-        )
-        begun = [
-            (arm, seed, folder_of(out, base, seed) / WARM if base else model)
-            for seed in seeds
-            for arm, base in arms
-        ]
-        list(pool.map(lambda job: train(out, *job, only_numbers=only_numbers), begun))
+        warm_jobs = [(recipe, seed, None) for seed, recipe in itertools.product(seeds, warm)]
+        list(pool.map(lambda job: train(out, *job), warm_jobs))
+        jobs_of_arms = []
+        for seed, (arm, base) in itertools.product(seeds, arms):
+            start = folder_of(out, base, seed) / WARM if base else model
+            jobs_of_arms.append((arm, seed, start))
+        list(pool.map(lambda job: train(out, *job, only_numbers=only_numbers), jobs_of_arms))
     print(f"all runs: {(time.monotonic() - began) / 60:.1f} minutes")
     for name in names:
-        keep(name, [folder_of(out, arm, seed) for arm in COMPARISONS[name].arms for seed in seeds])
+        pairs = itertools.product(COMPARISONS[name].arms, seeds)
+        keep(name, [folder_of(out, arm, seed) for arm, seed in pairs])
 
 
 def folder_of(out: Path, recipe: str, seed: int) -> Path:
@@ -138,7 +136,7 @@ def train(
 
 def train_once(folder: Path, words: list[str]) -> None:
     """Through the command line, as a user would; what is finished is left alone, what was
-    interrupted goes on.
+    interrupted is resumed.
     """
     if folder.exists() and is_over(read_run(folder).rows):
         return
@@ -165,13 +163,12 @@ def keep(name: str, runs: Sequence[Path], kept: Path = KEPT) -> Path:
     kept.mkdir(exist_ok=True)
     path = kept / f"{name}.json"
     before = json.loads(path.read_text())["runs"] if path.exists() else []
-    new = [
-        one
-        for run in runs
-        for one in (
-            json.loads(run.read_text())["runs"] if run.is_file() else [summary(read_run(run))]
-        )
-    ]
+    new = []
+    for run in runs:
+        if run.is_file():
+            new += json.loads(run.read_text())["runs"]
+        else:
+            new.append(summary(read_run(run)))
     by_name = {(one["recipe"], one["seed"]): one for one in (*before, *new)}
     arms = COMPARISONS[name].arms if name in COMPARISONS else ()
     ordered = sorted(

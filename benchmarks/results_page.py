@@ -101,13 +101,12 @@ def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
     mean = _mean(result(run, -1, figure) for run in runs)
     if len(runs) >= ENOUGH_SEEDS:
         return over_runs([result(run, -1, figure) for run in runs]).within(0.0, 1.0)
-    scores = [env["all"] for run in runs for env in run["evals"][-1]["envs"].values()]
+    scores = scores_of(runs, -1)
     if len(scores) == 1:
         return Estimate(mean, *scores[0][f"{figure}_interval"], 1)
     if figure == "reward":  # no share: from the intervals of the runs
-        half = math.hypot(
-            *((high - low) / 2 for low, high in (score["reward_interval"] for score in scores))
-        ) / len(scores)
+        intervals = [score["reward_interval"] for score in scores]
+        half = math.hypot(*((high - low) / 2 for low, high in intervals)) / len(scores)
         return Estimate(mean, mean - half, mean + half, 1)
     tasks = sum(score["tasks"] for score in scores)
     return Estimate(mean, *wilson(round(mean * tasks), tasks), 1)
@@ -153,9 +152,15 @@ def table(runs: Sequence[Run], figure: Figure = "success") -> str:
 
 def mean_of(figure: str, runs: Sequence[Run], evaluation: int) -> float:
     """Over all runs and their environments."""
-    return _mean(
-        env["all"][figure] for run in runs for env in run["evals"][evaluation]["envs"].values()
-    )
+    return _mean(score[figure] for score in scores_of(runs, evaluation))
+
+
+def scores_of(runs: Sequence[Run], evaluation: int) -> list[dict[str, Any]]:
+    """The scores of an evaluation, of each run and environment."""
+    scores: list[dict[str, Any]] = []
+    for run in runs:
+        scores += [env["all"] for env in run["evals"][evaluation]["envs"].values()]
+    return scores
 
 
 def by_category(runs: Sequence[Run]) -> str:
@@ -166,9 +171,8 @@ def by_category(runs: Sequence[Run]) -> str:
     ]
     for env, scores in runs[0]["evals"][-1]["envs"].items():
         for category in sorted(scores.keys() - {"horizon", "all"}):
-            before, after = (
-                [run["evals"][place]["envs"][env][category] for run in runs] for place in (0, -1)
-            )
+            before = [run["evals"][0]["envs"][env][category] for run in runs]
+            after = [run["evals"][-1]["envs"][env][category] for run in runs]
             tasks, share = (
                 sum(score["tasks"] for score in after),
                 _mean(score["success"] for score in after),
@@ -186,26 +190,24 @@ def by_category(runs: Sequence[Run]) -> str:
 
 
 def by_environment(runs: Sequence[Run]) -> str:
-    """What each recipe came to in each of its environments, beside the one before it that has this
-    environment too.
+    """The result of each recipe in each of its environments, compared with the one before it in the
+    same environment.
     """
     lines = [
         "| environment | recipe | before | held-out success (95%) | by seed | against the "
         "first | million tokens in all | minutes |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for env in dict.fromkeys(env for run in runs for env in run["evals"][-1]["envs"]):
+    envs: dict[str, None] = {}
+    for run in runs:
+        envs |= dict.fromkeys(run["evals"][-1]["envs"])
+    for env in envs:
         first: Estimate | None = None
         for name, own in arms_of([run for run in runs if env in run["evals"][-1]["envs"]]).items():
-            alone = [
-                {
-                    **run,
-                    "evals": [
-                        {**result, "envs": {env: result["envs"][env]}} for result in run["evals"]
-                    ],
-                }
-                for run in own
-            ]
+            alone = []
+            for run in own:
+                evals = [{**eval, "envs": {env: eval["envs"][env]}} for eval in run["evals"]]
+                alone.append({**run, "evals": evals})
             end = final(alone)
             cells = [
                 *(
@@ -235,9 +237,8 @@ def costs(everything: dict[str, Sequence[Run]]) -> str:
     ]
     for name, runs in everything.items():
         for recipe, own in arms_of(runs).items():
-            before, after = (
-                _mean(result(run, place, figure_of(name)) for run in own) for place in (0, -1)
-            )
+            before = _mean(result(run, 0, figure_of(name)) for run in own)
+            after = _mean(result(run, -1, figure_of(name)) for run in own)
             points = 100 * (after - before)
             seconds = 60 * _mean(map(_minutes, own))
             playing = (
@@ -270,7 +271,7 @@ def _minutes(run: Run) -> float:
 
 
 def gap(one: Estimate, other: Estimate) -> str:
-    """In points; one whose interval does not hold 0 is marked."""
+    """In points. An interval without 0 is marked."""
     points = difference(one, other)
     low, high = 100 * points.low, 100 * points.high
     return (
@@ -286,12 +287,12 @@ def _mean(numbers: Any) -> float:
 def provenance(runs: Sequence[Run]) -> str:
     dates = sorted({run["date"] for run in runs})
     machines = sorted({run["machine"] for run in runs})
-    versions = sorted(
-        {", ".join(f"{name} {number}" for name, number in run["versions"].items()) for run in runs}
-    )
+    versions: set[str] = set()
+    for run in runs:
+        versions.add(", ".join(f"{name} {number}" for name, number in run["versions"].items()))
     seeds = ", ".join(map(str, sorted({run["seed"] for run in runs})))
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"*Seeds {seeds}; {when}; {'; '.join(machines)}; {'; '.join(versions)}.*"
+    return f"*Seeds {seeds}; {when}; {'; '.join(machines)}; {'; '.join(sorted(versions))}.*"
 
 
 def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
@@ -345,9 +346,10 @@ def mean_curve(
     """
     start, end = max(tokens[0] for tokens, _ in curves), min(tokens[-1] for tokens, _ in curves)
     places = [start + (end - start) * number / (points - 1) for number in range(points)]
-    return places, [
-        _mean(_at(tokens, values, place) for tokens, values in curves) for place in places
-    ]
+    means = []
+    for place in places:
+        means.append(_mean(_at(tokens, values, place) for tokens, values in curves))
+    return places, means
 
 
 def _at(tokens: Sequence[float], values: Sequence[float], place: float) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -43,21 +44,22 @@ def shown(arguments: argparse.Namespace, words: int) -> list[list[list[int]]]:
         instructions + text(arguments.prompt - len(instructions))
         for _ in range(-(-arguments.episodes // arguments.group))
     ]
-    observations = [
-        [text(arguments.observation) for _ in range(arguments.turns - 1)]
-        for _ in range(arguments.episodes)
-    ]
-    return [[tasks[number // arguments.group], *own] for number, own in enumerate(observations)]
+    episodes = []
+    for number in range(arguments.episodes):
+        observations = [text(arguments.observation) for _ in range(arguments.turns - 1)]
+        episodes.append([tasks[number // arguments.group], *observations])
+    return episodes
 
 
 def lengths(arguments: argparse.Namespace) -> list[list[int]]:
     """Replies of different lengths, as agents write them, the same for every engine."""
     chance = random.Random(1)
     spread = arguments.reply // 2
-    return [
-        [arguments.reply + chance.randint(-spread, spread) for _ in range(arguments.turns)]
-        for _ in range(arguments.episodes)
-    ]
+    lengths = []
+    for _ in range(arguments.episodes):
+        own = [arguments.reply + chance.randint(-spread, spread) for _ in range(arguments.turns)]
+        lengths.append(own)
+    return lengths
 
 
 async def episode(engine, number, observations, replies, gate):
@@ -94,7 +96,7 @@ def raw(engine, observations, replies):
     async def play():
         jobs, sessions = [], []
         for number, (one, own) in enumerate(zip(observations, replies, strict=True)):
-            context = [token for observation in one for token in observation]
+            context = list(itertools.chain(*one))
             sampling = Sampling(max_tokens=sum(own), stop_ids=NEVER, seed=number)
             session = Session(f"raw {number}")  # type: ignore[arg-type]
             sessions.append(session)

@@ -46,20 +46,20 @@ def rows(run: Run) -> list[dict[str, Any]]:
 
 
 def tokens(run: Run, step: int) -> list[list[list[int]]]:
-    return [
-        [segment.ids for segment in t.segments]
-        for t in read_trajectories(run.trajectory_file(f"step-{step:06d}"))
-    ]
+    found: list[list[list[int]]] = []
+    for trajectory in read_trajectories(run.trajectory_file(f"step-{step:06d}")):
+        found.append([segment.ids for segment in trajectory.segments])
+    return found
 
 
 def compared(one: Run, other: Run, steps: int) -> dict[str, float]:
     pairs = list(zip(rows(one), rows(other), strict=True))
     same = [tokens(one, step) == tokens(other, step) for step in range(1, steps + 1)]
     alike = same.index(False) if False in same else steps
-    found = {
-        name: max((abs(a[name] - b[name]) for a, b in pairs[:alike]), default=float("nan"))
-        for name in CURVES
-    }
+    found: dict[str, float] = {}
+    for name in CURVES:
+        differences = [abs(a[name] - b[name]) for a, b in pairs[:alike]]
+        found[name] = max(differences, default=float("nan"))
     return {"same episodes for": alike, **found}
 
 
@@ -74,11 +74,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("FLAG", "VALUE"))
     given = parser.parse_args()
-    common = [
-        "--steps",
-        str(given.steps),
-        *(word for flag, value in given.set for word in (f"--{flag}", value)),
-    ]
+    common = ["--steps", str(given.steps)]
+    for flag, value in given.set:
+        common += [f"--{flag}", value]
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         base: Run | None = None

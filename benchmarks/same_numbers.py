@@ -248,7 +248,9 @@ def in_new_names(numbers: Numbers, renamed: Renamed) -> Numbers:
                 return name.removesuffix(old) + new
         return name
 
-    rows = [{new_name(name): value for name, value in row.items()} for row in numbers.rows]
+    rows = []
+    for row in numbers.rows:
+        rows.append({new_name(name): value for name, value in row.items()})
     return Numbers(numbers.weights, rows)
 
 

@@ -110,9 +110,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     known = parser.parse_args()
-    os.environ["PATH"] = os.pathsep.join(
-        (str(Path(find_java()).parent), os.environ.get("PATH", ""))
-    )  # the package looks nowhere else
+    # The package looks for Java in PATH only.
+    folders = (str(Path(find_java()).parent), os.environ.get("PATH", ""))
+    os.environ["PATH"] = os.pathsep.join(folders)
     sciworld, package = SciWorld(max_moves=1000), ScienceWorldEnv(envStepLimit=1000)
     played = scripts(sciworld, known.tasks)
     steps = sum(map(len, played.values()))

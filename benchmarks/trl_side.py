@@ -70,11 +70,11 @@ def with_vllm(
         outputs = trainer.vllm_generation.llm.generate(
             asked, sampling_params=params, use_tqdm=False
         )
-        return [
-            (list(reply.token_ids), list(reply.logprobs.logprobs))
-            for output in outputs
-            for reply in output.outputs
-        ]
+        replies = []
+        for output in outputs:
+            for reply in output.outputs:
+                replies.append((list(reply.token_ids), list(reply.logprobs.logprobs)))
+        return replies
 
     return generate
 
@@ -188,7 +188,7 @@ def _try(model: Any, way: Way, prompt: int, rest: int, budget_gib: float) -> Way
             model.gradient_checkpointing_disable()
     peak = peak_memory_gib()
     failed = (
-        f"more than the {budget_gib:.0f} GiB there are beside vLLM and the moments"
+        f"more than the {budget_gib:.0f} GiB there are next to vLLM and the moments"
         if peak > budget_gib
         else ""
     )

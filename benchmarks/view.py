@@ -137,10 +137,9 @@ def episode(chance: random.Random, step: int, number: int) -> dict:
 def learned(chance: random.Random, one: dict) -> dict:
     count = sum(one["segments"][0]["mask"])
     advantage = round(chance.gauss(0, 1), 4)
-    figures = {
-        name: [round(-chance.random(), 4) for _ in range(count)] for name in ("logp", "entropy")
-    }
-    return {"id": one["id"], "advantage": [advantage] * count} | figures
+    logp = [round(-chance.random(), 4) for _ in range(count)]
+    entropy = [round(-chance.random(), 4) for _ in range(count)]
+    return {"id": one["id"], "advantage": [advantage] * count, "logp": logp, "entropy": entropy}
 
 
 class Viewer:

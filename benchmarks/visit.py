@@ -53,13 +53,9 @@ def minutes_left(began: float, given: argparse.Namespace) -> float:
 def visit(given: argparse.Namespace) -> int:
     began = time.monotonic()
     run = given.out / f"{given.recipe.stem}-{given.seed}"
-    flags = [
-        "--model",
-        str(given.model),
-        "--seed",
-        str(given.seed),
-        *(word for flag, value in given.set for word in (f"--{flag}", value)),
-    ]
+    flags = ["--model", str(given.model), "--seed", str(given.seed)]
+    for flag, value in given.set:
+        flags += [f"--{flag}", value]
     if not run.exists():
         given.out.mkdir(parents=True, exist_ok=True)
         if (

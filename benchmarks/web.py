@@ -71,12 +71,11 @@ async def measure(
         name, options, WorkerSettings(per_worker=per_worker, workers=given.workers, deadline_s=120)
     )
     counted = dict.fromkeys(("steps", "episodes", "solved", "faults", "resetting"), 0.0)
-    seats = [await pool.open() for _ in range(given.episodes)]
-    await asyncio.gather(
-        *(seat.reset(tasks[0]) for seat in seats)
-    )  # browsers and contexts are there before anything is counted
+    slots = [await pool.open() for _ in range(given.episodes)]
+    # Browsers and contexts start before anything is measured.
+    await asyncio.gather(*(slot.reset(tasks[0]) for slot in slots))
     held = sum(_proportional_mb(worker.pid) for worker in pool.stats().workers)
-    await asyncio.gather(*(seat.close() for seat in seats))
+    await asyncio.gather(*(slot.close() for slot in slots))
     began = time.monotonic()
     await asyncio.gather(
         *(play(pool, tasks, began + given.seconds, counted, n) for n in range(given.episodes))
@@ -113,7 +112,9 @@ def sites(given: argparse.Namespace) -> dict[str, Any] | None:
         return None
     options = {"sites": list(up)}
     env = envs["web"](**options)
-    tasks = [task for split in env.splits for task in env.tasks(split)]
+    tasks = []
+    for split in env.splits:
+        tasks += env.tasks(split)
     return _row("sites", given.episodes, asyncio.run(measure("web", options, tasks, given)))
 
 
@@ -157,10 +158,9 @@ def browsergym(given: argparse.Namespace) -> dict[str, Any]:
         answers = [
             json.loads(process.communicate()[0].strip().splitlines()[-1]) for process in running
         ]
-    total = {
-        key: sum(answer[key] for answer in answers)
-        for key in ("steps", "episodes", "solved", "resetting")
-    }
+    total = {}
+    for key in ("steps", "episodes", "solved", "resetting"):
+        total[key] = sum(answer[key] for answer in answers)
     return _row(
         "browsergym",
         len(running),

@@ -89,10 +89,12 @@ def processor_s(workers: list[int]) -> float:
 
     A busy machine changes it far less than the time on the clock.
     """
-    times = [
-        psutil.Process(pid).cpu_times() for worker in workers for pid in process_family(worker)
-    ]
-    return sum(time.user + time.system for time in times)
+    seconds = 0.0
+    for worker in workers:
+        for pid in process_family(worker):
+            times = psutil.Process(pid).cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 async def started(env: str, sandbox: str) -> float:
@@ -111,7 +113,9 @@ def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]
     long.
     """
     rounds, kinds = range(arguments.rounds), ("none", "bwrap")
-    starts = [[asyncio.run(started(arguments.env, kind)) for kind in kinds] for _ in rounds]
+    starts = []
+    for _ in rounds:  # alternating, so that both kinds see the same load
+        starts.append([asyncio.run(started(arguments.env, kind)) for kind in kinds])
     seconds = [statistics.median(of_kind) for of_kind in zip(*starts, strict=True)]
     print(f"seconds to start: {seconds[0]:.3f} without, {seconds[1]:.3f} with a sandbox")
     print(
@@ -124,9 +128,8 @@ def compare(arguments: argparse.Namespace, episodes: list[tuple[Task, list[str]]
             for kind in kinds[:: 1 if number % 2 else -1]:
                 played[kind].append(asyncio.run(measured(arguments, workers, episodes, kind)))
         for place, what in ((0, "steps/s"), (3, "us/step")):
-            without, within = (
-                statistics.median(values[place] for values in played[kind]) for kind in kinds
-            )
+            without = statistics.median(values[place] for values in played["none"])
+            within = statistics.median(values[place] for values in played["bwrap"])
             print(f"{workers:>8}{what:>10}{without:>10.1f}{within:>10.1f}{within / without:>10.3f}")
 
 

@@ -26,13 +26,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.obj = {}
         if self.takes_settings:
-            flags = {
-                name: not option.is_flag
-                for option in self.get_params(ctx)
-                if isinstance(option, TyperOption)
-                for name in option.opts
-            }
-            args, ctx.obj = split_settings(args, flags)
+            takes_value: dict[str, bool] = {}
+            for option in self.get_params(ctx):
+                if isinstance(option, TyperOption):
+                    takes_value |= dict.fromkeys(option.opts, not option.is_flag)
+            args, ctx.obj = split_settings(args, takes_value)
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
@@ -50,7 +48,7 @@ class SettingsCommand(Command):
     takes_settings = True
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Its own flags, and what its argument makes of the beginning of a flag: settings."""
+        """The command's own flags, and the settings, which its argument completes."""
         found = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--"):
             for param in self.params:
@@ -62,14 +60,14 @@ class SettingsCommand(Command):
 def find_modules_here() -> None:
     """Let "my_module:MyEnv" name a class in the working folder.
 
-    The folder comes last, so that nothing in it stands in for a package. Commands that only look at
-    something do not call this: they may be run in a folder that somebody sent.
+    The folder comes last, so that no file in it replaces a package. Commands that only read do not
+    call this: they may be run in a stranger's folder.
     """
     sys.path.append(os.getcwd())
 
 
 def check_run_folder(run: Path) -> None:
-    """Raise ConfigError where there is no run, before anything heavy is imported."""
+    """Raise ConfigError if there is no run, before anything heavy is imported."""
     if not (run / "config.toml").is_file():
         raise ConfigError(f"{run}: there is no run in this folder (no config.toml)")
     check_run_format(run)

@@ -33,7 +33,7 @@ def doctor(
     """Prove that a run is right and fits, before hours are spent on it."""
     from palestra.config import config as configs
 
-    logging.getLogger("palestra").addHandler(logging.NullHandler())  # findings say what matters
+    logging.getLogger("palestra").addHandler(logging.NullHandler())  # the results are enough
     find_modules_here()
     config = configs.load(recipe or QUICKSTART, ctx.obj, imports=True)
 
@@ -41,13 +41,13 @@ def doctor(
     from palestra.training.preflight import preflight
 
     prepared = preflight(config)
-    findings = []
-    for finding in run_checks(config, prepared, folder=Path("runs"), fit=fit):
-        findings.append(finding)
+    results = []
+    for result in run_checks(config, prepared, folder=Path("runs"), fit=fit):
+        results.append(result)
         if not as_json:
-            verdict = "ok" if finding.ok else "FAILED"
-            print(f"{verdict:<8}{finding.name:<40}{finding.detail}", flush=True)
+            verdict = "ok" if result.ok else "FAILED"
+            print(f"{verdict:<8}{result.name:<40}{result.detail}", flush=True)
     if as_json:
-        print_json(findings)
-    if not all(finding.ok for finding in findings):
+        print_json(results)
+    if not all(result.ok for result in results):
         raise SystemExit(1)

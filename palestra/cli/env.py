@@ -142,7 +142,7 @@ def _row(name: str) -> dict[str, Any]:
             "max_turns": env.max_turns,
             "error": None,
         }
-    except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list goes on
+    except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list continues
         return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
 
 

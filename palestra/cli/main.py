@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run(sys.argv[1:])
         code = 0
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if isinstance(end.code, int):
+            code = end.code
+        elif end.code is None:
+            code = 0
         raise
     finally:
         end_in_time(code)
@@ -99,7 +102,9 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    """A message may hold names from anywhere: nothing in it reaches the terminal as a command."""
+    """Print an error and exit. The message may have a stranger's text, so control characters are
+    replaced.
+    """
     lines = f"palestra: {hidden(message)}".split("\n")
     print("\n".join(map(terminal_safe, lines)), file=sys.stderr)
     raise SystemExit(2)

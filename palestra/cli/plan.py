@@ -1,4 +1,4 @@
-"""`palestra plan`: what a recipe would need and take on so many GPUs."""
+"""`palestra plan`: the memory and time of a recipe on a number of GPUs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def plan(
     ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """What a recipe would need and take on so many GPUs, with a layout."""
+    """Estimate the memory and time of a recipe on a number of GPUs, and suggest a layout."""
     from palestra.config import config as configs
 
     for flag, value in (("gpus", gpus), ("reply", reply), ("episode", episode)):

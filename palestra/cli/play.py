@@ -1,4 +1,4 @@
-"""`palestra play`: be the agent, in a browser."""
+"""`palestra play`: play an environment in a browser."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def play(
     allow_host: AllowHost = None,
     no_open: NoOpen = False,
 ) -> None:
-    """Be the agent, in a browser; also beside a trained one."""
+    """Be the agent in a browser, also alongside a trained one."""
     if env is None and ctx.obj:
         raise UserError(
             f"--{next(iter(ctx.obj))}: there is no such flag; options of an environment "
@@ -71,17 +71,18 @@ def play(
     if env is not None:
         chosen = [Served(env, ctx.obj, "process", DEADLINE_S)]
     elif run_folder is not None:
-        chosen = [
-            Served(
+        _, tree, _ = RunFolder(run_folder).config()
+        for own in environments(tree):
+            sandbox = own.sandbox or "none"
+            served = Served(
                 own.name,
                 own.options,
                 "process",
                 DEADLINE_S,
-                sandbox=own.sandbox or "none",
+                sandbox=sandbox,
                 sandbox_read=own.sandbox_read,
             )
-            for own in environments(RunFolder(run_folder).config()[1])
-        ]
+            chosen.append(served)
     try:
         games = Games(chosen, RunAgent(run_folder) if run_folder else None)
     except ValueError as error:

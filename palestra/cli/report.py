@@ -1,4 +1,4 @@
-"""`palestra report`: what runs came to."""
+"""`palestra report`: the results of runs as a page."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def report(
 ) -> None:
     """Curves, tables and episodes of runs, as a page and as Markdown."""
     from palestra.runs.reader import linked_runs
+    from palestra.tools.report.compare import runs_of
     from palestra.tools.report.write import load_groups, numbers, write_report
 
     for folder in runs:
@@ -46,12 +47,16 @@ def report(
                 "what it leads to"
             )
     groups = load_groups(runs, on_bad=warn)
-    found = [run for group in groups for run in group.runs]
+    found = runs_of(groups)
     is_own = out is None and len(found) == 1
     folder = out or (found[0].folder if is_own else Path()) / "report"
+    # Written first: reading the episodes of a report may add notes to the runs.
     page = write_report(groups, folder, is_own=is_own) if out or not as_json else None
     if as_json:
-        return print_json(numbers(groups) | ({"report": str(page)} if page else {}))
+        result = numbers(groups)
+        if page is not None:
+            result["report"] = str(page)
+        return print_json(result)
     for run in found:
         if run.notes:
             print(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 WIDE = 100
-"""Columns of a terminal that has room for the meaning of a setting beside its type and default."""
+"""Columns of a terminal with room for a setting's meaning next to its type and default."""
 LONGEST_DEFAULT = 40
 
 
@@ -176,7 +176,7 @@ def _type_text(annotation: Any) -> str:
 
 
 def _limits(metadata: Iterable[Any]) -> str:
-    """Of a number, as pydantic notes them beside its type."""
+    """The bounds of a number, from pydantic's annotations."""
     found = []
     for note in metadata:
         for attribute, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<=")):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"  # noqa: S105  the name of a variable
 PORT = 8200
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  to recognize it
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  recognized, never a default
 
 Port = Annotated[int, typer.Option(help="0 takes a free one")]
 Host = Annotated[str, typer.Option(help="any other than loopback needs a token")]
@@ -36,7 +36,7 @@ NoOpen = Annotated[bool, typer.Option("--no-open", help="only print the address"
 
 
 class Address(NamedTuple):
-    """Where the viewer listens, and who may come in."""
+    """Where the viewer listens, and which requests it admits."""
 
     host: str
     port: int
@@ -89,15 +89,20 @@ def serve_viewer(
 
     def ready(port: int) -> None:
         name = "127.0.0.1" if host in EVERYWHERE else host
-        url = f"http://{f'[{name}]' if ':' in name else name}:{port}/"
-        what, place = (
-            (f"{count} run{'s' if count > 1 else ''}", "") if play is None else ("play", "#/play")
-        )
-        print(f"{what} at {url}{f'?token=${variable}' if tokens else ''}{place}", flush=True)
+        if ":" in name:  # IPv6
+            name = f"[{name}]"
+        what, fragment = ("1 run" if count == 1 else f"{count} runs"), ""
+        if play is not None:
+            what, fragment = "play", "#/play"
+        url = f"http://{name}:{port}/"
+        # Printed with the variable's name: the token itself must not end up in a terminal's log.
+        query = f"?token=${variable}" if tokens else ""
+        print(f"{what} at {url}{query}{fragment}", flush=True)
         if not address.no_open:
-            full_url = url + (f"?token={quote(tokens[0])}" if tokens else "") + place
-            # in a thread: some browsers keep the caller waiting
-            threading.Thread(target=webbrowser.open, args=(full_url,), daemon=True).start()
+            query = f"?token={quote(tokens[0])}" if tokens else ""
+            # In a thread: some browsers block the caller.
+            opened = (f"{url}{query}{fragment}",)
+            threading.Thread(target=webbrowser.open, args=opened, daemon=True).start()
 
     try:
         early_interrupt.leave_to_python()

@@ -49,7 +49,7 @@ def status(as_json: Json = False) -> None:
 
 
 def _tell(line: str) -> None:
-    """In one write: sites are installed side by side."""
+    """Print in a single write, since sites are installed in parallel."""
     sys.stderr.write(f"{line}\n")
 
 
@@ -60,15 +60,9 @@ def _suite() -> SiteSuite:
 
 
 def _print_sites(running: RunningSuite) -> None:
-    rows = [
-        [
-            name,
-            site.url,
-            f"http://127.0.0.1:{site.port}/",
-            f"{site.start_seconds:.1f}",
-            site.about,
-        ]
-        for name, site in running.sites.items()
-    ]
+    rows: list[list[str]] = []
+    for name, site in running.sites.items():
+        local = f"http://127.0.0.1:{site.port}/"
+        rows.append([name, site.url, local, f"{site.start_seconds:.1f}", site.about])
     columns = ["site", "in the environment", "in your browser", "seconds", ""]
     print_table(Table(columns, rows))

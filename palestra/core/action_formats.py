@@ -1,6 +1,4 @@
-"""How a model writes an action, and how that is read: strict in what counts, forgiving to
-whitespace.
-"""
+"""How a model writes an action, and how it is parsed: strict, except for whitespace."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from palestra.core.registry import Registry
 
 
 class Parsed(NamedTuple):
-    """Either an action, or what was wrong with the reply."""
+    """Either an action, or what is wrong with the reply."""
 
     action: str | None
     error: str = ""
@@ -22,9 +20,9 @@ class Format(ABC):
     """A grammar for replies. `parse(write(thought, action))` gives the action back."""
 
     instructions: str
-    """What the agent is told about it."""
+    """The instructions for the agent."""
     is_self_evident: bool = False
-    """An environment without instructions needs none for it either."""
+    """Whether they can be left out if the environment has no instructions of its own."""
 
     @abstractmethod
     def parse(self, reply: str) -> Parsed: ...
@@ -64,11 +62,9 @@ class ReAct(Format):
         return Parsed(action)
 
     def write(self, thought: str, action: str) -> str:
-        return (
-            f"Thought: {' '.join(thought.split())}\nAction: {action}"
-            if thought.strip()
-            else f"Action: {action}"
-        )
+        if not thought.strip():
+            return f"Action: {action}"
+        return f"Thought: {' '.join(thought.split())}\nAction: {action}"
 
 
 class Plain(Format):
@@ -79,9 +75,9 @@ class Plain(Format):
 
     def parse(self, reply: str) -> Parsed:
         action = reply.strip()
-        return (
-            Parsed(action) if action else Parsed(None, "Expected an action; the reply was empty.")
-        )
+        if not action:
+            return Parsed(None, "Expected an action; the reply was empty.")
+        return Parsed(action)
 
     def write(self, thought: str, action: str) -> str:
         return action
@@ -91,7 +87,7 @@ class Tags(Format):
     """`<think>...</think>` and then the action as a tag: `search[words]` is written
     `<search>words</search>` (arXiv:2503.09516).
 
-    An action that is no name with an argument in brackets stands in `<action>`.
+    An action of any other form is written in `<action>`.
     """
 
     instructions = (
@@ -131,11 +127,9 @@ class Tags(Format):
         argument = argument.strip()
         if name != "action":
             return Parsed(f"{name}[{argument}]")
-        return (
-            Parsed(argument)
-            if argument
-            else Parsed(None, "Expected an action in <action>; there was nothing.")
-        )
+        if not argument:
+            return Parsed(None, "Expected an action in <action>; there was nothing.")
+        return Parsed(argument)
 
     def write(self, thought: str, action: str) -> str:
         named = self._named.fullmatch(action)
@@ -143,15 +137,13 @@ class Tags(Format):
             tagged = f"<{named[1]}>{named[2]}</{named[1]}>"
         else:
             tagged = f"<action>{action}</action>"
-        return (
-            f"<think>{' '.join(thought.split())}</think>\n{tagged}" if thought.strip() else tagged
-        )
+        if not thought.strip():
+            return tagged
+        return f"<think>{' '.join(thought.split())}</think>\n{tagged}"
 
 
 class Block(Format):
-    """Any words, and then the action between three backticks:
-    ```click [12]``` (arXiv:2307.13854).
-    """
+    """Any text, and then the action in three backticks: ```click [12]``` (arXiv:2307.13854)."""
 
     instructions = (
         "Answer every observation with what you think and one action, in exactly this form:\n"
@@ -166,11 +158,9 @@ class Block(Format):
             found = f"there were {len(blocks)}" if blocks else "there was none"
             return Parsed(None, f"Expected exactly one action between ``` and ```; {found}.")
         action = blocks[0].strip()
-        return (
-            Parsed(action)
-            if action
-            else Parsed(None, "Expected an action between ``` and ```; there was nothing.")
-        )
+        if not action:
+            return Parsed(None, "Expected an action between ``` and ```; there was nothing.")
+        return Parsed(action)
 
     def write(self, thought: str, action: str) -> str:
         why = f"Let's think step by step. {' '.join(thought.split())} " if thought.strip() else ""

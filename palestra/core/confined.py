@@ -65,7 +65,7 @@ class Overran(Exception):
 class Confined:
     """Answers questions one by one by a function of a module, `module:function`, from JSON to JSON.
 
-    The child starts with the first question, and anew after one that it did not survive.
+    The child starts with the first question, and again after one that it did not survive.
     """
 
     def __init__(self, target: str) -> None:
@@ -210,7 +210,7 @@ SPEAKING = (
     "Refused",
     "Overran",
 )
-"""Errors whose message is a sentence; others need their names beside them."""
+"""Errors whose message is a sentence. Others are shown with their names."""
 
 
 def in_one_line(error: BaseException, most: int = 300) -> str:

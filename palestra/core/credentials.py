@@ -1,5 +1,5 @@
-"""Secrets: which hosts get the environment servers' token, what is never printed, and what other
-programs are not told.
+"""Secrets: which hosts get the environment servers' token, what is never printed, and what is not
+passed to other programs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ class BadToken(UserError, ValueError):
 
 
 def hidden(text: str) -> str:
-    """The text without the users and passwords of the URLs in it.
-
-    It hides too much rather than too little.
-    """
+    """The text without the users and passwords of its URLs. In doubt, it hides more."""
     return _USERINFO.sub("://***@", text)
 
 
@@ -50,16 +47,16 @@ def has_password(url: str) -> bool:
 
 
 def name_hosts(flags: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Remember the environment servers that stand on a command line, so that they get the token.
+    """Allow the token for the environment servers on a command line.
 
-    They are kept in the environment: the workers of a launch inherit them.
+    They are kept in an environment variable, which the workers of a launch inherit.
     """
     for url in (*_urls_of_flags(flags), *_urls_of_settings(settings)):
         name_host(url)
 
 
 def name_host(url: str) -> None:
-    """Let the token go to the server of this URL."""
+    """Allow the token for the server of this URL."""
     origin = _origin(url)
     named = _named()
     if origin is not None and origin not in named:
@@ -67,9 +64,9 @@ def name_host(url: str) -> None:
 
 
 def token_for(url: str) -> str:
-    """The token, where the server at this URL may have it; else nothing.
+    """The token if the server at this URL may have it, else "".
 
-    Raises BadToken for one that no header can carry.
+    Raises BadToken for a token that is not valid in a header.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token or not is_named(url):
@@ -85,9 +82,9 @@ def token_for(url: str) -> str:
 def how_to_give_token(url: str) -> str:
     """What to do about a server that asks for a token."""
     if not os.environ.get(TOKEN_VARIABLE, "").strip():
-        return f"set {TOKEN_VARIABLE}" + (
-            "" if is_named(url) else f", and {HOSTS_VARIABLE}={urlsplit(url).netloc}"
-        )
+        if is_named(url):
+            return f"set {TOKEN_VARIABLE}"
+        return f"set {TOKEN_VARIABLE}, and {HOSTS_VARIABLE}={urlsplit(url).netloc}"
     if is_named(url):
         return f"the one in {TOKEN_VARIABLE} is not a token of this server"
     reason = "this server stands neither on the command line nor there"
@@ -98,14 +95,11 @@ def how_to_give_token(url: str) -> str:
 
 
 def is_named(url: str) -> bool:
-    """Whether the user named the server at this URL, and not only some recipe or run folder."""
-    origin = _origin(url)
-    parts = _split(url)
-    return (
-        origin is not None
-        and parts is not None
-        and any(_fits(entry, origin, parts) for entry in _named())
-    )
+    """Whether the user named this server, and not just a recipe, which may be a stranger's."""
+    origin, parts = _origin(url), _split(url)
+    if origin is None or parts is None:
+        return False
+    return any(_fits(entry, origin, parts) for entry in _named())
 
 
 def _fits(entry: str, origin: str, parts: SplitResult) -> bool:
@@ -124,7 +118,7 @@ def _named() -> list[str]:
 
 
 def _origin(url: str) -> str | None:
-    """scheme://host:port, always with the port; None where it is no URL of a server."""
+    """scheme://host:port, always with the port. None if it is not the URL of a server."""
     parts = _split(url)
     if parts is None or parts.scheme not in PORTS or not parts.hostname:
         return None
@@ -135,7 +129,7 @@ def _origin(url: str) -> str | None:
 def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # it is read only now
+        _ = parts.port  # parsed when it is read; raises ValueError
     except ValueError:
         return None
     return parts
@@ -148,49 +142,40 @@ def _urls_of_flags(flags: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _urls_of_settings(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Of `--env.name`, `--env.urls` and `--mixture`; other settings with URLs are about other
-    servers.
+    """The URLs of `--env.name`, `--env.urls` and `--mixture`. URLs in other settings are not those
+    of environment servers.
     """
-    tables = [
-        {
-            name.removeprefix("env."): value
-            for name, value in settings.items()
-            if name.startswith("env.")
-        }
-    ]
-    tables += [settings["env"]] if isinstance(settings.get("env"), dict) else []
+    # The settings are not validated yet, so they may have any type.
+    dotted = {}
+    for name, value in settings.items():
+        if name.startswith("env."):
+            dotted[name.removeprefix("env.")] = value
     mixture = settings.get("mixture")
-    tables += (
-        [member for member in mixture if isinstance(member, dict)]
-        if isinstance(mixture, list)
-        else []
-    )
-    for table in tables:
+    members = mixture if isinstance(mixture, list) else []
+    for table in [dotted, settings.get("env"), *members]:
+        if not isinstance(table, dict):
+            continue
         urls = table.get("urls")
-        yield from (
-            url
-            for url in (table.get("name"), *(urls if isinstance(urls, list) else []))
-            if isinstance(url, str)
-        )
+        for url in [table.get("name"), *(urls if isinstance(urls, list) else [])]:
+            if isinstance(url, str):
+                yield url
 
 
-# what other programs are not told
+# what is not passed to other programs
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether an environment variable looks like a secret: by its name,
-    or by a password in a URL.
-    """
+    """Whether an environment variable looks like a secret, by its name or a password in a URL."""
     return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
 
 
 def without_secrets(keep: Iterable[str] = ()) -> dict[str, str]:
-    """The environment variables for a program that runs other people's code: without the user's
-    secrets, save those that `keep` names.
+    """The environment variables for a program that runs a stranger's code: without the user's
+    secrets, except for those that `keep` names.
     """
     kept = set(keep)
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in kept or not is_secret(name, value)
-    }
+    variables: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if name in kept or not is_secret(name, value):
+            variables[name] = value
+    return variables

@@ -20,9 +20,7 @@ GRACE_S = 30.0
 
 
 class EventLoop:
-    """What is asked for is run to its end; what was begun in between goes on only while the loop
-    runs.
-    """
+    """Runs coroutines to their end. Other tasks progress only while the loop runs."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -62,22 +60,22 @@ class EventLoop:
         try:
             return job.result()
         except KeyboardInterrupt:
-            # It was raised in this thread, and the loop's thread knows nothing of it yet.
+            # It was raised in this thread only; the loop's thread still runs.
             if not job.done():
                 self.get_loop().call_soon_threadsafe(self._abandon)
                 wait([job], GRACE_S)
             raise
 
     def _abandon(self) -> None:
-        """What was under way does not go on when the loop is used again to close things, and nobody
-        asks what became of it.
+        """Cancel all tasks silently, so that they do not continue when the loop runs again to close
+        things.
         """
         self.get_loop().set_exception_handler(lambda loop, context: None)
         for task in asyncio.all_tasks(self.get_loop()):
             task.cancel()
 
     def go_on(self) -> None:
-        """From now on it runs in a thread of its own, also while nobody asks for anything."""
+        """Run the loop in a thread of its own from now on, also between calls of `run`."""
         if self._thread is None:
             self._is_over = asyncio.Event()
             thread = threading.Thread(
@@ -87,7 +85,7 @@ class EventLoop:
             self._thread = thread
 
     def halt(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        """Cancel these, and end the thread: from now on it runs only when it is asked again."""
+        """Cancel these tasks, and end the thread. From now on the loop runs only during `run`."""
         thread = self._thread
         if thread is None:
             return

@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, and read only where they are what they should be.
+"""Files: written atomically, and read only if they are regular files of a limited size.
 
-Errors say which file and why.
+Errors name the file and the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from palestra.core.errors import UserError
 from palestra.core.untrusted import Unreadable, check_nesting
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of a file that is read into memory as a whole."""
+"""The largest file that is read into memory."""
 
 
 class CannotWrite(UserError):
@@ -28,7 +28,7 @@ class CannotWrite(UserError):
 
 
 class CannotRead(UserError):
-    """Not what should be there: a directory, a pipe, too large, not JSON.
+    """The file is not what is expected: a directory, a pipe, too large, not JSON.
 
     The message is one line and names the file.
     """
@@ -36,7 +36,7 @@ class CannotRead(UserError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Around what writes to `path`, be it a file or a folder of them."""
+    """Around writing to `path`, a file or a folder: raises CannotWrite for errors of the system."""
     try:
         yield
     except Exception as error:
@@ -49,11 +49,9 @@ def writing(path: Path) -> Iterator[None]:
 def replace_file(
     path: Path, content: bytes, *, is_lasting: bool = False, makes_folder: bool = True
 ) -> None:
-    """Write a file whole or not at all. `is_lasting`: when this returns, it is there even if the
-    machine loses power.
+    """Write a file atomically. `is_lasting`: when this returns, the file survives a power failure.
 
-    `makes_folder`: the folder that it belongs into is made where it is not there, but never the one
-    above.
+    `makes_folder`: create the file's folder if it does not exist, but never the one above.
     """
     draft = path.with_name(f".{path.name}.draft")
     with writing(path):
@@ -61,9 +59,8 @@ def replace_file(
             path.parent.mkdir(exist_ok=True)
         try:
             delete(draft)
-            with draft.open(
-                "xb"
-            ) as file:  # never through a link, nor into a pipe, that somebody has put there
+            # "x": fails if a link or a pipe was put there since.
+            with draft.open("xb") as file:
                 file.write(content)
             if is_lasting:
                 sync(draft)
@@ -71,12 +68,12 @@ def replace_file(
             if is_lasting:
                 sync(path.parent)
         except OSError:
-            delete(draft)  # where the disk is full, half a file is in the way of others
+            delete(draft)  # on a full disk, half a file takes room that others need
             raise
 
 
 def delete(path: Path) -> None:
-    """Whatever it is: a file, a link, a folder with all that is in it, or nothing."""
+    """Delete a file, a link, or a folder with its content. Does nothing if there is nothing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -84,9 +81,9 @@ def delete(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """A regular file, or a link to one, for reading.
+    """Open a regular file, or a link to one, for reading.
 
-    Raises OSError where it is something else, and never waits for a pipe.
+    Raises OSError if it is something else, and never waits for a pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
@@ -97,7 +94,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a regular file. Raises OSError where it is something else, or larger."""
+    """The content of a regular file. Raises OSError if it is something else, or larger."""
     with open_regular(path) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -106,7 +103,7 @@ def read_regular(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_json(path: Path, *, most_bytes: int = MOST_BYTES) -> Any:
-    """JSON that comes from outside: from a regular file, not too large and not nested too deeply.
+    """Untrusted JSON, from a regular file that is not too large or nested too deeply.
 
     Raises CannotRead.
     """
@@ -119,7 +116,7 @@ def read_json(path: Path, *, most_bytes: int = MOST_BYTES) -> Any:
         return json.loads(content, parse_constant=_no_number)
     except RecursionError as error:  # brackets that are never closed
         raise CannotRead(f"{path} is not JSON: nested too deeply") from error
-    except (ValueError, Unreadable) as error:  # what is no UTF-8 is a ValueError, too
+    except (ValueError, Unreadable) as error:  # invalid UTF-8 is a ValueError, too
         raise CannotRead(f"{path} is not JSON: {error}") from error
 
 
@@ -133,7 +130,7 @@ def kind_of(mode: int) -> str:
 
 
 def sync(path: Path) -> None:
-    """See to it that a file, or the names in a folder, are on disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -142,7 +139,7 @@ def sync(path: Path) -> None:
 
 
 def _reason(error: Exception) -> str | None:
-    """What the system said. Libraries that are written in Rust say it only in their text."""
+    """The system's message. Libraries written in Rust have it only in their error's text."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     found = re.search(r"([^:]+) \(os error \d+\)", str(error))

@@ -1,6 +1,4 @@
-"""One trainer for each run folder: a lock that is held for as long as the trainer lives, and is
-gone with it.
-"""
+"""One trainer for each run folder: a lock that ends with the trainer's process."""
 
 from __future__ import annotations
 
@@ -26,14 +24,14 @@ RETRY_S = 0.2
 
 
 class FolderInUse(UserError):
-    """Another trainer is at work in the folder; the message says which."""
+    """Another process trains in the folder; the message says which."""
 
 
 class FolderLock:
     """`flock` on a file in the folder and, so that deleting the file does not help, on the folder.
 
-    The system releases both when the process ends, however it ends. What is in the file only says
-    who holds the lock.
+    The system releases both when the process ends, however it ends. The file's content only
+    describes the holder.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -42,8 +40,8 @@ class FolderLock:
         self._descriptors: list[int] = []
 
     def take(self, *, timeout_s: float = 0.0) -> None:
-        """Raises FolderInUse where another has it, after `timeout_s`, and CannotWrite where the
-        file cannot be made.
+        """Raises FolderInUse if another process still holds the lock after `timeout_s`, and
+        CannotWrite if the file cannot be created.
         """
         until = time.monotonic() + timeout_s
         while not self._is_taken_now():
@@ -91,7 +89,7 @@ class FolderLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | flags, 0o666)
         except OSError as error:
-            # another user's, or on a disk that has become read-only: it can be locked all the same
+            # Another user's file, or a disk that has become read-only. It can still be locked.
             try:
                 descriptor = os.open(self.path, os.O_RDONLY | flags)
             except OSError:
@@ -104,7 +102,7 @@ class FolderLock:
         return descriptor
 
     def _sign(self) -> None:
-        """Where the disk is full, others only do not learn who it is."""
+        """Describe the holder in the file. On a full disk this fails, and the lock holds anyway."""
         holder = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -125,15 +123,15 @@ class FolderLock:
 
 
 NAME, WRITERS_NAME = ".lock", ".lock-writer"
-"""The command's, and that of the one of several workers that writes: it may outlive the command
-that started it for a moment.
+"""The command's lock, and that of the first of several workers, which may outlive the command for a
+moment.
 """
 
 _held: set[FolderLock] = set()
 
 
 def _forget() -> None:
-    """A forked process has the same locks: it must not keep them when this one is gone."""
+    """A forked process inherits the locks, and must not hold them after this process has ended."""
     for lock in list(_held):
         lock.release()
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a run is left where it can be gone on with, and soon."""
+"""Ctrl-C and SIGTERM: a run stops soon, at a point where it can be resumed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ OVER = 0
 """No signal has this number."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNDER_WAY_S = 5.0
-"""How long what is under way may take to come to an end: an update of the weights, say."""
+"""How long an operation may take to finish after a signal: an update of the weights, say."""
 SAME_S = 0.5
-"""Signals that come so close together are one: `timeout` and others send theirs to a process and to
-its group.
+"""Signals within this time count as one: `timeout` and others send theirs to a process and to its
+group.
 """
 CLOSING_S = 3.0
-"""How long environments and trackers may take to close when all is saved."""
+"""How long environments and trackers may take to close after everything is saved."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run is to be left. A KeyboardInterrupt, for that is what event loops let through."""
+    """The run stops. A KeyboardInterrupt, since event loops let these through."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -36,14 +36,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def told_apart() -> Iterator[None]:
-    """In here Ctrl-C raises `Interrupted`, so that a KeyboardInterrupt is somebody's own and no
-    person's.
+    """Around code in which Ctrl-C raises `Interrupted`. A plain KeyboardInterrupt then comes from
+    the code itself.
     """
-    is_ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if not is_ours:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     signal.signal(signal.SIGINT, _interrupt)
@@ -58,14 +55,12 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 
 
 ENDING_S = 10.0
-"""How long threads and exit handlers of libraries and environments may keep a program that is over.
-
-"""
+"""How long threads and exit handlers of libraries may delay the end of the program."""
 
 
 def end_in_time(code: int, seconds: float = ENDING_S) -> None:
-    """The interpreter waits for threads, and calls what is registered with atexit: neither keeps it
-    for ever, nor changes its exit code.
+    """End the process with this code after `seconds`, even if the interpreter still waits for
+    threads or exit handlers.
     """
 
     def end() -> None:
@@ -84,23 +79,23 @@ def end_in_time(code: int, seconds: float = ENDING_S) -> None:
 
 
 class Interrupts:
-    """What a signal does: it raises `Interrupted`, at once or, where that would leave something
-    half done, at the end of it.
+    """Signal handling: a signal raises `Interrupted`, at once or at the end of an operation that
+    must be complete.
 
-    Until `installed` it does nothing. What takes too long is not waited for: the process then ends,
-    with what is on disk. A second signal ends it at once.
+    Does nothing until `installed`. If an operation takes too long, the process ends with what is on
+    disk. A second signal ends it at once.
     """
 
     def __init__(self, exit_message: Callable[[], str] = str) -> None:
         self.exit_message = exit_message
-        """What a person is told where the process ends without further ado."""
+        """The message that is printed when the process ends at once."""
         self.may_end_process = True
         """False in a program or a notebook of the user's, which continues after the interrupt: a
         second signal then raises `Interrupted` at once, unless a checkpoint is being written.
         """
         self.together: Callable[[int], int] | None = None
-        """Where several ranks train a run: asks all of them which signal they have had, so that
-        they leave together.
+        """With several ranks: a collective call that returns the signal that any of them received,
+        so that they stop together.
         """
         self._asked = 0
         self._is_held = self._is_saving = False
@@ -108,7 +103,7 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Off the main thread there are no signals."""
+        """Handle signals in the block. Does nothing in other threads, which receive none."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -123,7 +118,7 @@ class Interrupts:
         try:
             yield
         finally:
-            # After a signal the watcher stays, to see to it that the end comes.
+            # After a signal, the watcher stays: it ends the process if closing takes too long.
             if not self._asked or not self.may_end_process:
                 signal.set_wakeup_fd(wakeup)
                 for number, handler in before.items():
@@ -135,20 +130,21 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is done in here is done whole, but for what is `allowed` to be abandoned."""
+        """Around an operation that must be complete, except for parts that are `allowed` to be
+        abandoned.
+        """
         with self._set(True):
             yield
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """What is done in here can be abandoned at any point; by several ranks only before it
-        begins, as none can go on alone.
+        """Around an operation that can be abandoned at any point; with several ranks only before it
+        begins, since none can continue alone.
         """
         if self.together is not None:
             agreed = self.together(self._asked)
-            self._asked = (
-                self._asked or agreed
-            )  # one that came meanwhile is the others' to hear of the next time
+            # A signal that came during the call is passed on to the other ranks the next time.
+            self._asked = self._asked or agreed
             with self._set(not agreed):
                 yield
             return
@@ -171,9 +167,8 @@ class Interrupts:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """What is saved is saved whole, however long it takes.
-
-        What follows a signal then may not take long.
+        """Around saving, which is never abandoned, however long it takes. After it, a stopping run
+        has a few seconds to close.
         """
         with self.held():
             self._is_saving = True
@@ -183,9 +178,7 @@ class Interrupts:
                 self._deadline, self._is_saving = time.monotonic() + CLOSING_S, False
 
     def ask(self, number: int) -> None:
-        """As if the signal had come, at the next point where it could do something: from a thread,
-        where there are no signals.
-        """
+        """Act as if the signal had come, at the next check. May be called from any thread."""
         self._asked = self._asked or number
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -196,8 +189,8 @@ class Interrupts:
             raise Interrupted(number)
 
     def _watch(self, reader: int) -> None:
-        """In a thread of its own, which learns of signals through a pipe: the main thread may be
-        deep in a library.
+        """Ends the process after a second signal or a missed deadline. Runs in a thread that gets
+        signals through a pipe, since Python's handlers wait while the main thread is in a library.
         """
         count, number, first = 0, 0, 0.0
         while True:

@@ -1,5 +1,5 @@
 """The processes that train a run together: one, or several that all run the same loop and each do a
-share of its work.
+share of the work.
 """
 
 from __future__ import annotations
@@ -19,45 +19,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(minutes=60)
-"""For a rank that is behind: its episodes may take long. One that has died is noticed at once."""
+TIMEOUT = timedelta(minutes=60)
+"""For a rank that is behind: its episodes may take long. A dead rank is noticed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """What a process knows of the others."""
+    """This process's view of the ranks."""
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """Among those on the same host."""
+    """The rank among the processes on the same host."""
     cpu_group: TorchProcessGroup | None = None
-    """For what is not a gradient."""
+    """For everything but gradients."""
     background_group: TorchProcessGroup | None = None
-    """For those who talk in another thread meanwhile."""
+    """For communication from another thread, which must not mix with that of `cpu_group`."""
 
     @property
     def is_first(self) -> bool:
-        """It writes the run folder and speaks to the user."""
+        """The first rank writes the run folder and prints."""
         return self.rank == 0
 
     @property
     def background(self) -> ProcessGroup:
-        """The same ranks, to be talked to in another thread."""
+        """The same ranks, for use in another thread."""
         return replace(self, cpu_group=self.background_group)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This rank's part of what all have: the shares are in the order of ranks, and as equal as
-        they can be.
-        """
-        return items[
-            len(items) * self.rank // self.size : len(items) * (self.rank + 1) // self.size
-        ]
+        """This rank's part of the items: consecutive, in rank order, and as equal as possible."""
+        start = len(items) * self.rank // self.size
+        end = len(items) * (self.rank + 1) // self.size
+        return items[start:end]
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
-        """Everybody's message, in the order of ranks.
+        """The messages of all ranks, in rank order.
 
-        All ranks must call this, each for the same reason.
+        A collective call: all ranks must make it, in the same order as their other ones.
         """
         if self.size == 1:
             return [message]
@@ -70,26 +68,25 @@ class ProcessGroup:
         padded = torch.frombuffer(bytearray(message.ljust(longest, b"\0")), dtype=torch.uint8)
         received = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         distributed.all_gather(received, padded, group=self.cpu_group)
-        return [
-            bytes(one.numpy().tobytes()[: int(length)])
-            for one, length in zip(received, lengths, strict=True)
-        ]
+        messages: list[bytes] = []
+        for tensor, length in zip(received, lengths, strict=True):
+            messages.append(tensor.numpy().tobytes()[: int(length)])
+        return messages
 
     def total(self, numbers: Mapping[str, float]) -> dict[str, float]:
         """The sums over all ranks, which need not have the same names.
 
-        Every rank gets the same ones to the last bit.
+        All ranks get bitwise equal sums, since they add in the same order.
         """
         sums: dict[str, float] = {}
         for message in self.all_gather_bytes(msgspec.json.encode(numbers)):
             for name, number in msgspec.json.decode(message, type=dict[str, float | None]).items():
-                sums[name] = sums.get(name, 0.0) + (
-                    math.nan if number is None else number
-                )  # JSON has null for what is not a number
+                value = math.nan if number is None else number  # JSON has no NaN, but null
+                sums[name] = sums.get(name, 0.0) + value
         return sums
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """A barrier: returns when all ranks have called it."""
         self.all_gather_bytes(b"")
 
 
@@ -98,14 +95,14 @@ _current = SINGLE
 
 
 def current() -> ProcessGroup:
-    """The world that this process has joined; `ALONE` where it has joined none."""
+    """The process group that this process has joined; `SINGLE` if it has joined none."""
     return _current
 
 
 @contextmanager
 def join() -> Iterator[ProcessGroup]:
-    """Meet the other ranks, as the environment says (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR,
-    MASTER_PORT).
+    """Join the other ranks, as the environment variables RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR
+    and MASTER_PORT say.
     """
     global _current
     import torch
@@ -118,17 +115,16 @@ def join() -> Iterator[ProcessGroup]:
     was_there = distributed.is_initialized()  # Ray has made one already
     if not was_there:
         distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=PATIENCE
+            "cpu:gloo,cuda:nccl" if has_cuda else "gloo", timeout=TIMEOUT
         )
-    cpu_group, background = (
-        distributed.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)
-    )
+    cpu_group = distributed.new_group(backend="gloo", timeout=TIMEOUT)
+    background = distributed.new_group(backend="gloo", timeout=TIMEOUT)
     _current = ProcessGroup(
         distributed.get_rank(), distributed.get_world_size(), local_rank, cpu_group, background
     )
     try:
         yield _current
-        _current.wait()  # a rank that leaves early takes the others' connections with it
+        _current.wait()  # a rank that exits early closes the others' connections
     finally:
         _current = SINGLE
         if not was_there:

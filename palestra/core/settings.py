@@ -20,13 +20,11 @@ from pydantic import (
 from palestra.core.registry import Registry, UnknownName
 
 UNSET = "none"
-"""How a recipe and a flag say that an optional setting is not set: TOML has no word of its own for
-it.
-"""
+"""The value of an optional setting that is not set, in recipes and flags: TOML has no null."""
 
 
 class Settings(BaseModel):
-    """A typo is an error, and nothing changes once the run has begun."""
+    """The base of all settings: an unknown name is an error, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -35,28 +33,24 @@ class Settings(BaseModel):
     def _unset(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        optional = {
-            name
-            for name, field in cls.model_fields.items()
-            if NoneType in get_args(field.annotation)
-        }
-        return {
-            name: None
-            if name in optional and isinstance(value, str) and value.lower() == UNSET
-            else value
-            for name, value in given.items()
-        }
+        values = dict(given)
+        for name, field in cls.model_fields.items():
+            value = given.get(name)
+            is_optional = NoneType in get_args(field.annotation)
+            if is_optional and isinstance(value, str) and value.lower() == UNSET:
+                values[name] = None
+        return values
 
     @model_serializer(mode="wrap")
     def _with_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is not set, and would be by default, must be said."""
-        fields = type(self).model_fields
-        unset = {
-            name: UNSET
-            for name, field in fields.items()
-            if getattr(self, name) is None and field.default is not None
-        }
-        return {**handler(self), **unset}
+        """Write "none" for a setting that is not set and has another default: TOML leaves nulls
+        out, and the default would be read back.
+        """
+        values: dict[str, Any] = handler(self)
+        for name, field in type(self).model_fields.items():
+            if getattr(self, name) is None and field.default is not None:
+                values[name] = UNSET
+        return values
 
 
 def named_in(registry: Registry[Any]) -> Callable[[str], str]:
@@ -73,16 +67,16 @@ def named_in(registry: Registry[Any]) -> Callable[[str], str]:
 
 
 class Unresolved(Settings):
-    """A table whose class is named "module:Class", as it was read: importing that class would run
-    whatever the name says.
+    """A table whose class is named "module:Class", as it was read. Importing the class would run a
+    stranger's code, so only commands that need it do so.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
 def chosen_from(registry: Registry[Any], key: str, default: str) -> WrapValidator:
-    """Validates a table by the class that its `key` names in `registry`, so that plugins' settings
-    are as typed as ours.
+    """Validates a table with the class that its `key` names in `registry`, so that plugins have
+    typed settings, too.
 
     A "module:Class" is imported only with `context={"imports": True}`; else the table stays
     `Unresolved`.

@@ -1,4 +1,4 @@
-"""Tables of results as text: what commands, reports and trackers show of an evaluation."""
+"""Tables of an evaluation as text, for commands, reports and trackers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,35 @@ class Table:
 
 
 def markdown_text(text: str) -> str:
-    """On one line, and with nothing in it that Markdown or HTML would take for its own."""
-    for mark, harmless in {
-        "&": "&amp;",
-        "<": "&lt;",
-        ">": "&gt;",
-        "|": "&#124;",
-        "`": "&#96;",
-        "](": "]&#40;",
-    }.items():
-        text = text.replace(mark, harmless)
+    """The text on one line, escaped for Markdown and HTML."""
+    for mark, escaped in MARKDOWN_ESCAPES.items():
+        text = text.replace(mark, escaped)
     return " ".join(text.split())
+
+
+MARKDOWN_ESCAPES = {
+    "&": "&amp;",  # first, since the other escapes have one
+    "<": "&lt;",
+    ">": "&gt;",
+    "|": "&#124;",
+    "`": "&#96;",
+    "](": "]&#40;",
+}
 
 
 def scores(
     result: EvalResult, *, every_horizon: bool = False
 ) -> Iterator[tuple[str, str, str, Score]]:
-    """Of a stored evaluation: environment, horizon, category ("" for all tasks) and score.
+    """The environment, horizon, category ("" for all tasks) and score of each part of an
+    evaluation.
 
     Only the full horizon, unless `every_horizon`.
     """
     for env, horizons in result.envs.items():
         chosen = list(horizons.items())
-        for horizon, found in chosen if every_horizon else chosen[-1:]:
+        if not every_horizon:
+            chosen = chosen[-1:]
+        for horizon, found in chosen:
             yield env, horizon, "", found.all
             for category, score in found.categories.items():
                 if category:
@@ -72,9 +78,8 @@ def with_interval(value: float, interval: Interval) -> str:
 
 
 def reward_with_interval(value: float, interval: Interval | None) -> str:
-    """Rewards are no shares; some have no interval."""
-    return (
-        f"{value:.3f}"
-        if interval is None
-        else f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
-    )
+    """Not as a percentage, and some rewards have no interval."""
+    if interval is None:
+        return f"{value:.3f}"
+    low, high = interval
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"

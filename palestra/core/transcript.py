@@ -1,4 +1,4 @@
-"""An episode as text for people."""
+"""An episode as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def transcript(trajectory: Trajectory) -> str:
-    """What was observed, written and rewarded, turn by turn."""
+    """The observations, replies and rewards, turn by turn."""
     lines = heading(trajectory)
     for number in range(1, len(trajectory.turns) + 1):
         lines += turn_lines(trajectory, number)
@@ -19,9 +19,10 @@ def transcript(trajectory: Trajectory) -> str:
 def heading(trajectory: Trajectory) -> list[str]:
     task = trajectory.task
     kind = f" ({task.category})" if task.category else ""
-    versions = sorted(
-        {version for segment in trajectory.segments for version in segment.versions if version >= 0}
-    )
+    found: set[int] = set()
+    for segment in trajectory.segments:
+        found.update(segment.versions)
+    versions = sorted(version for version in found if version >= 0)  # -1: not sampled
     weights = f", by the weights of step {', '.join(map(str, versions))}" if versions else ""
     return [
         f"episode {trajectory.id}: {task.env} {task.split} task {task.id}{kind}, seed "
@@ -33,17 +34,14 @@ def turn_lines(trajectory: Trajectory, number: int) -> list[str]:
     if number > len(trajectory.turns):
         return ["", f"turn {number}"]
     turn = trajectory.turns[number - 1]
-    notes = ["invalid"] if turn.invalid else []
-    notes += ["no action could be read"] if turn.action is None else []
+    notes = [f"reward {turn.reward:g}"]
+    if turn.invalid:
+        notes.append("invalid")
+    if turn.action is None:
+        notes.append("no action could be read")
     shown = [f"  {line}" for line in turn.observation.splitlines()]
     said = [f"> {line}" for line in turn.reply.splitlines() or [""]]
-    return [
-        "",
-        f"turn {number}",
-        *shown,
-        *said,
-        f"  ({', '.join([f'reward {turn.reward:g}', *notes])})",
-    ]
+    return ["", f"turn {number}", *shown, *said, f"  ({', '.join(notes)})"]
 
 
 def ending(trajectory: Trajectory) -> list[str]:

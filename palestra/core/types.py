@@ -40,7 +40,7 @@ class Stop(StrEnum):
 
     @property
     def is_time_limit(self) -> bool:
-        """The episode might have gone on: what was still to come is not 0 but unknown."""
+        """The episode could have continued: its remaining reward is not 0 but unknown."""
         return self in (Stop.HORIZON, Stop.TRUNCATED)
 
     @property
@@ -63,7 +63,7 @@ class Task:
     split: str
     id: str
     category: str = field(default="", compare=False)
-    """What results are grouped by: a level, a depth, a kind of question."""
+    """Results are grouped by it: a level, a depth, a kind of question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,13 @@ class Step:
 
     observation: str
     reward: float = 0.0
-    """In [0, 1] unless the environment's own definition says otherwise; a raw score goes to `info`.
-
-    """
+    """In [0, 1] unless the environment defines it otherwise. A raw score goes to `info`."""
     terminated: bool = False
     truncated: bool = False
     success: bool | None = None
-    """Whether the task is solved; None where the environment cannot tell yet."""
+    """Whether the task is solved; None if the environment cannot tell yet."""
     invalid: bool = False
-    """The action could not be understood or done, and nothing happened."""
+    """The action could not be parsed or executed, and nothing happened."""
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -96,19 +94,17 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a reply is drawn."""
+    """How a reply is sampled."""
 
     temperature: float = 1.0
-    """0 takes the likeliest token."""
+    """0: greedy."""
     max_tokens: int = 128
     top_p: float = 1.0
     top_k: int = 0
     """0 keeps all tokens."""
     stop_ids: tuple[int, ...] = ()
     seed: int = 0
-    """Seeds the noise of this one reply: the same seed, context and weights give the same tokens.
-
-    """
+    """The seed of this reply: the same seed, context and weights give the same tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +112,12 @@ class Generation:
     """What an engine returns for one reply."""
 
     ids: list[int]
-    """As sampled, the stop token included."""
+    """The sampled tokens, including the stop token."""
     logprobs: list[float]
     """Of each sampled token, at the sampling temperature, under the weights that sampled it."""
     finish: Literal["stop", "length"]
     version: int
-    """Of the weights that sampled it."""
+    """The version of the weights that sampled it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +126,37 @@ class Segment:
 
     ids: list[int]
     mask: list[int]
-    """1 where the policy chose the token, 0 where it was shown."""
+    """1 for action tokens, which the policy sampled; 0 for tokens that it was shown."""
     logprobs: list[float]
-    """Of chosen tokens, as the engine returned them; 0 elsewhere."""
+    """Of action tokens, as the engine returned them; 0 elsewhere."""
     versions: list[int]
-    """Of the weights that chose the token; -1 elsewhere."""
+    """The version of the weights that sampled an action token; -1 elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the agent saw, wrote and got.
+    """An observation, the agent's reply, and the reward.
 
-    Text is for people; tokens are in the segment at `span`.
+    The texts are for people; the tokens are in the segment at `span`.
     """
 
     observation: str
     reply: str
-    """All the model wrote."""
+    """The full text that the model wrote."""
     action: str | None
-    """What the environment was given; None where the reply could not be read as an action."""
+    """The action for the environment; None if the reply could not be parsed as one."""
     reward: float
     span: tuple[int, int]
-    """Where its sampled tokens lie in the segment."""
+    """The start and end of its sampled tokens in the segment."""
     segment: int = 0
     invalid: bool = False
-    """The reply could not be read, or the environment could not do what it says."""
+    """The reply could not be parsed, or the environment could not execute the action."""
     info: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One episode, whole: what was said, which tokens were chosen, how and why it ended."""
+    """One complete episode: its texts, its tokens, and how and why it ended."""
 
     id: str
     task: Task
@@ -172,23 +168,20 @@ class Trajectory:
     """The turns that were allowed."""
     seed: int
     step: int = 0
-    """The training step that it was begun in, or that it is for where it was begun earlier."""
+    """The training step that started it; the step it is for, if it was started earlier."""
     stage: int = 0
     """The stage of the horizon's schedule."""
     reward_scale: float = 1.0
-    """What its rewards count for in a mixture of environments; those recorded are the environment's
-    own.
-    """
+    """The weight of its rewards in a mixture of environments. The recorded rewards are unscaled."""
     is_baseline: bool = False
-    """Played greedily, for others of its task to be compared with; never trained on."""
+    """Played greedily, to compare others of its task with. Never trained on."""
     attempt: int = 0
-    """How often the episode was started again after a fault, each time with a seed of its own."""
+    """How often the episode was retried after a fault, each time with another seed."""
     final_observation: str = ""
     fault: str = ""
-    """What broke, where something did."""
+    """A description of the fault, if there was one."""
     is_collateral: bool = False
-    """Another episode broke it: it was begun anew with the same seed, and that did not count as a
-    retry.
+    """Another episode broke it: it was retried with the same seed, which did not count as a retry.
     """
     timings: dict[str, float] = field(default_factory=dict)
     """Seconds in the engine and in the environment."""
@@ -231,5 +224,5 @@ class Group:
 
     @property
     def valid(self) -> list[Trajectory]:
-        """Those that may be learned from: a fault is not a failure."""
+        """The trajectories that may be trained on: a fault is not a failure."""
         return [trajectory for trajectory in self.trajectories if not trajectory.stop.is_fault]

@@ -77,9 +77,8 @@ def open_file(top: Path, name: str) -> BinaryIO:
         _expect(folder, last, stat.S_IFREG)
         descriptor = os.open(*_at(folder, last), os.O_RDONLY | SAFELY, **_within(folder))
         try:
-            _check(
-                os.fstat(descriptor).st_mode, stat.S_IFREG
-            )  # it may have been exchanged meanwhile
+            # Again, on the open file: it may have been replaced since the first check.
+            _check(os.fstat(descriptor).st_mode, stat.S_IFREG)
         except Unreadable:
             os.close(descriptor)
             raise
@@ -267,19 +266,18 @@ def check_nesting(text: bytes) -> None:
 
 _NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 
 
 def _brackets(text: bytes) -> bytes:
     """The brackets of a JSON text, without those in strings, and all as square ones."""
     marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_KIND, _NO_BRACKETS)
     found, inside = [], 0
-    for start in range(
-        0, len(marks), _PIECE
-    ):  # in pieces: a text of quotes alone would become a list of millions
-        parts = marks[start : start + _PIECE].split(b'"')
-        found.append(b"".join(parts[inside::2]))
-        inside ^= (len(parts) - 1) & 1
+    # In chunks: a text of quotes alone would become a list of millions.
+    for start in range(0, len(marks), _CHUNK):
+        between_quotes = marks[start : start + _CHUNK].split(b'"')
+        found.append(b"".join(between_quotes[inside::2]))
+        inside ^= (len(between_quotes) - 1) & 1
     return b"".join(found)
 
 

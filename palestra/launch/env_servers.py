@@ -1,5 +1,5 @@
-"""Environment servers for the time of a run: the real server, started beside an actor of the
-cluster.
+"""Environment servers for the duration of a run: `palestra env serve`, started by an actor of the
+Ray cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from palestra.envs.serving.catalogue import Served
 from palestra.envs.serving.main import ServerSettings
 
 CAPACITY = 1024
-"""Sessions of one server."""
+"""The most sessions of one server."""
 
 
 def served(config: Config) -> list[Served]:
@@ -48,45 +48,47 @@ def served(config: Config) -> list[Served]:
             f"launch.env_servers = {config.launch.env_servers}: has no effect, all "
             "environments are on servers already"
         )
-    return [
-        Served(p.env.name, p.env.options, "process", p.env.deadline_s, pass_env=p.env.pass_env)
-        for p in specs
-    ]
+    envs_served: list[Served] = []
+    for env in [spec.env for spec in specs]:
+        one = Served(env.name, env.options, "process", env.deadline_s, pass_env=env.pass_env)
+        envs_served.append(one)
+    return envs_served
 
 
 def urls_by_label(config: Config, addresses: Sequence[str]) -> dict[str, list[str]]:
-    """Where each environment of the run is played, given the servers' addresses."""
-    if not addresses:
-        return {}
-    specs = [spec for spec in config.env_specs if not spec.env.is_remote]
-    return {
-        spec.label: [f"{address}/{_name_on_server(spec)}" for address in addresses]
-        for spec in specs
-    }
+    """The URLs of each environment of the run on these servers."""
+    urls: dict[str, list[str]] = {}
+    for spec in config.env_specs:
+        if addresses and not spec.env.is_remote:
+            name = _name_on_server(spec)
+            urls[spec.label] = [f"{address}/{name}" for address in addresses]
+    return urls
 
 
 def _name_on_server(spec: EnvSpec) -> str:
-    """A server calls an environment by its class's name."""
+    """The name of the environment's class."""
     return envs[spec.env.name].name
 
 
 class EnvServer:
-    """An actor. Its server leaves when the actor does, because its input ends."""
+    """An actor with a server process. The server exits with the actor, because its stdin closes."""
 
     def __init__(self, settings: bytes) -> None:
         from ray.util import get_node_ip_address
 
-        described = msgspec.structs.replace(
-            msgspec.json.decode(settings, type=ServerSettings), host=get_node_ip_address(), port=0
-        )
+        own = msgspec.json.decode(settings, type=ServerSettings)
+        own = msgspec.structs.replace(own, host=get_node_ip_address(), port=0)
         command = [sys.executable, "-m", "palestra.envs.serving.main"]
-        kept = [name for one in described.served for name in one.pass_env]
+        pass_env: list[str] = []
+        for env in own.served:
+            pass_env += env.pass_env
         self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=without_secrets(kept)
+            command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=without_secrets(pass_env)
         )
         assert self._process.stdin is not None
         assert self._process.stderr is not None
-        self._process.stdin.write(msgspec.json.encode(described) + b"\n")
+        # By stdin, since a command line would show the tokens to all users of the machine.
+        self._process.stdin.write(msgspec.json.encode(own) + b"\n")
         self._process.stdin.flush()
         self._address = _address_said(self._process.stderr)
         threading.Thread(target=_pass_on, args=(self._process.stderr,), daemon=True).start()

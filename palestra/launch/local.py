@@ -1,5 +1,5 @@
-"""Workers on this host, by torch elastic: they start together, and when one is lost all go on
-together from the newest checkpoint.
+"""Workers on this host, by torch elastic: they start together, and when one is lost, all restart
+from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from palestra.launch.worker import (
 from palestra.runs.run import Run
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Those that torch elastic passes on to the workers."""
+"""The signals that torch elastic passes on to the workers."""
 LEAVING_S = 600
-"""For workers to save and leave when they are told to stop. A second signal does not wait."""
+"""How long workers may take to save and exit after a signal. A second signal does not wait."""
 
 
 def launch_local(run: Run, spec: WorkerSpec) -> None:
-    """Each attempt is a launch of its own, with a fresh meeting point: what a lost worker left in
-    the old one confuses gloo.
+    """Train with workers on this host, and restart them `launch.restarts` times.
+
+    Each attempt is a launch of its own with a new rendezvous: what a lost worker left in the old
+    one confuses gloo.
     """
     restarts = run.config.launch.restarts
     with _elastic_behaves():
@@ -52,8 +54,8 @@ def launch_local(run: Run, spec: WorkerSpec) -> None:
                 say_stopped(run, stopped.sigval.name)
                 raise Interrupted(stopped.sigval) from None
             except ChildFailedError as error:
-                # where it is gone, the worker could not leave word, and another one would not find
-                # it either
+                # If the folder is gone, the worker could not report its failure, and a restart
+                # would fail as well.
                 run.check_folder()
                 failure = _failure(run.folder, error)
             finally:
@@ -68,7 +70,7 @@ def launch_local(run: Run, spec: WorkerSpec) -> None:
 
 
 def _start_workers(workers: int, spec: WorkerSpec) -> None:
-    """Returns when all of them are done."""
+    """Returns when all workers have exited."""
     with tempfile.TemporaryDirectory(prefix="palestra-launch-") as logs:
         config = LaunchConfig(
             min_nodes=1,
@@ -87,19 +89,17 @@ def _start_workers(workers: int, spec: WorkerSpec) -> None:
 
 
 def _failure(folder: Path, error: ChildFailedError) -> Failure:
-    """What broke the run: an error that somebody must mend, else a worker that was killed, else
-    what a worker said.
+    """The cause of the failure: a `UserError` of a worker, else a worker that was killed, else what
+    a worker reported.
     """
     said = read_failure(folder)
     if said is not None and said.is_users:
         return said
     for rank, failed in sorted(error.failures.items()):
-        if (
-            failed.exitcode < 0 and failed.exitcode != -signal.SIGTERM
-        ):  # which elastic itself sends to those that are left
-            return Failure(
-                rank, "", f"worker {rank} was lost (killed by {failed.signal_name()})", False
-            )
+        # Elastic itself sends SIGTERM to the workers that are left.
+        if failed.exitcode < 0 and failed.exitcode != -signal.SIGTERM:
+            why = f"worker {rank} was lost (killed by {failed.signal_name()})"
+            return Failure(rank, "", why, False)
     if said is not None:
         return said
     rank, failed = error.get_first_failure()
@@ -108,23 +108,21 @@ def _failure(folder: Path, error: ChildFailedError) -> Failure:
 
 @contextmanager
 def _elastic_behaves() -> Iterator[None]:
-    """It reports at length on what we say in a line,
-    and leaves its own handling of signals behind.
+    """Silence torch elastic's long error reports, which we replace by one line, and restore the
+    signal handlers that it leaves behind.
     """
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(LEAVING_S))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    loggers = [
-        logging.getLogger(name)
-        for name in list(logging.root.manager.loggerDict)
-        if name.startswith("torch.distributed.")
-    ]
-    loud = [logger for logger in loggers if not logger.disabled]
-    for logger in loud:
-        logger.disabled = True
+    silenced: list[logging.Logger] = []
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        if name.startswith("torch.distributed.") and not logger.disabled:
+            silenced.append(logger)
+            logger.disabled = True
     try:
         yield
     finally:
-        for logger in loud:
+        for logger in silenced:
             logger.disabled = False
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,6 +1,6 @@
 """Workers on the hosts of a Ray cluster, by Ray Train.
 
-It makes a lost worker good; where to go on, our own newest checkpoint says.
+Ray Train replaces lost workers; the run is resumed from our own newest checkpoint.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from palestra.launch.env_servers import CAPACITY, EnvServer, served, urls_by_lab
 from palestra.launch.worker import Failure, LaunchFailed, WorkerSpec, resume_hint, say_stopped, work
 from palestra.runs.run import Run
 
-os.environ.setdefault(
-    "RAY_CHDIR_TO_TRIAL_DIR", "0"
-)  # paths in a recipe are relative to where it was started
+# Paths in a recipe are relative to the folder where the run was started.
+os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
 
 try:
     import ray
@@ -54,8 +53,8 @@ STOP_EVERY_S = 1.0
 
 
 class Board:
-    """An actor that outlives the workers: what they need to know, what the first of them shows, and
-    why one of them gave up.
+    """An actor that outlives the workers: it holds their token, the first worker's output, and the
+    reason of a failure.
     """
 
     def __init__(self, token: str, restarts: int) -> None:
@@ -69,12 +68,12 @@ class Board:
         return self._token
 
     def begin(self) -> None:
-        """The first worker does, with every attempt."""
+        """Called by the first worker of every attempt."""
         self._attempts += 1
         if self._attempts > 1:
             why = self._failure.line if self._failure is not None else "a worker was lost"
             self.show(
-                f"{why}; all workers go on from the newest checkpoint (restart "
+                f"{why}; all workers continue from the newest checkpoint (restart "
                 f"{self._attempts - 1} of {self._restarts})\n"
             )
         self._failure = None
@@ -88,7 +87,9 @@ class Board:
         return text
 
     def leave(self, failure: Failure) -> None:
-        """The first one counts, unless a later one is the user's to mend."""
+        """Record why a worker failed. The first failure counts, unless a later one is a
+        `UserError`.
+        """
         if self._failure is None or (failure.is_users and not self._failure.is_users):
             self._failure = failure
 
@@ -99,12 +100,12 @@ class Board:
         self._stop = number
 
     def stop(self) -> int:
-        """The signal that the command was sent, 0 for none."""
+        """The signal that the command received, or 0."""
         return self._stop
 
 
 class Shown(io.TextIOBase):
-    """What a worker prints, on its way to the terminal that the run was started from."""
+    """The stdout of a worker, sent to the terminal that the run was started from."""
 
     def __init__(self, board: Any) -> None:
         self._board = board
@@ -141,10 +142,10 @@ def launch_on_ray(run: Run, spec: WorkerSpec) -> None:
 
 
 def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | None:
-    """Until the run has ended or is given up; what the first worker shows is shown here, and a
-    signal is passed on to it.
+    """Wait until the run has ended or has failed. Prints the first worker's output, and passes
+    signals on to it.
 
-    Ray Train works in a thread of its own: in the main one it would take Ctrl-C for itself.
+    Ray Train runs in a thread of its own: in the main thread it would handle Ctrl-C itself.
     """
     fitted: Future[None] = Future()
 
@@ -152,7 +153,7 @@ def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | N
         try:
             trainer.fit()
             fitted.set_result(None)
-        except Exception as error:  # noqa: BLE001  it is raised where it can be dealt with
+        except Exception as error:  # noqa: BLE001  the main thread raises it
             fitted.set_exception(error)
 
     threading.Thread(target=fit, daemon=True).start()
@@ -162,9 +163,8 @@ def _fit(run: Run, trainer: TorchTrainer, board: Any) -> TrainingFailedError | N
             wait([fitted], SHOW_EVERY_S)
             print(ray.get(board.take_shown.remote()), end="", flush=True)
         except Interrupted as interrupted:
-            if (
-                stopped is not None
-            ):  # not by an exception: to disconnect while Ray Train waits would crash
+            if stopped is not None:  # the second signal
+                # Not by an exception: to disconnect while Ray Train waits would crash.
                 say_stopped(run, str(interrupted))
                 os._exit(interrupted.exit_code)
             stopped = interrupted
@@ -183,9 +183,7 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 @contextmanager
 def _cluster(run: Run) -> Iterator[None]:
-    """Connected to the one that is asked for, or with one of this host alone for as long as it
-    takes.
-    """
+    """Connect to the configured cluster, or start one on this host for the duration of the run."""
     settings = run.config.launch
     address = settings.address or os.environ.get("RAY_ADDRESS", "")
     own: dict[str, Any] = {
@@ -216,7 +214,7 @@ def _cluster(run: Run) -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Fail within 10 s if the cluster cannot be reached; Ray itself tries for minutes."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in address:
         return
@@ -228,15 +226,16 @@ def _check_reachable(address: str) -> None:
 
 def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
     settings = run.config.launch
-    there_are = ray.cluster_resources()
-    has_gpus = run.config.device != "cpu" and there_are.get("GPU", 0) > 0
+    resources = ray.cluster_resources()
+    has_gpus = run.config.device != "cpu" and resources.get("GPU", 0) > 0
     kind = "GPU" if has_gpus else "CPU"
-    if there_are.get(kind, 0) < settings.workers:
-        said = (
+    available = resources.get(kind, 0)
+    if available < settings.workers:
+        waiting = (
             f"launch.workers = {settings.workers}: the cluster has "
-            f"{there_are.get(kind, 0):.0f} {kind}s; waiting for more"
+            f"{available:.0f} {kind}s; waiting for more"
         )
-        print(said, file=sys.stderr, flush=True)
+        print(waiting, file=sys.stderr, flush=True)
     return TorchTrainer(
         _loop,
         train_loop_config=told,
@@ -251,20 +250,18 @@ def _trainer(run: Run, told: dict[str, Any]) -> TorchTrainer:
 
 
 def _loop(told: dict[str, Any]) -> None:
-    """What Ray Train runs on every worker, and again when one of them failed: there is no other way
-    to let it end in good order.
-    """
+    """The function that Ray Train runs on every worker, and again after a failure."""
     board = told["board"]
     failure = ray.get(board.failure.remote())
+    # A restart would fail the same way. Ray Train cannot be told to give up, so the workers of the
+    # next attempt just return, and the launcher raises the error.
     if failure is not None and failure.is_users:
         return
     if Path(told["cwd"]).is_dir():
         os.chdir(told["cwd"])
         sys.path.insert(0, told["cwd"])
-    os.environ[TOKEN_VARIABLE], os.environ[HOSTS_VARIABLE] = (
-        ray.get(board.token.remote()),
-        told["hosts"],
-    )
+    os.environ[TOKEN_VARIABLE] = ray.get(board.token.remote())
+    os.environ[HOSTS_VARIABLE] = told["hosts"]
     for urls in told["assignment"].env_urls.values():  # of servers that this run has started
         for url in urls:
             name_host(url)
@@ -278,13 +275,14 @@ def _loop(told: dict[str, Any]) -> None:
                 partial(_follow, board),
             )
     except Interrupted:
-        pass  # all workers leave together
+        pass  # all workers exit together
     finally:
-        ray.get(board.failure.remote())  # and so all that was shown has arrived
+        # An actor handles a worker's calls in order: with this answer, all output has arrived.
+        ray.get(board.failure.remote())
 
 
 def _follow(board: Any, run: Run) -> None:
-    """Tell the run when it is to stop: a worker of Ray's has no signals."""
+    """Pass a signal of the command on to the run, since Ray's workers receive none."""
 
     def look() -> None:
         while not (number := ray.get(board.stop.remote())):

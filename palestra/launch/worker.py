@@ -1,6 +1,6 @@
-"""What a worker does: it joins the others, opens the run folder and trains.
+"""A worker: it joins the others, opens the run folder and trains.
 
-Only the first of them shows anything.
+Only the first worker prints anything.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEAVING_S = 30.0
-"""For the worker that wrote before, which was lost."""
+"""How long to wait for the lock of a lost worker that is still exiting."""
 MOST_BYTES = 1_000_000
 FAILURE = ".failure.json"
 """In the run folder while it is being trained: why a worker gave up."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """What a worker is told; the rest is in the run folder."""
+    """What a worker needs to know besides the run folder."""
 
     folder: str
     overrides: dict[str, Any] = {}
@@ -51,7 +51,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     notes: list[str] = []
     """Lines to show first."""
     env_urls: dict[str, list[str]] = {}
-    """Where environments are played that were given servers for the time of the run."""
+    """The servers of environments that were started for the duration of the run, by label."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -61,28 +61,26 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
     message: str
     is_users: bool
-    """Whether it would be the same the next time, and the message is all there is to say."""
+    """Whether it is a `UserError`: a restart would fail the same way, and the message is enough."""
 
     @property
     def line(self) -> str:
-        return (
-            f"worker {self.rank} failed with {self.error}: {self.message}"
-            if self.error and not self.is_users
-            else self.message
-        )
+        if self.error and not self.is_users:
+            return f"worker {self.rank} failed with {self.error}: {self.message}"
+        return self.message
 
 
 class LaunchFailed(UserError, RuntimeError):
-    """The run cannot go on; the message says why."""
+    """The run cannot continue; the message says why."""
 
 
 def work(
     spec: WorkerSpec, leave: Callable[[Failure], None], follow: Callable[[Run], None] | None = None
 ) -> None:
-    """As one of several.
+    """Train as one of several workers.
 
-    What goes wrong is left for the launcher, and raised; `follow` is shown the run before it
-    begins.
+    An error goes to the launcher through `leave`, and is raised. `follow` is called with the run
+    before it begins.
     """
     rank = int(os.environ["RANK"])
     watchdog.is_wanted = True
@@ -110,14 +108,16 @@ def _join_and_train(
                 "folder; it must be on shared storage"
             )
         run = (Run if ranks.is_first else ReadOnlyRun).open(folder, spec.overrides)
-        # The launcher has the other lock; who wrote before may still be leaving.
+        # The launcher holds the folder's main lock. A lost worker may still hold this one while it
+        # exits.
         run.lock_name, run.timeout_s = WRITERS_NAME, LEAVING_S
         if follow is not None:
             follow(run)
         run.interrupts.exit_message = lambda: f"worker {rank} did not leave in time and was ended"
         if ranks.size > 1:
+            # A signal to one rank stops all of them, at the same point of the run.
             run.interrupts.together = lambda asked: max(
-                int(number) for number in ranks.all_gather_bytes(b"%d" % asked)
+                map(int, ranks.all_gather_bytes(b"%d" % asked))
             )
         with run.interrupts.installed():
             name = "log.txt" if ranks.is_first else f"log-worker-{ranks.rank}.txt"
@@ -130,7 +130,7 @@ def _join_and_train(
 def train_here(
     run: Run, *, display: str = "auto", prepared: Prepared, notes: Sequence[str] = ()
 ) -> None:
-    """A whole run in this process, in the environments that the checks have created."""
+    """Train in this process, in the environments that the checks have created."""
     run.interrupts.exit_message = lambda: f"stopped; {resume_hint(run)}"
     with run.interrupts.installed(), logging_to(run.folder / "log.txt"):
         try:
@@ -149,7 +149,7 @@ def _train(
     prepared: Prepared | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """With what a person sees of it, where it is the first worker."""
+    """Train, and print the run's progress and result if this is the first worker."""
     from palestra.runs.plot import plot_run
     from palestra.training.display import Display, display_for
     from palestra.training.loop import run_training
@@ -166,9 +166,8 @@ def _train(
         result = run_training(run, shown, env_urls=env_urls, prepared=prepared)
         curve = plot_run(run)
     except Exception:
-        if (
-            world.current().size == 1 and not run.is_gone
-        ):  # else the launcher may go on, and says what is to be said
+        # With several workers, the launcher may restart the run; if not, it prints the hint.
+        if world.current().size == 1 and not run.is_gone:
             shown.note(f"stopped; {resume_hint(run)}")
         raise
     finally:
@@ -198,32 +197,30 @@ def resume_hint(run: Run) -> str:
     if is_over(run):
         return f"the run is over, and all of it is in {run.folder}"
     found = newest(run.checkpoints)
-    nothing = (
-        "nothing was saved yet, begin again"
-        if run.config.save.every
-        else "nothing is saved (save.every = 0), begin again"
-    )
-    kept = nothing if found is None else f"saved up to step {step_of(found)}, go on"
-    return f"{kept} with: palestra train --resume {run.folder}"
+    if found is not None:
+        what = f"saved up to step {step_of(found)}, resume"
+    elif run.config.save.every:
+        what = "nothing was saved yet, begin again"
+    else:
+        what = "nothing is saved (save.every = 0), begin again"
+    return f"{what} with: palestra train --resume {run.folder}"
 
 
 def is_over(run: Run) -> bool:
-    """Whether this command has made the final evaluation, here or in the worker that writes."""
+    """Whether this command has made the final evaluation, here or in the first worker."""
     if run.is_complete:
         return True
-    finals = [
-        path.stat().st_mtime
-        for path in (run.folder / "eval").glob("step-*-final.json")
-        if path.is_file()
-    ]
-    return max(finals, default=0.0) >= run.opened_at
+    # Written by a worker, it is newer than this command; one of an earlier command is older.
+    finals = [path for path in (run.folder / "eval").glob("step-*-final.json") if path.is_file()]
+    written = max((path.stat().st_mtime for path in finals), default=0.0)
+    return written >= run.opened_at
 
 
 def leave_failure(folder: Path, failure: Failure) -> None:
-    """For the launcher.
+    """Tell the launcher why this worker failed.
 
-    The first one counts, unless a later one is the user's to mend: the others tend to follow from
-    it.
+    The first failure counts, since the others tend to follow from it, unless a later one is a
+    `UserError`.
     """
     known = read_failure(folder)
     if folder.is_dir() and (known is None or (failure.is_users and not known.is_users)):
@@ -249,21 +246,22 @@ def say_restart(run: Run, reason: str, restart: int) -> None:
     found = newest(run.checkpoints)
     where = f"from {found.name}" if found else "from the beginning"
     print(
-        f"{reason}; all workers go on {where} (restart {restart} of {run.config.launch.restarts})",
+        f"{reason}; all workers continue {where} "
+        f"(restart {restart} of {run.config.launch.restarts})",
         file=sys.stderr,
         flush=True,
     )
 
 
 def _leave_with(parent: int) -> None:
-    """A worker whose launcher was killed has nobody to report to."""
+    """Exit when the launcher was killed: no other process would stop this worker."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def main() -> None:
-    """A worker of a local launch: its assignment and its launcher stand on its command line."""
+    """A worker of a local launch: its command line has its `WorkerSpec` and its launcher's pid."""
     spec, parent = msgspec.json.decode(sys.argv[1], type=WorkerSpec), int(sys.argv[2])
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     code = 1
@@ -272,11 +270,12 @@ def main() -> None:
         code = 0
     except Interrupted as interrupted:
         sys.stdout.flush()
-        os._exit(interrupted.exit_code)  # what was left in the middle has nothing to say
+        os._exit(interrupted.exit_code)  # skips the cleanup of abandoned work
     except KeyboardInterrupt:
         code = 130
         raise SystemExit(code) from None
-    except Exception as error:  # noqa: BLE001  it is in the log, and the launcher says what matters of it
+    # The error is in the log, and the launcher prints its message.
+    except Exception as error:  # noqa: BLE001
         code = 2 if isinstance(error, UserError) else 1
         raise SystemExit(code) from None
     finally:

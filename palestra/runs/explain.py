@@ -10,16 +10,16 @@ def explain(config: Config) -> str:
     """What a training step of this run does."""
     config.refuse_unresolved("explain")
     rollout, optim = config.rollout, config.optim
-    skipped = (
-        f"; a task that taught nothing when it last came is skipped at {rollout.skip_solved:.0%}"
-        if rollout.skip_solved
-        else ""
-    )
-    resample_rounds = (
-        f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds"
-        if rollout.resample_rounds
-        else ""
-    )
+    skipped = ""
+    if rollout.skip_solved:
+        skipped = (
+            f"; a task whose last group had zero advantage is skipped at {rollout.skip_solved:.0%}"
+        )
+    resampling = ""
+    if rollout.resample_rounds:
+        resampling = (
+            f"; groups without a signal are replaced, in up to {rollout.resample_rounds} rounds"
+        )
     after = {
         "constant": "constant",
         "linear": f"down to {optim.final:g} of it",
@@ -39,39 +39,37 @@ def explain(config: Config) -> str:
     lines = []
     if config.algo.plays:
         lines += [
-            f"{when}: {rollout.tasks} tasks, {sampling}{skipped}{resample_rounds}",
-            *map(_explain_place, config.env_specs),
+            f"{when}: {rollout.tasks} tasks, {sampling}{skipped}{resampling}",
+            *map(_explain_env, config.env_specs),
         ]
         if rollout.prefetch:
             lines.append(
-                "the next step is played while this one is learned from: by weights that "
-                "are one update older"
+                "the next step is played during this step's update, with weights that are one "
+                "update older"
             )
         if rollout.max_staleness:
             lines.append(
-                "groups are played beside the learner, each step's by weights that are "
-                f"up to {rollout.max_staleness} steps older"
+                "groups are played concurrently with the learner, with weights that are up to "
+                f"{rollout.max_staleness} steps older"
             )
         if rollout.partial:
             lines.append(
-                f"a step ends with up to {rollout.partial} groups still in play, which go "
-                f"on with the new weights; those begun more than {rollout.most_age} steps ago are "
-                "dropped"
+                f"up to {rollout.partial} unfinished groups carry over to the next step and "
+                f"continue with the new weights; those begun more than {rollout.most_age} steps "
+                "ago are dropped"
             )
     ends = [f"{config.limit.tokens:,} tokens"] if config.limit.tokens else []
     ends += [f"{config.limit.minutes:g} minutes"] if config.limit.minutes else []
     if ends:
         lines.append(f"training ends earlier after {' or '.join(ends)}")
     before = "then" if config.algo.is_on_policy else f"each of {config.steps} steps:"
-    return "\n".join(
-        [*lines, f"{before} {updates}:", "", *(f"  {line}" for line in config.algo.explain())]
-    )
+    objective = [f"  {line}" for line in config.algo.explain()]
+    return "\n".join([*lines, f"{before} {updates}:", "", *objective])
 
 
-def _explain_place(spec: EnvSpec) -> str:
-    horizon = ", ".join(
-        f"{name} = {value}" for name, value in spec.horizon.model_dump().items() if name != "kind"
-    )
+def _explain_env(spec: EnvSpec) -> str:
+    settings = spec.horizon.model_dump(exclude={"kind"})
+    horizon = ", ".join(f"{name} = {value}" for name, value in settings.items())
     scale = f", r_u = {spec.reward_scale:.10g} x its rewards" if spec.reward_scale != 1 else ""
     weight = f", weight {spec.weight:g}" if spec.weight != 1 else ""
     return (

@@ -1,10 +1,9 @@
-"""Groups that were played and not yet learned from, on disk: a run that is killed loses none of
-them.
-"""
+"""Groups on disk that were played and not yet trained on. A run that is killed loses none."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import re
 from collections.abc import Callable
@@ -26,35 +25,35 @@ class Finished:
 
     group: Group
     faulted: list[Trajectory]
-    """Attempts that a fault ended and that were begun anew."""
+    """Attempts that a fault ended and that were retried."""
 
     @property
     def episodes(self) -> list[Trajectory]:
-        """In the order in which they were numbered."""
+        """All episodes, in the order of their numbers."""
         baseline = self.group.baseline
-        return [*self.group.trajectories, *([] if baseline is None else [baseline])]
+        if baseline is None:
+            return list(self.group.trajectories)
+        return [*self.group.trajectories, baseline]
 
     @property
     def versions(self) -> set[int]:
-        """Of the weights that sampled it."""
-        segments = [segment for trajectory in self.episodes for segment in trajectory.segments]
-        return {
-            version
-            for s in segments
-            for version, chosen in zip(s.versions, s.mask, strict=True)
-            if chosen
-        }
+        """The versions of the weights that sampled the group."""
+        found: set[int] = set()
+        for trajectory in self.episodes:
+            for segment in trajectory.segments:
+                found.update(itertools.compress(segment.versions, segment.mask))
+        return found
 
 
 class Entry(NamedTuple):
-    """What the name of a file says."""
+    """The parts of a file's name."""
 
     step: int
     """The training step that the group is for."""
     number: int
     """Which one of the step's groups it is."""
     version: int
-    """The newest weights that had a part in it; -1 where none had."""
+    """The newest weights that sampled any of it; -1 if none did."""
 
     @property
     def name(self) -> str:
@@ -67,31 +66,27 @@ class GroupQueue:
     def __init__(self, folder: Path, check_folder: Callable[[], None] | None = None) -> None:
         self.folder = folder
         self._check_folder = check_folder
-        """Before each write: raises where it would go into another run's folder."""
+        """Called before each write. Raises if the folder belongs to another run by now."""
 
     def put(self, step: int, number: int, finished: Finished) -> None:
-        """It is whole and on disk when this returns."""
+        """Store a group. It is complete and on disk when this returns."""
         path = self.folder / Entry(step, number, max(finished.versions, default=-1)).name
         content = msgspec.json.encode(finished)
+        digest = hashlib.sha256(content).hexdigest().encode()
         if self._check_folder is not None:
             self._check_folder()
-        replace_file(
-            path,
-            b"%b\n%b\n" % (content, hashlib.sha256(content).hexdigest().encode()),
-            is_lasting=True,
-        )
+        replace_file(path, b"%b\n%b\n" % (content, digest), is_lasting=True)
 
     def entries(self) -> dict[Entry, Path]:
-        found = {
-            path: re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name)
-            for path in self.folder.glob("step-*")
-        }
-        return {
-            Entry(*map(int, match.groups())): path for path, match in sorted(found.items()) if match
-        }
+        found: dict[Entry, Path] = {}
+        for path in sorted(self.folder.glob("step-*")):
+            match = re.fullmatch(r"step-(\d+)-group-(\d+)-version-(-?\d+)\.json", path.name)
+            if match:
+                found[Entry(*map(int, match.groups()))] = path
+        return found
 
     def read(self) -> dict[tuple[int, int], Finished]:
-        """All groups by step and number. One that cannot be read is as good as not played."""
+        """All groups by step and number. One that cannot be read will be played again."""
         found: dict[tuple[int, int], Finished] = {}
         for entry, path in self.entries().items():
             try:
@@ -99,11 +94,8 @@ class GroupQueue:
                 if hashlib.sha256(content).hexdigest().encode() != digest:
                     raise ValueError("it is not what was written")
                 found[entry.step, entry.number] = msgspec.json.decode(content, type=Finished)
-            except (
-                OSError,
-                ValueError,
-                RecursionError,
-            ) as error:  # msgspec's errors are ValueErrors
+            # msgspec's errors are ValueErrors.
+            except (OSError, ValueError, RecursionError) as error:
                 log.warning("%s is damaged and will be played again: %s", path, error)
         return found
 
@@ -115,8 +107,8 @@ class GroupQueue:
                     delete(path)
 
     def rewind(self, step: int) -> None:
-        """Keep what the steps after this one can learn from: not what was played by weights that
-        are no more.
+        """Keep the groups that the steps after this one can train on: those of later steps whose
+        weights still exist.
         """
         self.keep(lambda entry: entry.step > step and entry.version <= step)
         for draft in self.folder.glob(".*.draft"):

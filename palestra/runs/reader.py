@@ -1,6 +1,4 @@
-"""What a run folder says about its run, read so that damage is shown and never stops the rest from
-being shown.
-"""
+"""Reads a run folder for display. Damage is reported, and what is not damaged is still shown."""
 
 from __future__ import annotations
 
@@ -27,54 +25,50 @@ Signature = tuple[int, int, int] | None
 """Changes when a file does; None where there is no file."""
 
 OBJECTIVE = "objective.txt"
-"""What `palestra explain` says of the run, written when it begins."""
+"""The output of `palestra explain`, written when the run begins."""
 
 LOG_LINES = 200
 LOG_BYTES = 200_000
 MOST_ROWS = 200_000
-"""Of the metrics that are shown: a page with more would not open."""
+"""Rows of the metrics that are shown: a page with more would not open."""
 METRICS_BYTES = 128_000_000
 MOST_DAMAGED = 100
-"""Damaged rows of the metrics that are named; the others are counted."""
+"""Damaged rows of the metrics that are listed; the others are counted."""
 EVALS_BYTES = 64_000_000
-"""Of all evaluations of a run: one has 2 KB, with a thousand categories 1 MB."""
+"""Limit on all evaluations of a run. One has 2 KB, with a thousand categories 1 MB."""
 LARGEST_STEP = 10**9
 
 Damage = dict[str, Any]
-"""`file`, `line` (from 1; None where the whole file is meant) and `why`."""
+"""`file`, `line` (from 1; None for the whole file) and `why`."""
 
 
 def is_run(path: Path) -> bool:
-    """Whether there is a config.toml, be it one that can be read or not."""
+    """Whether there is a config.toml, readable or not."""
     return os.path.lexists(path / "config.toml")
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The folder itself where it is a run's, else the runs' folders in it.
+    """The folder itself if it is a run folder, else the run folders in it.
 
-    Links are not followed but for `path`.
+    Links are not followed, except for `path` itself.
     """
-    return (
-        [path]
-        if is_run(path)
-        else sorted(folder for folder in _entries(path, stat.S_IFDIR) if is_run(folder))
-    )
+    if is_run(path):
+        return [path]
+    return sorted(folder for folder in _entries(path, stat.S_IFDIR) if is_run(folder))
 
 
 def linked_runs(path: Path) -> list[Path]:
-    """Those that `runs_in` leaves out."""
-    return (
-        []
-        if is_run(path)
-        else sorted(folder for folder in _entries(path, stat.S_IFLNK) if is_run(folder))
-    )
+    """The links to run folders, which `runs_in` leaves out."""
+    if is_run(path):
+        return []
+    return sorted(folder for folder in _entries(path, stat.S_IFLNK) if is_run(folder))
 
 
 def _entries(path: Path, kind: int) -> Iterator[Path]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                with suppress(OSError):  # it was removed meanwhile
+                with suppress(OSError):  # it was removed since the scan
                     if stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode) == kind:
                         yield path / entry.name
     except OSError:
@@ -82,7 +76,7 @@ def _entries(path: Path, kind: int) -> Iterator[Path]:
 
 
 def signature(path: Path) -> Signature:
-    """Of the file itself, also where it is a link."""
+    """Of the file itself, even if it is a link."""
     try:
         stat = path.lstat()
     except OSError:
@@ -91,7 +85,7 @@ def signature(path: Path) -> Signature:
 
 
 def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """What can be read of a file of JSON lines; `decoder`: of a type in which nothing is of any
+    """The readable lines of a file of JSON lines. `decoder`: of a type whose values have a bounded
     depth.
     """
     with suppress(FileNotFoundError, Unreadable), untrusted.open_file(top, name) as file:
@@ -101,16 +95,16 @@ def readable_lines(top: Path, name: str, decoder: msgspec.json.Decoder[T]) -> It
 
 
 class Progress(NamedTuple):
-    """What is remembered of the metrics: the rows themselves may be many."""
+    """A summary of the metrics, small enough to keep in memory."""
 
     rows: int
     step: int
-    """The last one."""
+    """The last training step."""
     is_over: bool
 
 
 class RunFolder:
-    """One run. What was read is kept until its file changes."""
+    """One run. Each file is cached until it changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,11 +118,11 @@ class RunFolder:
         return value
 
     def config(self) -> tuple[str, dict[str, Any], list[Damage]]:
-        """As text, as nested tables (empty where it is no TOML), and what is wrong with it."""
+        """As text, as nested tables (empty if it is not TOML), and what is wrong with it."""
         return self._read(self.path / "config.toml", read_config)
 
     def objective(self) -> str:
-        """In words, as it was when the run began; empty in runs of older versions."""
+        """In words, from when the run began. Empty for runs of older versions."""
         return self._read(self.path / OBJECTIVE, read_tail)
 
     def progress(self) -> Progress:
@@ -143,24 +137,24 @@ class RunFolder:
         evals, damages, left = [], [], EVALS_BYTES
         for name in names:
             path = self.path / "eval" / name
-            size = found[1] if (found := signature(path)) else 0
-            left -= size if size <= untrusted.RESULT_BYTES else 0  # larger ones are not read
+            found = signature(path)
+            size = found[1] if found else 0
+            if size <= untrusted.RESULT_BYTES:  # `read_eval` refuses larger ones unread
+                left -= size
             if left < 0:
                 most = untrusted.size_text(EVALS_BYTES)
-                damages.append(
-                    _whole_file(
-                        "eval", f"expected at most {most} of evaluations; some are left out"
-                    )
-                )
+                why = f"expected at most {most} of evaluations; some are left out"
+                damages.append(_whole_file("eval", why))
                 break
             result, damage = read_eval(path)
-            evals += [result] if result is not None else []
+            if result is not None:
+                evals.append(result)
             damages += damage
         evals.sort(key=lambda result: result["step"])
         return evals, damages
 
     def summary(self) -> dict[str, Any]:
-        """What `runs.json` says of it, but for its id and its group."""
+        """The run's entry in `runs.json`, without its id and its group."""
         _, tree, _ = self.config()
         progress = self.progress()
         return {
@@ -175,7 +169,7 @@ class RunFolder:
         }
 
     def about(self) -> dict[str, Any]:
-        """What `run.json` says of it, but for its id."""
+        """The content of `run.json`, without the run's id."""
         text, _, config_damage = self.config()
         rows, metrics_damage = read_metrics(self.path / "metrics.jsonl", most=MOST_ROWS)
         evals, eval_damage = self.evals()
@@ -196,27 +190,23 @@ class RunFolder:
         return False
 
     def _misplaced(self) -> list[Damage]:
-        """What is not a file where one is expected, nor a folder: links above all."""
+        """Files and folders that are something else, links above all."""
         found: dict[str, str | None] = {"log.txt": untrusted.trouble(self.path, "log.txt")}
         for folder in ("trajectories", "token_stats", "checkpoints"):
             found[folder] = untrusted.trouble(self.path, folder, folder=True)
             if folder == "checkpoints" or found[folder]:
                 continue
             try:
-                names = [
-                    f"{folder}/{name}" for name in untrusted.names(self.path, folder, ".jsonl")
-                ]
+                names = untrusted.names(self.path, folder, ".jsonl")
             except Unreadable as error:
                 found[folder] = str(error)
-            else:
-                found |= {
-                    name: untrusted.trouble(self.path, name)
-                    for name in names
-                    if not _is_plain(self.path / name)
-                }
-        return [_whole_file(valid_utf8(name), why) for name, why in found.items() if why][
-            :MOST_DAMAGED
-        ]
+                continue
+            for name in names:
+                file = f"{folder}/{name}"
+                if not _is_plain(self.path / file):  # one `stat`: there may be thousands
+                    found[file] = untrusted.trouble(self.path, file)
+        damages = [_whole_file(valid_utf8(name), why) for name, why in found.items() if why]
+        return damages[:MOST_DAMAGED]
 
 
 def _is_plain(path: Path) -> bool:
@@ -229,13 +219,12 @@ def _is_plain(path: Path) -> bool:
 def read_config(path: Path) -> tuple[str, dict[str, Any], list[Damage]]:
     """As text, as nested tables, and what is wrong with it."""
     try:
-        text = untrusted.read_file(path.parent, path.name, untrusted.CONFIG_BYTES).decode(
-            errors="replace"
-        )
+        content = untrusted.read_file(path.parent, path.name, untrusted.CONFIG_BYTES)
     except FileNotFoundError as error:
         return "", {}, [_whole_file(path.name, str(error.strerror))]
     except Unreadable as error:
         return "", {}, [_whole_file(path.name, str(error))]
+    text = content.decode(errors="replace")
     if reason := format_error(text):
         return text, {}, [_whole_file(path.name, reason)]
     try:
@@ -259,7 +248,7 @@ def read_metrics(
                 damages.append({"file": path.name, "line": number, "why": row})
             else:
                 unnamed += 1
-    except FileNotFoundError:  # a run that has only begun
+    except FileNotFoundError:  # a run that has just begun
         return [], []
     except Unreadable as error:
         damages.append(_whole_file(path.name, str(error)))
@@ -273,7 +262,9 @@ def _progress(path: Path) -> Progress:
     with suppress(FileNotFoundError, Unreadable):
         for _, row in _metrics_rows(path, MOST_ROWS):
             if isinstance(row, dict):
-                count, step, over = count + 1, max(step, row["step"]), over or is_over([row])
+                count += 1
+                step = max(step, row["step"])
+                over = over or is_over([row])
     return Progress(count, step, over)
 
 
@@ -357,7 +348,7 @@ def read_tail(path: Path) -> str:
 
 
 LAST_PHASES = ("final", "eval", "expert", "random")
-"""What nothing comes after: the final evaluation of a run, and those of `palestra eval --keep`."""
+"""Evaluations that end a run folder: a run's final one, and those of `palestra eval --keep`."""
 
 
 def is_over(rows: list[dict[str, Any]]) -> bool:
@@ -366,12 +357,14 @@ def is_over(rows: list[dict[str, Any]]) -> bool:
 
 
 def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Stretches of training steps with the same stage and horizon."""
+    """Consecutive training steps with the same stage and horizon."""
+
+    def stage_and_horizon(row: dict[str, Any]) -> tuple[Any, Any]:
+        return row.get("stage", 0), row["horizon"]
+
     played = [row for row in rows if "horizon" in row]
     found = []
-    for (stage, horizon), members in groupby(
-        played, key=lambda row: (row.get("stage", 0), row["horizon"])
-    ):
+    for (stage, horizon), members in groupby(played, key=stage_and_horizon):
         steps = [row["step"] for row in members]
         found.append(
             {"first_step": steps[0], "last_step": steps[-1], "stage": stage, "horizon": horizon}
@@ -385,10 +378,10 @@ def _named(table: Any, key: str) -> str:
 
 
 class RunEnvironment(NamedTuple):
-    """As a configuration names it."""
+    """An environment of a run's configuration."""
 
     label: str
-    """Empty where it has none of its own."""
+    """Empty if it has none of its own."""
     name: str
     options: dict[str, Any]
     sandbox: str = ""
@@ -396,52 +389,47 @@ class RunEnvironment(NamedTuple):
 
 
 def environments(tree: dict[str, Any]) -> list[RunEnvironment]:
-    """Those of the mixture, else the one."""
+    """The environments of the mixture, or the one of `env`. Ignores values of a wrong type."""
     mixture = tree.get("mixture")
     members = mixture if isinstance(mixture, list) and mixture else [tree.get("env")]
-    tables = [member for member in members if isinstance(member, dict)]
-    return [
-        RunEnvironment(
-            _named(m, "label"), _named(m, "name"), _options(m), _named(m, "sandbox"), _read(m)
-        )
-        for m in tables
-    ]
+    found: list[RunEnvironment] = []
+    for member in members:
+        if isinstance(member, dict):
+            options, paths = member.get("options"), member.get("sandbox_read")
+            environment = RunEnvironment(
+                label=_named(member, "label"),
+                name=_named(member, "name"),
+                options=options if isinstance(options, dict) else {},
+                sandbox=_named(member, "sandbox"),
+                sandbox_read=_texts(paths) if isinstance(paths, list) else (),
+            )
+            found.append(environment)
+    return found
 
 
-def _read(member: dict[str, Any]) -> tuple[str, ...]:
-    read = member.get("sandbox_read")
-    return tuple(path for path in read if isinstance(path, str)) if isinstance(read, list) else ()
-
-
-def _options(member: dict[str, Any]) -> dict[str, Any]:
-    options = member.get("options")
-    return options if isinstance(options, dict) else {}
+def _texts(values: list[Any]) -> tuple[str, ...]:
+    return tuple(value for value in values if isinstance(value, str))
 
 
 def without_time(name: str) -> str:
-    """A run's name without the time that `palestra train` puts behind it."""
+    """A run's name without the time that `palestra train` appends to it."""
     return re.sub(r"-\d{8}-\d{6}$", "", name) or name
 
 
 def settings_that_count(config: dict[str, Any]) -> dict[str, Any]:
-    """All but the seed, and whom the run was reported to: runs that have these in common are one
-    experiment.
-    """
+    """All settings but the seed and the trackers: runs that share these are one experiment."""
     return {name: value for name, value in config.items() if name not in ("seed", "track")}
 
 
 def group_names(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """One for each run, given by name and configuration: runs of one experiment have the same.
-
-    What cannot be read stands alone.
+    """A group's name for each run, given by name and configuration. The runs of one experiment are
+    a group, and a run whose configuration cannot be read is a group of its own.
     """
     members: dict[str, list[int]] = {}
     for number, (_, config) in enumerate(runs):
-        key = (
-            json.dumps(settings_that_count(config), sort_keys=True, default=str)
-            if config
-            else str(number)
-        )
+        key = str(number)
+        if config:
+            key = json.dumps(settings_that_count(config), sort_keys=True, default=str)
         members.setdefault(key, []).append(number)
     names = [""] * len(runs)
     taken: dict[str, int] = {}
@@ -455,13 +443,13 @@ def group_names(runs: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _common_name(names: list[str]) -> str:
-    """What the names begin with, without a seed's number and the time at their ends."""
+    """The common beginning of the names, without a seed's number and the time at the end."""
     plain = sorted(without_time(name) for name in names)
+    # Of sorted texts, the first and the last share the least.
     first, last = plain[0], plain[-1]
     if first == last:
         return first
-    shared = next(
-        (place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
-        min(len(first), len(last)),
-    )
-    return re.sub(r"([-_. ]+(seed|s)?[-_. ]*\d*)$", "", first[:shared]) or first
+    length = 0
+    while first[: length + 1] == last[: length + 1]:
+        length += 1
+    return re.sub(r"([-_. ]+(seed|s)?[-_. ]*\d*)$", "", first[:length]) or first

@@ -1,6 +1,4 @@
-"""What of a run's configuration may change when the run is resumed, and what it was begun with and
-keeps.
-"""
+"""Which settings of a run may change when it is resumed."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ FIXED = {
     "algo.name": "algorithm",
     "warm_start": "warm start",
 }
-"""What cannot change, each with what a message calls it: weights, episodes and figures so far were
-made with it.
+"""Settings that cannot change, each with its name in messages: the weights, episodes and metrics so
+far depend on them.
 """
 FIXED_IN_MIXTURE = ("label", "name", "options")
 """Of each environment of a mixture. Its weight, horizon and group may change."""
@@ -36,41 +34,40 @@ Tree = dict[str, Any]
 
 
 def tree_of(config: Config) -> Tree:
-    """As a checkpoint stores it, and finds it again."""
+    """The configuration as a checkpoint stores it and reads it back."""
     found: Tree = msgspec.json.decode(msgspec.json.encode(config.model_dump(mode="json")))
     return found
 
 
 def refuse_changes(before: Tree, after: Config) -> None:
-    """Raises ConfigError with the first setting that differs from the run's own and may not."""
+    """Raise ConfigError for the first setting that differs from the run's own and must not."""
     now = tree_of(after)
     for name, what in FIXED.items():
         for setting, old, new in _differences(name, _at(before, name), _at(now, name)):
             _refuse(setting, old, new, what)
     _refuse_other_mixture(before.get("mixture") or [], now["mixture"])
-    fixed = (
-        ["round", "data", "episodes", "noise", "min_reward", "best"]
-        if not after.algo.is_on_policy
-        else []
-    )
-    for name in (*(name for name in fixed if name in now["algo"]), "critic.kind"):
-        if (old := _at(before, f"algo.{name}")) != _at(now, f"algo.{name}"):
-            kind = f"a run of {after.algo.name}"
+    fixed = ["critic.kind"]
+    if not after.algo.is_on_policy:
+        # They select the data, whose order a resumed run must find again.
+        of_data = ["round", "data", "episodes", "noise", "min_reward", "best"]
+        fixed = [name for name in of_data if name in now["algo"]] + fixed
+    for name in fixed:
+        old = _at(before, f"algo.{name}")
+        if old != _at(now, f"algo.{name}"):
             raise ConfigError(
-                f"algo.{name}: cannot be changed when {kind} is resumed; it was begun "
-                f"with {_shown(old)}"
+                f"algo.{name}: cannot be changed when a run of {after.algo.name} is resumed; "
+                f"it was begun with {_shown(old)}"
             )
 
 
 def described_changes(before: Tree, after: Config) -> str:
-    """All settings that differ, for the log; empty where none does."""
+    """All settings that differ, for the log; empty if none does."""
     now = tree_of(after)
-    found = [
-        f"{setting} = {_shown(new)} (was {_shown(old)})"
-        for name in now
-        for setting, old, new in _differences(name, before.get(name, MISSING), now[name])
-    ]
-    return "; ".join(found)
+    changes: list[str] = []
+    for name in now:
+        for setting, old, new in _differences(name, before.get(name, MISSING), now[name]):
+            changes.append(f"{setting} = {_shown(new)} (was {_shown(old)})")
+    return "; ".join(changes)
 
 
 def _refuse(setting: str, old: Any, new: Any, what: str) -> None:
@@ -82,17 +79,17 @@ def _refuse(setting: str, old: Any, new: Any, what: str) -> None:
 
 def _refuse_other_mixture(before: list[Tree], after: list[Tree]) -> None:
     if len(before) != len(after):
-        named = [
-            [member.get("label") or member.get("name") for member in members]
-            for members in (after, before)
-        ]
-        _refuse("mixture", named[1], named[0], "environment")
-    for place, (old, new) in enumerate(zip(before, after, strict=True)):
+        _refuse("mixture", _env_names(before), _env_names(after), "environment")
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
         for name in FIXED_IN_MIXTURE:
-            for setting, was, now in _differences(
-                f"mixture.{place}.{name}", old.get(name, MISSING), new.get(name, MISSING)
-            ):
-                _refuse(setting, was, now, "environment")
+            setting = f"mixture.{index}.{name}"
+            changes = _differences(setting, old.get(name, MISSING), new.get(name, MISSING))
+            for changed, was, now in changes:
+                _refuse(changed, was, now, "environment")
+
+
+def _env_names(mixture: list[Tree]) -> list[Any]:
+    return [member.get("label") or member.get("name") for member in mixture]
 
 
 def _at(tree: Tree, dotted: str) -> Any:
@@ -105,10 +102,10 @@ def _at(tree: Tree, dotted: str) -> Any:
 
 
 def _differences(name: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Setting by setting.
+    """The settings that differ, with their old and new values.
 
-    One that only one side knows is of another version of the program, unless the whole table is
-    chosen anew.
+    A setting that only one side has comes from another version of the program and is left out,
+    unless the other side lacks the whole table.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         is_free = name.endswith("options")  # whose keys are the environment's own

@@ -34,7 +34,7 @@ from palestra.runs.trajectories import encode_trajectory, read_trajectories
 
 
 class MetricsListener(Protocol):
-    """Is told what goes into a run folder. It must neither raise nor take its time."""
+    """Called for every metrics row and every evaluation. Must be fast and must not raise."""
 
     def row(self, row: dict[str, Any]) -> None: ...
     def result(self, result: EvalResult) -> None: ...
@@ -47,7 +47,7 @@ class Run:
     folder: Path
     config: Config
     seconds: dict[str, float] = field(default_factory=dict)
-    """What `timed` has measured since the last `log`."""
+    """The times that `timed` has measured since the last `log`."""
     listeners: list[MetricsListener] = field(default_factory=list)
     interrupts: Interrupts = field(default_factory=Interrupts)
     began: float = field(default_factory=time.monotonic)
@@ -59,7 +59,7 @@ class Run:
     """How long to wait for a lock that another process holds."""
     _lock: FolderLock | None = None
     _identity: tuple[int, int] | None = None
-    """Of the folder that was locked, wherever it is by now."""
+    """The device and inode of the locked folder, which may have been moved since."""
 
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
@@ -68,20 +68,22 @@ class Run:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with run.locked():
-            run._refuse_another()  # of two commands that begin in one folder only one does
+            run._refuse_another()  # of two commands that start in one folder, one must fail
             run.write_config()
         return run
 
     def _refuse_another(self) -> None:
         if os.path.lexists(self.folder / "config.toml"):
             raise ConfigError(
-                f"{self.folder}: there is a run in this folder already; go on with it by "
+                f"{self.folder}: there is a run in this folder already; resume it with "
                 f"--resume {self.folder}, or choose another --out"
             )
 
     @classmethod
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:
-        """To go on with it, or to play in it: classes that its configuration names are imported."""
+        """Open a run to resume it, or to play in it. Imports the classes that its configuration
+        names.
+        """
         if not (folder / "config.toml").is_file():
             raise ConfigError(f"{folder}: there is no run in this folder (no config.toml)")
         fixed = [
@@ -99,9 +101,9 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else trains in the folder meanwhile.
+        """Hold the folder's lock: no other process trains in it.
 
-        Raises FolderInUse where somebody does. May be nested.
+        Raises FolderInUse if one does. May be nested.
         """
         if self._lock is not None:
             yield
@@ -121,7 +123,9 @@ class Run:
         return self._identity is not None and _identity_of(self.folder) != self._identity
 
     def check_folder(self) -> None:
-        """Before each write: another run may have come to the same place since."""
+        """Called before each write: the folder may have been deleted, and another run created at
+        the same path.
+        """
         if self.is_gone:
             raise CannotWrite(
                 f"{self.folder}: the run folder is gone: it was deleted or moved while "
@@ -129,18 +133,16 @@ class Run:
             )
 
     def write(self, path: Path, content: bytes) -> None:
-        """A file of the run, whole or not at all. The run folder itself is never made anew."""
+        """Write a file of the run atomically. Does not create the run folder if it is gone."""
         self.check_folder()
         replace_file(path, content, makes_folder=path.parent != self.folder)
 
     def write_config(self) -> None:
-        """And the objective in words, so that nobody who reads the folder has to import an
-        algorithm that it names.
+        """Write the configuration, and the objective in words: a reader of the folder need not
+        import the algorithm.
         """
-        self.write(
-            self.folder / "config.toml",
-            f"{format_line()}{configs.dump(self.config)}".encode(),
-        )
+        text = f"{format_line()}{configs.dump(self.config)}"
+        self.write(self.folder / "config.toml", text.encode())
         self.write(self.folder / OBJECTIVE, f"{explain(self.config)}\n".encode())
 
     @property
@@ -149,7 +151,7 @@ class Run:
 
     @property
     def queue(self) -> Path:
-        """Groups that were played and not yet learned from (`rollout.max_staleness`)."""
+        """Groups that were played and not yet trained on (`rollout.max_staleness`)."""
         return self.folder / "queue"
 
     def checkpoint(self, step: int) -> Path:
@@ -167,25 +169,25 @@ class Run:
         """Append one row to the metrics, with the seconds measured since the last one under
         `time/`.
         """
-        row = {
-            "step": step,
-            **metrics,
-            **{f"time/{what}": seconds for what, seconds in self.seconds.items()},
-        }
-        self.seconds.clear()
+        row = self._row(step, metrics)
         path = self.folder / "metrics.jsonl"
         self.check_folder()
         with writing(path), path.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")
-        for watcher in self.listeners:
-            watcher.row(row)
+        for listener in self.listeners:
+            listener.row(row)
         return row
 
+    def _row(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+        times = {f"time/{what}": seconds for what, seconds in self.seconds.items()}
+        self.seconds.clear()
+        return {"step": step, **metrics, **times}
+
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows; one that a crash cut short or left garbled is passed over."""
+        """All rows. One that a crash left incomplete or garbled is skipped."""
         path = self.folder / "metrics.jsonl"
         try:
-            open_regular(path).close()  # a pipe would be waited for
+            open_regular(path).close()  # refuses a pipe, which would block
         except OSError:
             return []
         rows, _ = read_metrics(path)
@@ -196,13 +198,11 @@ class Run:
 
     def keep(self, name: str, trajectories: Iterable[Trajectory]) -> None:
         """Store episodes, one a line."""
-        self.write(
-            self.trajectory_file(name),
-            b"".join(encode_trajectory(trajectory) + b"\n" for trajectory in trajectories),
-        )
+        lines = [encode_trajectory(trajectory) + b"\n" for trajectory in trajectories]
+        self.write(self.trajectory_file(name), b"".join(lines))
 
     def kept(self, name: str) -> list[Trajectory]:
-        """What `keep` stored. Raises ConfigError where it cannot be read any more."""
+        """The episodes that `keep` stored. Raises ConfigError if they can no longer be read."""
         path = self.trajectory_file(name)
         try:
             return list(read_trajectories(path))
@@ -210,17 +210,18 @@ class Run:
             raise ConfigError(f"{path} is damaged, and the run learns from it: {error}") from error
 
     def write_token_stats(self, step: int, episodes: Iterable[EpisodeTokenStats]) -> None:
-        """Store what a step made of the tokens that it learned from, one episode a line.
+        """Store the statistics of a step's action tokens, one episode a line.
 
-        What is not a number becomes null.
+        NaN and infinity become null.
         """
         path = self.folder / "token_stats" / f"step-{step:06d}.jsonl"
         self.write(path, b"".join(msgspec.json.encode(episode) + b"\n" for episode in episodes))
 
     def keep_eval(self, result: EvalResult, trajectories: Iterable[Trajectory]) -> None:
-        """An evaluation: its result, its episodes, and a row of the metrics."""
+        """Store an evaluation: its result, its episodes, and a row of the metrics."""
         step, phase = result.step, result.phase
-        with self.interrupts.held():  # all of it, or nothing: then the run is over, or it is not
+        # All of it or nothing: the final evaluation decides whether the run is over.
+        with self.interrupts.held():
             self.write_eval(result)
             self.keep(f"eval-{result.name}", trajectories)
             self.log(step, {"phase": phase, **of_eval(result)})
@@ -229,36 +230,29 @@ class Run:
     def write_eval(self, result: EvalResult) -> Path:
         path = self.folder / "eval" / f"{result.name}.json"
         self.write(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-        for watcher in self.listeners:
-            watcher.result(result)
+        for listener in self.listeners:
+            listener.result(result)
         return path
 
     def rewind(self, step: int) -> None:
-        """Forget what was recorded after `step` and the final evaluation, so that going on records
-        each thing once.
+        """Delete what was recorded after `step`, and the final evaluation, so that a resumed run
+        records each thing once.
         """
-        rows = [
-            row for row in self.metrics() if row["step"] <= step and row.get("phase") != "final"
-        ]
-        self.write(
-            self.folder / "metrics.jsonl",
-            b"".join(msgspec.json.encode(row) + b"\n" for row in rows),
-        )
-        for path in self.folder.glob("*/step-*.jsonl"):
-            number = path.stem[5:]
-            if (
-                path.parent.name in ("trajectories", "token_stats")
-                and number.isdecimal()
-                and int(number) > step
-            ):
-                delete(path)
+        lines: list[bytes] = []
+        for row in self.metrics():
+            if row["step"] <= step and row.get("phase") != "final":
+                lines.append(msgspec.json.encode(row) + b"\n")
+        self.write(self.folder / "metrics.jsonl", b"".join(lines))
+        for folder in ("trajectories", "token_stats"):
+            for path in (self.folder / folder).glob("step-*.jsonl"):
+                number = path.stem.removeprefix("step-")
+                if number.isdecimal() and int(number) > step:
+                    delete(path)
         GroupQueue(self.queue).rewind(step)
 
 
 class ReadOnlyRun(Run):
-    """The run folder as a rank sees it that is not the first: what all of them know is written
-    once.
-    """
+    """The run folder of all ranks but the first, which alone writes it."""
 
     def check_folder(self) -> None: ...
     def write_config(self) -> None: ...
@@ -267,13 +261,7 @@ class ReadOnlyRun(Run):
     def rewind(self, step: int) -> None: ...
 
     def log(self, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
-        row = {
-            "step": step,
-            **metrics,
-            **{f"time/{what}": seconds for what, seconds in self.seconds.items()},
-        }
-        self.seconds.clear()
-        return row
+        return self._row(step, metrics)
 
     def write_eval(self, result: EvalResult) -> Path:
         return self.folder / "eval" / f"{result.name}.json"

@@ -1,4 +1,4 @@
-"""What a run must know to be resumed as if it had never stopped."""
+"""The state of a run: all it needs to be resumed as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.rollout.partial import PendingGroup
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the guard knows of the steps so far. Part of the run's state."""
+    """What the guard remembers of the steps so far. Part of the run's state."""
 
     recent: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The last values, at most a window of them, by bound."""
@@ -23,12 +23,12 @@ class Memory:
     broken: tuple[str, ...] = ()
     """The bounds that the last step broke."""
     rollbacks: int = 0
-    """How often the run went back."""
+    """How many times the run was rolled back."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a run must know to go on as if it had never stopped. Saved in every checkpoint."""
+    """All that a run needs to be resumed as if it had never stopped. Saved in every checkpoint."""
 
     step: int = 0
     """Training steps done."""
@@ -37,26 +37,26 @@ class State:
     tasks_drawn: dict[str, int] = field(default_factory=dict)
     """How many tasks of each environment were drawn."""
     tasks_skipped: dict[str, int] = field(default_factory=dict)
-    """How many of those were passed over (`rollout.skip_solved`)."""
+    """How many of those were skipped (`rollout.skip_solved`)."""
     tasks_skippable: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Those of each environment whose last group taught nothing, with the success of that group
+    """Those of each environment whose last group had zero advantage, with the success of that group
     (`rollout.skip_solved`).
     """
     success: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """The success rate of each training step so far in which the environment was played."""
     updates_skipped: int = 0
     in_flight: tuple[PendingGroup, ...] = ()
-    """Groups that were begun and not yet learned from (`rollout.partial`)."""
+    """Groups that were started and not yet trained on (`rollout.partial`)."""
     guard: Memory = field(default_factory=Memory)
 
     def sampling_seed(self, seed: int) -> int:
-        """Of the next episodes, in a run with this seed: after going back they are others than the
-        first time.
+        """The seed of the next episodes, in a run with this seed. A rollback changes it, since the
+        same episodes would lead to the same collapse.
         """
         return derive_seed(seed, "rollback", self.guard.rollbacks) if self.guard.rollbacks else seed
 
     def progress(self, env: str) -> Progress:
-        """What the horizon's schedule of this environment looks at."""
+        """The input of this environment's horizon schedule."""
         return Progress(self.step, self.success.get(env, ()))
 
 

@@ -16,8 +16,8 @@ FORMAT = 1
 
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:
-    """One line of a trajectory file: the fields of `Trajectory`, and what a reader would else have
-    to add up.
+    """One line of a trajectory file: the fields of `Trajectory`, and their total reward, so that
+    readers need not sum it.
     """
     return msgspec.json.encode(
         {"format": FORMAT, "reward": trajectory.reward, **msgspec.to_builtins(trajectory)}
@@ -27,7 +27,7 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
 def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajectory]:
     """The episodes of a trajectory file, or only those of one id.
 
-    A last line that was cut by a crash is passed over.
+    An incomplete last line, which a crash leaves, is skipped.
     """
     for head, line in _lines(path):
         if id is None or head.id == id:
@@ -35,7 +35,7 @@ def read_trajectories(path: Path, *, id: str | None = None) -> Iterator[Trajecto
 
 
 def trajectory_ids(path: Path) -> list[str]:
-    """The ids of the episodes in a trajectory file; quicker than reading the episodes."""
+    """The ids of the episodes in a trajectory file. Faster than reading the episodes."""
     return [head.id for head, _ in _lines(path)]
 
 
@@ -49,7 +49,7 @@ def _lines(path: Path) -> Iterator[tuple[_Head, bytes]]:
         for line in file:
             if not line.endswith(b"\n"):
                 logging.getLogger(__name__).warning(
-                    "%s: the last line is incomplete and was passed over", path
+                    "%s: the last line is incomplete and was skipped", path
                 )
                 return
             head = msgspec.json.decode(line, type=_Head)

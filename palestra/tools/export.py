@@ -1,4 +1,6 @@
-"""Take the model of a run out of it, as a directory that transformers and vLLM load, or peft."""
+"""Export a run's model to a directory that transformers and vLLM can load, or its adapter to one
+for peft.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from palestra.learner import checkpoint
 from palestra.models.folder import load_pretrained
 
 PRIVATE = (checkpoint.STATE, checkpoint.OPTIMIZER_STEM, checkpoint.CRITIC)
-"""What of a checkpoint is the run's own business begins so."""
+"""Prefixes of a checkpoint's files that only the run itself needs."""
 
 
 def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
-    """Write the newest weights to `out`; `adapter`: only what was trained beside the base model,
-    not the sum of both.
+    """Write the newest weights to `out`. `adapter`: write the adapter, instead of the model with
+    the adapter merged into it.
     """
     source = checkpoint.newest(run_folder / "checkpoints")
     if source is None:
@@ -31,9 +33,8 @@ def export_run(run_folder: Path, out: Path, *, adapter: bool = False) -> None:
     checkpoint.read_state(source)
     if config.lora is None or adapter:
         out.mkdir(parents=True)
-        for name in checkpoint.files_of(
-            source
-        ):  # and nothing else that lies there, such as a link to somebody's keys
+        # Only files of the manifest: the folder may have others, such as a link to private keys.
+        for name in checkpoint.files_of(source):
             if not name.startswith(PRIVATE):
                 shutil.copyfile(source / name, out / name)
         return

@@ -1,5 +1,5 @@
-"""Play a stored episode again: its actions in a fresh environment, or a model on from one of its
-turns.
+"""Replay a stored episode: its actions in a new environment, or a model that continues from one of
+its turns.
 """
 
 from __future__ import annotations
@@ -39,17 +39,15 @@ from palestra.training.preflight import close_envs, make_envs
 from palestra.training.setup import bind_envs, setup
 
 NAMES_SHOWN = 8
-"""A run has a trajectory file for each step: an error names only so many."""
+"""File names in an error. A run has a trajectory file for each step."""
 
 
 class ReplayError(UserError, ValueError):
-    """One line: what cannot be replayed, why, and what could be."""
+    """An episode cannot be replayed; the message is one line."""
 
 
 class Differs(Exception):
-    """The environment does not answer as it did, so that nothing can be played on from what was
-    recorded.
-    """
+    """The environment does not answer as it did, so the record cannot be continued."""
 
     def __init__(self, check: Check) -> None:
         super().__init__(f"the environment differs at {', '.join(map(str, check.differing))}")
@@ -58,12 +56,12 @@ class Differs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlayOn:
-    """From where, and by whom, an episode is to be played on. None is as the episode was played."""
+    """How an episode is continued. None: as it was recorded."""
 
     turn: int
-    """The first one that is played anew, from 1."""
+    """The first turn that is played again, from 1."""
     checkpoint: int | None = None
-    """A step of the run; its newest checkpoint where neither this nor `model` is given."""
+    """A step of the run. Default, if `model` is not given either: its newest checkpoint."""
     model: Path | None = None
     """A Hugging Face directory."""
     horizon: int | None = None
@@ -72,15 +70,21 @@ class PlayOn:
     samples: int = 1
 
 
-# finding
+# finding an episode
 
 
 def find_episode(run: Run, id: str, *, file: str | None = None) -> Trajectory:
-    """The episode of this id; of several attempts at it one that no fault ended, else the last."""
+    """The episode with this id: of several attempts, the last without a fault, else the last."""
     paths = _files(run, file)
-    found = {path.stem: attempts for path in paths if (attempts := _attempts(path, id))}
+    found: dict[str, list[Trajectory]] = {}
+    for path in paths:
+        attempts = _attempts(path, id)
+        if attempts:
+            found[path.stem] = attempts
     if not found:
-        ids = [known for path in paths for known in trajectory_ids(path)]
+        ids: list[str] = []
+        for path in paths:
+            ids += trajectory_ids(path)
         raise ReplayError(
             f"--episode {id}: {_alike(id, ids)}; the files are: "
             f"{_listed([path.stem for path in paths])}"
@@ -121,29 +125,27 @@ def _files(run: Run, file: str | None) -> list[Path]:
 
 
 def _alike(id: str, known: Sequence[str]) -> str:
+    if not known:
+        return "there are no episodes"
     close = difflib.get_close_matches(id, sorted(set(known)), n=3, cutoff=0.6)
     if close:
         return f"there is no such episode; the nearest are {', '.join(close)}"
-    return (
-        f"there is no such episode; ids look like {known[0]}" if known else "there are no episodes"
-    )
+    return f"there is no such episode; ids look like {known[0]}"
 
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:NAMES_SHOWN])
-    return (
-        shown
-        if len(names) <= NAMES_SHOWN
-        else f"{shown} and {len(names) - NAMES_SHOWN} more, up to {names[-1]}"
-    )
+    if len(names) <= NAMES_SHOWN:
+        return shown
+    return f"{shown} and {len(names) - NAMES_SHOWN} more, up to {names[-1]}"
 
 
 # checking
 
 
 async def check(binding: EnvBinding, recorded: Trajectory, *, turns: int | None = None) -> Check:
-    """Give the environment the recorded actions, those of the first `turns` turns or all of them,
-    and compare its answers.
+    """Give the environment the recorded actions, all or those of the first `turns` turns, and
+    compare its answers.
     """
     checked: list[CheckedTurn] = []
     count = len(recorded.turns) if turns is None else turns
@@ -161,9 +163,8 @@ def check_stored(run: Run, recorded: Trajectory) -> Check:
     """`check` in the environment that the run's configuration describes."""
     _known_env(run.config, recorded)
     envs = make_envs(run.config)
-    bindings = bind_envs(
-        run.config, envs, byte_tokenizer()
-    )  # only environments are asked: any tokenizer will do
+    # Only the environments are used, so any tokenizer will do.
+    bindings = bind_envs(run.config, envs, byte_tokenizer())
     with asyncio.Runner() as loop:
         result = loop.run(check(bindings[recorded.task.env], recorded))
     close_envs(run.config, envs)
@@ -179,17 +180,17 @@ def _known_env(config: Config, recorded: Trajectory) -> None:
         )
 
 
-# playing on
+# continuing an episode
 
 
 async def play_from(
     context: RolloutContext, recorded: Trajectory, choice: PlayOn
 ) -> list[Trajectory]:
-    """Play the recorded actions before the chosen turn, then let the arena's model go on from the
-    very tokens of the record.
+    """Play the recorded actions before the chosen turn, then let the context's model continue from
+    exactly the recorded tokens.
 
-    The first continuation has the seed of the record, or the one chosen; each other one has its
-    own. Raises `Differs` where the environment does not lead to the same place.
+    The first continuation has the seed of the record, or the chosen one; each other has its own.
+    Raises `Differs` if the environment does not answer as recorded.
     """
     _check_choice(recorded, choice)
     binding = context.bindings[recorded.task.env]
@@ -204,10 +205,9 @@ async def play_from(
     gate = asyncio.Semaphore(context.concurrency)
 
     async def one(number: int) -> Trajectory:
+        episode = _continuation(recorded, choice, number)
         async with gate:
-            return await rollout_episode(
-                context, _continuation(recorded, choice, number), 0, _from(recorded, choice.turn)
-            )
+            return await rollout_episode(context, episode, 0, _from(recorded, choice.turn))
 
     async with asyncio.TaskGroup() as tasks:
         jobs = [tasks.create_task(one(number)) for number in range(choice.samples)]
@@ -215,8 +215,9 @@ async def play_from(
 
 
 def _check_choice(recorded: Trajectory, choice: PlayOn) -> None:
-    """All that can be found wrong before a model is loaded."""
+    """The checks that need no model."""
     played = len(recorded.turns)
+    # An episode that ended at its horizon has an observation to continue from after its last turn.
     last = played + 1 if recorded.stop is Stop.HORIZON else played
     horizon = choice.horizon or recorded.horizon
     if not 1 <= choice.turn <= last:
@@ -255,7 +256,7 @@ def _continuation(recorded: Trajectory, choice: PlayOn, number: int) -> EpisodeS
 
 
 def _from(recorded: Trajectory, turn: int) -> Begin:
-    """Begins an episode in the middle of a record."""
+    """A start of an episode in the middle of a record."""
     past = [replace(old, segment=0) for old in recorded.turns[: turn - 1]]
 
     async def retrace_to_turn(agent: Agent, env: EnvHandle, task: Task, turns: list[Turn]) -> str:
@@ -265,7 +266,9 @@ def _from(recorded: Trajectory, turn: int) -> Begin:
         turns.extend(past)
         checked: list[CheckedTurn] = []
         await retrace(env, task, recorded, len(past), checked)
-        if not (now := Check(recorded, checked)).same:
+        # It answered the same a moment ago, so a difference now is a fault, and retried as one.
+        now = Check(recorded, checked)
+        if not now.same:
             raise EnvFault(
                 f"it answered differently from one time to the next, at turn {now.differing[0]}"
             )
@@ -277,40 +280,34 @@ def _from(recorded: Trajectory, turn: int) -> Begin:
 
 
 def _tokens_before(recorded: Trajectory, turn: int) -> Segment:
-    """The recorded context of a turn's reply, in lists of its own.
-
-    What comes after the last reply is the context of the next.
-    """
+    """A copy of the recorded tokens before a turn's reply; after the last turn, all of them."""
     is_next = turn > len(recorded.turns)
     last = recorded.turns[-1 if is_next else turn - 1]
-    whole = recorded.segments[last.segment]
-    end = len(whole.ids) if is_next else last.span[0]
-    return Segment(whole.ids[:end], whole.mask[:end], whole.logprobs[:end], whole.versions[:end])
+    old = recorded.segments[last.segment]
+    end = len(old.ids) if is_next else last.span[0]
+    return Segment(old.ids[:end], old.mask[:end], old.logprobs[:end], old.versions[:end])
 
 
 def play_stored(run: Run, recorded: Trajectory, choice: PlayOn) -> tuple[list[Trajectory], Path]:
-    """`play_from` with a model of the run or another; the continuations are stored in the run's
-    folder, in the file returned.
+    """`play_from` with a model of the run or another one. Returns the continuations, and the file
+    in the run folder that has them.
     """
     _known_env(run.config, recorded)
     _check_choice(recorded, choice)
     folder = choice.model or _checkpoint_folder(run, choice.checkpoint)
     settings: dict[str, Any] = {"model.kind": "pretrained", "model.path": str(folder), "lora": None}
-    if isinstance(
-        run.config.engine, TorchEngineSettings
-    ):  # a cache for no more episodes than there are
+    if isinstance(run.config.engine, TorchEngineSettings):
+        # The cache has room for this many episodes.
         settings["engine.slots"] = min(run.config.engine.slots, choice.samples)
-    temperature = (
-        _temperature(run.config, recorded) if choice.temperature is None else choice.temperature
-    )
+    temperature = choice.temperature
+    if temperature is None:
+        temperature = _temperature(run.config, recorded)
     version = 0 if choice.model else int(checkpoint.read_state(folder)["step"])
     components = setup(configs.load(run.folder / "config.toml", settings, imports=True))
     try:
         components.loop.run(components.engine.sync_weights(version=version))
-        context = replace(
-            components.context,
-            sampling=replace(components.context.sampling, temperature=temperature),
-        )
+        sampling = replace(components.context.sampling, temperature=temperature)
+        context = replace(components.context, sampling=sampling)
         played = components.loop.run(play_from(context, recorded, choice))
     finally:
         components.close()
@@ -322,25 +319,22 @@ def _checkpoint_folder(run: Run, step: int | None) -> Path:
     if found is None:
         raise ReplayError(f"{run.folder}: the run has no checkpoint yet; give a model by --model")
     if not (found / checkpoint.STATE).is_file():
-        steps = sorted(
-            int(path.parent.name[5:]) for path in run.checkpoints.glob(f"step-*/{checkpoint.STATE}")
-        )
-        there_are = (
-            f"there are those of {', '.join(map(str, steps))}" if steps else "there are none"
-        )
-        raise ReplayError(
-            f"--checkpoint {step}: the run has no checkpoint of that step; {there_are}"
-        )
+        complete = run.checkpoints.glob(f"step-*/{checkpoint.STATE}")
+        steps = sorted(int(path.parent.name.removeprefix("step-")) for path in complete)
+        others = "there are none"
+        if steps:
+            others = f"there are those of {', '.join(map(str, steps))}"
+        raise ReplayError(f"--checkpoint {step}: the run has no checkpoint of that step; {others}")
     return found
 
 
 def _temperature(config: Config, recorded: Trajectory) -> float:
-    """That of the record, so that the same weights say the same again."""
+    """The temperature of the record, with which the same weights sample the same replies."""
     if recorded.is_baseline:
         return 0.0
-    return (
-        config.eval_temperature if recorded.id.startswith("eval-") else config.rollout.temperature
-    )
+    if recorded.id.startswith("eval-"):
+        return config.eval_temperature
+    return config.rollout.temperature
 
 
 def _keep(run: Run, recorded: Trajectory, choice: PlayOn, played: list[Trajectory]) -> Path:

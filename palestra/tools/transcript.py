@@ -1,4 +1,4 @@
-"""Episodes and replays as text for people, and as JSON for programs."""
+"""Episodes and replays as text and as JSON."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def report(
 ) -> tuple[str, bool]:
     """Replay a stored episode.
 
-    Returns what there is to say of it, and whether the environment answers as it did.
+    Returns a text or JSON, and whether the environment answers as it did.
     """
     run = Run.open(run_folder)
     recorded = find_episode(run, episode, file=file)
     try:
         if choice is not None:
             played, path = play_stored(run, recorded, choice)
-            return as_json_text(
-                _of_played(recorded, choice, played, path)
-            ) if as_json else played_on(recorded, choice, played, path), True
+            if as_json:
+                return as_json_text(_of_played(recorded, choice, played, path)), True
+            return played_on(recorded, choice, played, path), True
         check = check_stored(run, recorded)
     except Differs as error:
         check = error.check
@@ -42,36 +42,33 @@ def report(
 
 
 def checked(check: Check) -> str:
-    """The turns that were checked, each with what is different,
-    and the verdict in the last line.
-    """
+    """The turns that were checked, each with its differences, and the verdict in the last line."""
     recorded = check.recorded
     lines = heading(recorded)
     for turn in check.turns:
         lines += turn_lines(recorded, turn.turn)
-        lines += [line for difference in turn.differences for line in _different(difference)]
+        for difference in turn.differences:
+            lines += _different(difference)
     if len(check.turns) == len(recorded.turns):
         lines += ending(recorded)
     if check.same:
-        return "\n".join(
-            [*lines, "", f"the environment answers as it did ({turns_text(len(check.turns))})"]
-        )
-    differing = (
-        f"turn{'s' if len(check.differing) > 1 else ''} {', '.join(map(str, check.differing))}"
-    )
-    return "\n".join([*lines, "", f"it differs at {differing}"])
+        verdict = f"the environment answers as it did ({turns_text(len(check.turns))})"
+    else:
+        plural = "s" if len(check.differing) > 1 else ""
+        verdict = f"it differs at turn{plural} {', '.join(map(str, check.differing))}"
+    return "\n".join([*lines, "", verdict])
 
 
 def played_on(
     recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path
 ) -> str:
-    """Each continuation, the recorded turns before it included."""
+    """Each continuation, with the recorded turns before it."""
     lines: list[str] = []
     for trajectory in played:
         lines += heading(trajectory)
         for number in range(1, len(trajectory.turns) + 1):
             if number == choice.turn:
-                lines += ["", f"--- from here on played anew ({trajectory.id})"]
+                lines += ["", f"--- played again from here on ({trajectory.id})"]
             lines += turn_lines(trajectory, number)
         lines += [*ending(trajectory), ""]
     succeeded = sum(bool(trajectory.success) for trajectory in played)
@@ -85,42 +82,42 @@ def played_on(
 def _of_played(
     recorded: Trajectory, choice: PlayOn, played: Sequence[Trajectory], path: Path
 ) -> dict[str, Any]:
-    continuations = [
-        {
-            "id": t.id,
-            "seed": t.seed,
-            "stop": t.stop,
-            "success": t.success,
-            "reward": t.reward,
-            "turns": len(t.turns),
+    continuations: list[dict[str, Any]] = []
+    for trajectory in played:
+        continuation = {
+            "id": trajectory.id,
+            "seed": trajectory.seed,
+            "stop": trajectory.stop,
+            "success": trajectory.success,
+            "reward": trajectory.reward,
+            "turns": len(trajectory.turns),
         }
-        for t in played
-    ]
-    succeeded = sum(bool(trajectory.success) for trajectory in played)
-    base = {
+        continuations.append(continuation)
+    return {
         "episode": recorded.id,
         "task": recorded.task,
         "from": choice.turn,
-        "succeeded": succeeded,
+        "succeeded": sum(bool(trajectory.success) for trajectory in played),
+        "continuations": continuations,
+        "file": str(path),
     }
-    return base | {"continuations": continuations, "file": str(path)}
 
 
 def _different(difference: Difference) -> Iterator[str]:
     recorded, now = difference.recorded, difference.now
     if difference.field == "fault":
         yield f"! the environment broke: {now}"
-    elif isinstance(recorded, str) and any(
-        len(text) > LONG_TEXT or "\n" in text for text in (recorded, now)
-    ):
+    elif isinstance(recorded, str) and (_is_long(recorded) or _is_long(now)):
         yield f"! {difference.field}:"
-        diff = list(
-            difflib.unified_diff(
-                recorded.splitlines(), now.splitlines(), "expected", "got", n=1, lineterm=""
-            )
-        )
-        yield from (f"!   {line}" for line in diff[:DIFF_LINES])
+        before, after = recorded.splitlines(), now.splitlines()
+        diff = list(difflib.unified_diff(before, after, "expected", "got", n=1, lineterm=""))
+        for line in diff[:DIFF_LINES]:
+            yield f"!   {line}"
         if len(diff) > DIFF_LINES:
             yield f"!   ... and {len(diff) - DIFF_LINES} lines more"
     else:
         yield f"! {difference.field}: expected {recorded!r}, got {now!r}"
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONG_TEXT or "\n" in text

@@ -1,5 +1,5 @@
-"""A run's checkpoints: when there is one, what it brings back, and going back to one that was
-better.
+"""A run's checkpoints: when one is saved, how a run is resumed from it, and the rollback to an
+earlier one.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from palestra.training.setup import Components
 log = logging.getLogger(__name__)
 
 CONFIG, RECORDS = "config", "records"
-"""In a checkpoint's state, beside what `State` has: the run's configuration, and digests of what it
-needs outside the checkpoint.
+"""In a checkpoint's state, next to the fields of `State`: the run's configuration, and digests of
+the files that it needs outside the checkpoint.
 """
 METRICS = "metrics.jsonl"
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a file outside the checkpoint began with when the checkpoint was written."""
+    """The content of a file outside the checkpoint when the checkpoint was written. The file may
+    have grown since.
+    """
 
     bytes: int
     lines: int
@@ -53,10 +55,11 @@ def save(
     *,
     is_extra: bool = False,
 ) -> None:
-    """A checkpoint of this state, unless the run is to have none.
+    """Write a checkpoint of this state, unless `save.every` is 0, and delete those that are more
+    than `save.keep`, extra ones first.
 
-    Others go that are more than those to keep, extra ones first; an extra one spares what a guard
-    needs.
+    An extra checkpoint is one between those of `save.every`. It deletes none if the guard may roll
+    back, since the guard needs the regular ones.
     """
     if not run.config.save.every:
         return
@@ -75,14 +78,10 @@ def save(
         )
         if is_spared or not components.learner.parallel.world.is_first:
             return
-        earlier = [
-            step
-            for path in checkpoint.all_in(run.checkpoints)
-            if (step := checkpoint.step_of(path)) < state.step
-        ]
-        earlier.sort(
-            key=lambda step: (is_due(run, step), step)
-        )  # later ones are damaged, or this run would have begun with them
+        # Later ones stay: they are damaged, or this run would have been resumed from them.
+        steps = [checkpoint.step_of(path) for path in checkpoint.all_in(run.checkpoints)]
+        earlier = [step for step in steps if step < state.step]
+        earlier.sort(key=lambda step: (is_due(run, step), step))
         for step in earlier[: max(len(earlier) + 1 - run.config.save.keep, 0)]:
             checkpoint.remove(run.checkpoint(step))
 
@@ -96,7 +95,9 @@ def is_due(run: Run, step: int) -> bool:
 def checkpoint_on_interrupt(
     run: Run, components: Components, state: State, source: DataSource
 ) -> Iterator[None]:
-    """What can be abandoned: the weights are those of `state`, and nothing in here changes them."""
+    """Around work that an interrupt may abandon: the weights are those of `state`, and nothing in
+    the block changes them. Saves a checkpoint if there is none of this step.
+    """
     try:
         with run.interrupts.allowed():
             yield
@@ -107,7 +108,7 @@ def checkpoint_on_interrupt(
 
 
 def resume(run: Run, components: Components, display: Display) -> State | None:
-    """Back to the newest checkpoint that is not damaged; None where there is none at all."""
+    """Restore the newest checkpoint that is not damaged. Returns None if there is no checkpoint."""
 
     def tell(damage: str) -> None:
         log.warning(damage)
@@ -128,7 +129,7 @@ def resume(run: Run, components: Components, display: Display) -> State | None:
     state = _restore(run, components, folder, values, tell=tell, damage=damage)
     if changed and world.is_first:
         tell(f"changed since step {state.step}: {changed}")
-    run.write_config()  # with what was changed for the rest of the run
+    run.write_config()  # with the settings that were changed for the rest of the run
     world.wait()
     return state
 
@@ -136,18 +137,19 @@ def resume(run: Run, components: Components, display: Display) -> State | None:
 def latest_usable(
     folder: Path, *, on_damage: Callable[[str], None]
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint that a run goes on from, and that is evaluated: the newest that is sound, with
+    """The checkpoint that a run is resumed from, and that is evaluated: the newest valid one, with
     its state.
     """
     return checkpoint.latest_valid(folder, on_damage=on_damage, read=_read)
 
 
 def check_changes(run: Run) -> None:
-    """Raises ConfigError where config.toml says something else than the run was begun with, before
-    anything is loaded.
+    """Raise ConfigError if config.toml differs from what the run was started with, before anything
+    is loaded.
 
-    The other files of the checkpoints are not verified yet: that takes longer, and `resume` does
-    it. So one that allows it will do.
+    The other files of the checkpoints are not verified here: that takes longer, and `resume` does
+    it. So it is not known yet which checkpoint will be used, and one that permits the changes is
+    enough.
     """
     refused: ConfigError | None = None
     for folder in reversed(checkpoint.all_in(run.checkpoints)):
@@ -178,8 +180,8 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _changes_since(run: Run, values: Mapping[str, Any]) -> str:
-    """What was changed in the configuration since a checkpoint; those of older versions do not
-    know.
+    """The settings that were changed since a checkpoint, in words. Empty for checkpoints of older
+    versions, which do not store the configuration.
     """
     begun = values.get(CONFIG)
     if not isinstance(begun, dict):
@@ -189,19 +191,16 @@ def _changes_since(run: Run, values: Mapping[str, Any]) -> str:
 
 
 def _records(run: Run, state: State) -> dict[str, Record]:
-    """Of the files outside a checkpoint that the run is resumed with, as they are now."""
+    """Digests of the files outside a checkpoint that a resumed run reads, as they are now."""
     paths = [run.folder / METRICS]
     algo = run.config.algo
     if algo.keeps_reference:
-        paths.append(
-            run.folder / "reference" / checkpoint.STATE
-        )  # which has the digests of the other files
+        # Its state has the digests of its other files.
+        paths.append(run.folder / "reference" / checkpoint.STATE)
     if isinstance(algo, AgentEvol):
-        paths += [
-            run.trajectory_file(f"step-{step:06d}")
-            for step in range(1, state.step + 1)
-            if algo.explores(step)
-        ]
+        for step in range(1, state.step + 1):
+            if algo.explores(step):
+                paths.append(run.trajectory_file(f"step-{step:06d}"))
     found = {}
     for path in paths:
         with suppress(OSError), open_regular(path) as file:
@@ -214,11 +213,11 @@ def _record_of(content: bytes) -> Record:
 
 
 def _damage_of_records(run: Run, values: Mapping[str, Any]) -> str:
-    """What is wrong with the metrics, which are for people.
+    """What is wrong with the metrics. They are only displayed, so a damaged file is no error.
 
-    What the run learns from must be as it was: else BadCheckpoint.
+    Raises BadCheckpoint if a file that the run trains on was changed.
     """
-    said = ""
+    damage = ""
     for name, record in msgspec.convert(values.get(RECORDS, {}), dict[str, Record]).items():
         path = run.folder / name
         try:
@@ -231,15 +230,13 @@ def _damage_of_records(run: Run, values: Mapping[str, Any]) -> str:
                 continue
             what = f"{path} is damaged: it is not what was written"
         if name != METRICS:
-            raise checkpoint.BadCheckpoint(f"{what}; the run cannot go on without it")
-        said = f"{what}: {record.lines} rows were recorded up to this checkpoint"
-    return said
+            raise checkpoint.BadCheckpoint(f"{what}; the run cannot be resumed without it")
+        damage = f"{what}: {record.lines} rows were recorded up to this checkpoint"
+    return damage
 
 
 def _put_aside(run: Run) -> str:
-    """Metrics that are damaged stay as they are, under another name: a resumed run writes those
-    anew that it can read.
-    """
+    """Rename a damaged metrics file, and write the rows that can be read to a new one."""
     path = run.folder / METRICS
     if not os.path.lexists(path):
         return ""
@@ -271,7 +268,7 @@ def _restore(
                 "algo: the run was begun without a reference model, so one cannot be "
                 "asked for when it is resumed"
             )
-        if (reference / checkpoint.STATE).exists():  # those of older versions have none
+        if (reference / checkpoint.STATE).exists():  # older versions wrote none
             checkpoint.read_state(reference)
         checkpoint.load_weights(reference, components.learner.model)
         components.learner.remember_reference()
@@ -288,11 +285,11 @@ def _restore(
 def rollback(
     run: Run, components: Components, broken: RollbackRequested, display: Display
 ) -> State:
-    """To the last checkpoint from before the window, with the noise of sampling drawn anew. What
-    came after it is forgotten.
+    """Restore the last checkpoint from before the guard's window, with another sampling seed. What
+    came after it is deleted.
 
-    Wherever this is interrupted, a resumed run comes to the same: until the checkpoint is replaced,
-    it breaks the same bound again.
+    An interruption at any point is harmless: until the checkpoint is replaced, a resumed run breaks
+    the same bound again and repeats this rollback.
     """
     guard = run.config.guard
     assert guard is not None
@@ -318,9 +315,11 @@ def rollback(
     display.note(line)
     world = components.learner.parallel.world
     world.wait()
-    for later in reversed(checkpoint.all_in(run.checkpoints)) if world.is_first else ():
-        if checkpoint.step_of(later) > back_to:
-            checkpoint.remove(later)
+    if world.is_first:
+        # Newest first: after an interruption, those that are left are still a run's history.
+        for later in reversed(checkpoint.all_in(run.checkpoints)):
+            if checkpoint.step_of(later) > back_to:
+                checkpoint.remove(later)
     state = _restore(run, components, *found)
     state = replace(state, guard=replace(state.guard, rollbacks=broken.rollbacks + 1))
     save(run, components, state, is_extra=True)

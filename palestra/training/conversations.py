@@ -1,5 +1,5 @@
-"""Conversations that are only text, as AgentGym and OpenAI store them, rendered into trajectories
-to learn from.
+"""Conversations that are only text, in the formats of AgentGym and OpenAI, rendered into
+trajectories to train on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palestra.core.types import Message, Role, Segment, Stop, Task, Trajectory, 
 
 
 class DataError(UserError, ValueError):
-    """Stored data that cannot be learned from as it is."""
+    """Stored data that cannot be trained on as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,8 @@ class GymItem(msgspec.Struct):
 
     @property
     def is_marked(self) -> bool:
-        return any(
-            message.speaker == "gpt" and message.loss is not None for message in self.messages
-        )
+        replies = [message for message in self.messages if message.speaker == "gpt"]
+        return any(reply.loss is not None for reply in replies)
 
 
 class Part(msgspec.Struct):
@@ -64,9 +63,8 @@ class ChatMessage(msgspec.Struct):
     tool_calls: list[Any] | None = None
 
     def said(self, *, learn_unmarked: bool) -> Said:
-        if (
-            self.tool_calls
-        ):  # even beside text: to learn the text without the call would be to learn not to call
+        # Also if there is text: training on the text without the call would teach not to call.
+        if self.tool_calls:
             raise DataError("expected actions written out in content, came tool_calls")
         if self.content is None:
             raise DataError(f"expected content, came a message of role {self.role!r} without it")
@@ -85,7 +83,7 @@ class ChatItem(msgspec.Struct):
     messages: list[ChatMessage]
     item_id: str | int | None = None
     is_marked: ClassVar[bool] = False
-    """A weight speaks only for its own message."""
+    """A weight marks only its own message."""
 
 
 def demonstrations(
@@ -93,30 +91,29 @@ def demonstrations(
 ) -> list[Trajectory]:
     """Each item of a file as one trajectory.
 
-    Files know no rewards: the last turn brings 1, and the task counts as solved.
+    The files contain no rewards: the last turn gets reward 1, and the task counts as solved.
     """
     parsed: list[tuple[str, GymItem | ChatItem]] = []
     for where, item in items:
         with _at(path, where):
             parsed.append((where, msgspec.convert(item, kind)))
-    # AgentGym marks what to learn in some files and not in others: where nothing is marked, every
-    # reply is a lesson.
+    # AgentGym marks the replies to train on in some files and not in others. In a file without
+    # marks, all replies are trained on.
     learn_unmarked = not any(item.is_marked for _, item in parsed)
     found: list[Trajectory] = []
     for where, conversation in parsed:
         item_id = where.split()[1] if conversation.item_id is None else str(conversation.item_id)
         task = Task(item_id.rpartition("_")[0] or "chat", "data", item_id)
         with _at(path, where):
-            said = _tidy(
-                [message.said(learn_unmarked=learn_unmarked) for message in conversation.messages]
-            )
-            found.append(_demonstration(f"{path.name}:{where.split()[1]}", task, said, renderer))
+            said = [m.said(learn_unmarked=learn_unmarked) for m in conversation.messages]
+            name = f"{path.name}:{where.split()[1]}"
+            found.append(_demonstration(name, task, _tidy(said), renderer))
     return found
 
 
 @contextmanager
 def _at(path: Path, where: str) -> Iterator[None]:
-    """Errors say where they are."""
+    """Errors say where in the file they are."""
     try:
         yield
     except (DataError, msgspec.ValidationError, TemplateError) as error:
@@ -124,10 +121,10 @@ def _at(path: Path, where: str) -> Iterator[None]:
 
 
 def _tidy(messages: list[Said]) -> list[Said]:
-    """Observations in a row as one; refused is what no chat template has a place for."""
+    """Join consecutive observations, and refuse an order of roles that no chat template allows."""
     tidy: list[Said] = []
     row: list[str] = []
-    """Texts of observations in a row; joined once, as there may be millions."""
+    """Texts of consecutive observations. They are joined once, since there may be millions."""
     has_user = False
     for number, message in enumerate(messages, 1):
         before = tidy[-1].role if tidy else None
@@ -146,9 +143,8 @@ def _tidy(messages: list[Said]) -> list[Said]:
             continue
         _end_row(tidy, row)
         row = [message.text]
-        tidy.append(
-            replace(message, learned=message.learned and has_user)
-        )  # a greeting answers nothing: it is part of the prompt
+        # A greeting before the first observation is part of the prompt, and not trained on.
+        tidy.append(replace(message, learned=message.learned and has_user))
         has_user = has_user or message.role == "user"
     _end_row(tidy, row)
     if not any(message.role == "assistant" for message in tidy):
@@ -191,20 +187,16 @@ def _demonstration(name: str, task: Task, messages: list[Said], renderer: Render
 def stream(
     messages: list[Said], renderer: Renderer, *, was_cut: bool = False
 ) -> tuple[Segment, list[tuple[int, int]]]:
-    """The tokens up to the last reply, and where the learned replies are.
+    """The tokens up to the last reply, and the spans of the replies that are trained on.
 
-    A reply that was cut has no end to be learned.
+    `was_cut`: the last reply was cut off, so it gets no end token.
     """
     segment, spans = Segment([], [], [], []), list[tuple[int, int]]()
-    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
-    opening = next(
-        (i + 1 for i, message in enumerate(messages) if message.role == "user"), len(messages)
-    )
-    _append(
-        segment,
-        renderer.prompt([Message(message.role, message.text) for message in messages[:opening]]),
-        0,
-    )
+    roles = [message.role for message in messages]
+    last_reply = max(i for i, role in enumerate(roles) if role == "assistant")
+    opening = roles.index("user") + 1 if "user" in roles else len(messages)
+    prompt = renderer.prompt([Message(said.role, said.text) for said in messages[:opening]])
+    _append(segment, prompt, 0)
     for i, message in enumerate(messages[opening : last_reply + 1], opening):
         if message.role == "user":
             _append(segment, renderer.bridge(message.text, reply_ended=True), 0)
@@ -216,8 +208,8 @@ def stream(
     return segment, spans
 
 
-def _append(segment: Segment, ids: list[int], chosen: int) -> None:
+def _append(segment: Segment, ids: list[int], is_action: int) -> None:
     segment.ids.extend(ids)
-    segment.mask.extend([chosen] * len(ids))
+    segment.mask.extend([is_action] * len(ids))
     segment.logprobs.extend([0.0] * len(ids))
-    segment.versions.extend([chosen - 1] * len(ids))  # 0 where chosen, -1 elsewhere
+    segment.versions.extend([is_action - 1] * len(ids))  # 0 for actions, -1 elsewhere

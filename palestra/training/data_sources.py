@@ -1,5 +1,5 @@
-"""Where the trajectories of a training step come from: played by the policy, read from files, or
-gathered in rounds of both.
+"""Where the trajectories of a training step come from: on-policy rollouts, files, or rounds of both
+(expert iteration).
 """
 
 from __future__ import annotations
@@ -35,49 +35,52 @@ OnDone = Callable[[Trajectory], None]
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """What a step has to learn from."""
+    """The data of one training step."""
 
     groups: list[Group]
     state: State
-    """With what was drawn and how it went."""
+    """The state with the sampled tasks counted and the step's success rates added."""
     rollouts: RolloutBatch | None = None
-    """What was played, where anything was."""
+    """The episodes that were played for the step; None if there were none."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What else there is to log of the step."""
+    """Additional metrics of the step."""
     from_reference: bool = False
-    """The learner is to begin anew from the model that was remembered."""
+    """Whether the learner first returns to the weights of the reference model."""
 
     @property
     def tokens(self) -> int:
-        """Of what was played, or else of what is learned from."""
+        """Of the episodes that were played; without any, of those that are trained on."""
         if self.rollouts is not None:
             return self.rollouts.tokens
-        return sum(t.tokens for group in self.groups for t in group.valid)
+        total = 0
+        for group in self.groups:
+            total += sum(trajectory.tokens for trajectory in group.valid)
+        return total
 
 
 class DataSource(ABC):
-    """A source of trajectories. All that it remembers is in the state and in the run folder."""
+    """A source of trajectories. Everything it remembers is in the state and in the run folder."""
 
     @abstractmethod
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
-        """What the step after `state` learns from."""
+        """The data of the step after `state`."""
 
     def overlap(self, state: State, on_done: OnDone) -> AbstractContextManager[None]:
-        """Around the learner's work: a source may gather for the step after `state` beside it."""
+        """Around the learner's update: a source may collect the step after `state` concurrently."""
         return nullcontext()
 
     def files(self) -> dict[str, bytes]:
-        """What goes into a checkpoint after the last step that was completed, by file name; also
-        while the next is gathered for.
+        """What a checkpoint after the last completed step stores of this source, by file name. May
+        be called while the next step is being collected.
         """
         return {}
 
     def close(self) -> None:
-        """Nothing more will be gathered."""
+        """Stop collecting."""
 
 
 def data_source_for(run: Run, components: Components, state: State) -> DataSource:
-    """The data source that the run's algorithm asks for, as it is after `state`."""
+    """The data source that the run's algorithm asks for, positioned after `state`."""
     match run.config.algo.source():
         case OnPolicy() if run.config.rollout.partial or state.in_flight:
             return PartialRolloutSource(components)
@@ -90,7 +93,7 @@ def data_source_for(run: Run, components: Components, state: State) -> DataSourc
 
 
 class OnPolicySource(DataSource):
-    """Every step plays fresh episodes with the weights as they are."""
+    """Every step plays new episodes with the current weights."""
 
     def __init__(self, components: Components) -> None:
         self.components = components
@@ -103,7 +106,7 @@ class OnPolicySource(DataSource):
 
 
 class PartialRolloutSource(DataSource):
-    """Every step adds fresh groups to those in play, and takes the first that are complete."""
+    """Every step adds new groups to those in flight, and takes the first that are complete."""
 
     def __init__(self, components: Components) -> None:
         self.components = components
@@ -113,18 +116,14 @@ class PartialRolloutSource(DataSource):
     def next_batch(self, state: State, on_done: OnDone) -> StepData:
         config, cursor = self.components.config, self.tasks.after(state)
         rollout, make_request = config.rollout, request_factory(config, state)
-        outdated = [
-            pending
-            for pending in state.in_flight
-            if state.step + 1 - pending.step > rollout.most_age
-        ]
+        oldest_step = state.step + 1 - rollout.most_age
+        outdated = [pending for pending in state.in_flight if pending.step < oldest_step]
         waiting = [pending for pending in state.in_flight if pending not in outdated]
-        new = [
-            pending for pending in waiting if pending not in self.in_flight.pending
-        ]  # after a resume they are begun anew
-        wanted = min(
-            rollout.tasks + rollout.partial, rollout.tasks * (config.steps - state.step)
-        )  # no more than will be learned from
+        # After a resume, groups of the state are not in flight yet: they start from the beginning.
+        new = [pending for pending in waiting if pending not in self.in_flight.pending]
+        # The last steps start no more groups than they will train on.
+        left_to_train = rollout.tasks * (config.steps - state.step)
+        wanted = min(rollout.tasks + rollout.partial, left_to_train)
         first = 0
         for _ in range(wanted - len(waiting)):
             request = make_request(cursor.next())
@@ -133,11 +132,8 @@ class PartialRolloutSource(DataSource):
         rollouts = self.components.loop.run(
             self.in_flight.collect(new, rollout.tasks, on_done, outdated=outdated)
         )
-        after = replace(
-            with_outcome(cursor.counted(state), rollouts, config, cursor),
-            in_flight=self.in_flight.pending,
-        )
-        return played(config, rollouts, after)
+        after = with_outcome(cursor.counted(state), rollouts, config, cursor)
+        return played(config, rollouts, replace(after, in_flight=self.in_flight.pending))
 
 
 class OfflineSource(DataSource):
@@ -154,8 +150,8 @@ class OfflineSource(DataSource):
 
 
 class ExpertIterationSource(DataSource):
-    """AgentEvol: a round explores with the policy as it is, keeps what succeeded, and trains the
-    base model on all that was kept.
+    """AgentEvol: a round explores with the current policy, keeps what succeeded, and trains the
+    base model on everything kept so far.
     """
 
     def __init__(
@@ -163,8 +159,9 @@ class ExpertIterationSource(DataSource):
     ) -> None:
         self.components, self.source = components, source
         self.tasks = TaskSampler(components, components.config.seed)
-        base = offline_groups(components, source.base)
-        self.kept = [trajectory for group in base for trajectory in group.trajectories]
+        self.kept: list[Trajectory] = []
+        for group in offline_groups(components, source.base):
+            self.kept += group.trajectories
         for step in range(1, state.step + 1):
             if source.explores(step):  # what earlier rounds kept is in the run folder
                 self.kept += self._good(run.kept(f"step-{step:06d}"))
@@ -173,25 +170,22 @@ class ExpertIterationSource(DataSource):
         step, rollouts = state.step + 1, None
         if self.source.explores(step):
             rollouts, state = play_step(self.components, self.tasks, state, on_done)
-            _stop_if_all_broke(rollouts)
+            _stop_if_all_failed(rollouts)
             self.kept += self._good(rollouts.trajectories)
             log.info("step %d: %d trajectories to imitate", step, len(self.kept))
         round_, index = divmod(state.step, self.source.round)
+        is_first_of_round = index == 0
         if not self.kept:
             log.warning("no episode was good enough to be imitated")
-            return StepData([], state, rollouts, from_reference=index == 0)
-        stream = ShuffledStream(
-            self.kept, derive_seed(self.components.config.seed, "round", round_)
-        )
+            return StepData([], state, rollouts, from_reference=is_first_of_round)
+        seed = derive_seed(self.components.config.seed, "round", round_)
         batch = min(self.source.base.batch, len(self.kept))
-        return StepData(
-            [Group.of_one(t) for t in stream.slice(index * batch, batch)],
-            state,
-            rollouts,
-            from_reference=index == 0,
-        )
+        lessons = ShuffledStream(self.kept, seed).slice(index * batch, batch)
+        groups = [Group.of_one(lesson) for lesson in lessons]
+        return StepData(groups, state, rollouts, from_reference=is_first_of_round)
 
     def _good(self, explored: Iterable[Trajectory]) -> list[Trajectory]:
+        """What the algorithm keeps of an exploration."""
         by_task: dict[Task, list[Trajectory]] = {}
         for trajectory in explored:
             by_task.setdefault(trajectory.task, []).append(trajectory)
@@ -203,32 +197,29 @@ class ExpertIterationSource(DataSource):
 
 def offline_groups(components: Components, source: Offline) -> list[Group]:
     """Groups of stored trajectories, then those of the environments' experts."""
+    config = components.config
     groups: list[Group] = []
     if source.data:
-        groups = source.select(
-            offline_data.read(
-                source.data,
-                shared_prompt(components.context.bindings).renderer,
-                context_tokens=components.config.agent.context_tokens,
-            )
+        stored = offline_data.read(
+            source.data,
+            shared_prompt(components.context.bindings).renderer,
+            context_tokens=config.agent.context_tokens,
         )
+        groups = source.select(stored)
         if not groups:
             raise ConfigError(f"algo.data = {list(source.data)}: {source.expected}")
     if source.expert_episodes:
-        sampler = TaskSampler(components, derive_seed(components.config.seed, "expert"))
-        groups += each_alone(
-            expert_episodes(
-                components, sampler.after(State()), source.expert_episodes, source.expert_noise
-            )
-        )
+        cursor = TaskSampler(components, derive_seed(config.seed, "expert")).after(State())
+        solved = expert_episodes(components, cursor, source.expert_episodes, source.expert_noise)
+        groups += each_alone(solved)
     return groups
 
 
 def play_step(
     components: Components, tasks: TaskSampler, state: State, on_done: OnDone
 ) -> tuple[RolloutBatch, State]:
-    """The episodes of one step, and the state with what was drawn for them and how often they
-    succeeded.
+    """The episodes of one step, and the state with their tasks counted and their success rates
+    added.
     """
     config, cursor = components.config, tasks.after(state)
     make_request = request_factory(config, state)
@@ -248,29 +239,32 @@ def play_step(
 
 
 def request_factory(config: Config, state: State) -> Callable[[Task], GroupRequest]:
-    """How a task is to be played in the step after `state`."""
-    bindings = {place.label: (place, *horizon_of(place, state)) for place in config.env_specs}
+    """A function from a task to how it is played in the step after `state`."""
+    specs = {spec.label: spec for spec in config.env_specs}
+    horizons = {label: horizon_of(spec, state) for label, spec in specs.items()}
 
     def make_request(task: Task) -> GroupRequest:
-        place, horizon, stage = bindings[task.env]
+        spec, (horizon, stage) = specs[task.env], horizons[task.env]
         return GroupRequest(
-            task, place.group, horizon, stage, place.reward_scale, config.algo.needs_baseline
+            task, spec.group, horizon, stage, spec.reward_scale, config.algo.needs_baseline
         )
 
     return make_request
 
 
 def played(config: Config, rollouts: RolloutBatch, state: State) -> StepData:
-    """What may be learned from what was played."""
-    _stop_if_all_broke(rollouts)
+    """The groups of a rollout that may be trained on."""
+    _stop_if_all_failed(rollouts)
     groups = [group for group in rollouts.groups if config.algo.learnable(group)]
     if not groups:
         log.warning("no episode of this step may be learned from")
-    return StepData(groups, state, rollouts, figures=_figures_of_draws(config, rollouts, state))
+    return StepData(groups, state, rollouts, figures=_skip_metrics(config, rollouts, state))
 
 
-def _figures_of_draws(config: Config, rollouts: RolloutBatch, state: State) -> dict[str, float]:
-    """Where tasks are skipped, the success of what was played is not that of the policy."""
+def _skip_metrics(config: Config, rollouts: RolloutBatch, state: State) -> dict[str, float]:
+    """With `rollout.skip_solved`: the number of tasks that may be skipped, and the policy's
+    estimated success, since the mean over the played episodes alone leaves skipped tasks out.
+    """
     if not config.rollout.skip_solved:
         return {}
     figures = {"tasks/skippable": float(sum(map(len, state.tasks_skippable.values())))}
@@ -283,15 +277,15 @@ def _figures_of_draws(config: Config, rollouts: RolloutBatch, state: State) -> d
     return figures
 
 
-def horizon_of(place: EnvSpec, state: State) -> tuple[int, int]:
-    """The turns that episodes of the next step may take, and the stage that this is."""
-    progress = state.progress(place.label)
-    return place.horizon(progress), place.horizon.stage(progress)
+def horizon_of(spec: EnvSpec, state: State) -> tuple[int, int]:
+    """The turns that episodes of the next step may take, and the stage of the schedule."""
+    progress = state.progress(spec.label)
+    return spec.horizon(progress), spec.horizon.stage(progress)
 
 
 def with_outcome(state: State, rollouts: RolloutBatch, config: Config, cursor: Cursor) -> State:
-    """The state with the success rates of what was collected, and with what that says about its
-    tasks.
+    """The state with the success rates of these rollouts, and with the tasks that may be skipped
+    from now on.
     """
     by_env: dict[str, list[Group]] = {}
     for group in rollouts.played:
@@ -299,14 +293,20 @@ def with_outcome(state: State, rollouts: RolloutBatch, config: Config, cursor: C
             by_env.setdefault(group.task.env, []).append(group)
     success = dict(state.success)
     for env, groups in by_env.items():
-        played = [t for group in groups for t in group.valid]
-        rate = cursor.success(groups, env) if config.rollout.skip_solved else success_rate(played)
+        if config.rollout.skip_solved:
+            rate = cursor.success(groups, env)
+        else:
+            valid: list[Trajectory] = []
+            for group in groups:
+                valid += group.valid
+            rate = success_rate(valid)
         success[env] = (*success.get(env, ()), rate)
     state = replace(state, success=success)
     return with_skippable(state, rollouts, config.algo) if config.rollout.skip_solved else state
 
 
-def _stop_if_all_broke(rollouts: RolloutBatch) -> None:
-    raise_if_all_failed(
-        "this step", [t for group in rollouts.played for t in group.trajectories], rollouts.faulted
-    )
+def _stop_if_all_failed(rollouts: RolloutBatch) -> None:
+    trajectories: list[Trajectory] = []
+    for group in rollouts.played:
+        trajectories += group.trajectories
+    raise_if_all_failed("this step", trajectories, rollouts.faulted)

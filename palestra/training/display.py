@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live panel in a terminal, plain lines elsewhere."""
+"""The display of a run in progress: a live panel in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palestra.core.types import Trajectory
 
 
 class Display:
-    """Says nothing. The base of displays that do."""
+    """Shows nothing. The base of displays that do."""
 
     def phase(self, text: str) -> None: ...
     def note(self, text: str) -> None: ...
@@ -51,9 +51,8 @@ class LineDisplay(Display):
             self._began, self._first_step = time.monotonic(), step
 
     def end_step(self, row: dict[str, Any]) -> None:
-        self.console.print(
-            "  ".join(f"{name} {value}" for name, value in self.describe(row).items())
-        )
+        figures = [f"{name} {value}" for name, value in self.describe(row).items()]
+        self.console.print("  ".join(figures))
 
     def end_eval(self, phase: str, result: EvalResult) -> None:
         first, *others = self.eval_lines(phase, result)
@@ -73,52 +72,50 @@ class LineDisplay(Display):
                 f"{score.success:.1%} [{low:.1%}, {high:.1%}]  ({score.tasks} tasks, "
                 f"{score.turns:.1f} turns)"
             )
-            lines.append(f"held-out success, {phase}{env and f', {env}'}: {figures}")
+            of_env = f", {env}" if env else ""
+            lines.append(f"held-out success, {phase}{of_env}: {figures}")
         return lines
 
     def describe(self, row: dict[str, Any]) -> dict[str, str]:
-        """The figures that a person follows: of play where the step played, of the loss where it
-        only learned.
-        """
+        """The figures to show of a step: of its episodes, or of the loss if it played none."""
         figures = {"step": f"{row['step']}/{self.steps}"}
         if "success" in row:
             envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
-            shown = [f"env/{env}/" for env in envs] or [""]
+            horizons, successes = [], []
+            for prefix in [f"env/{env}/" for env in envs] or [""]:
+                horizons.append(f"{row[f'{prefix}horizon']} (stage {row[f'{prefix}stage'] + 1})")
+                successes.append(f"{row[f'{prefix}success']:.1%}")
+            stops = []
+            for name, share in row.items():
+                if name.startswith("stop/"):
+                    stops.append(f"{name.removeprefix('stop/')} {share:.0%}")
+            seconds = row["time/collect"] + row["time/learn"]
             figures |= {
-                "horizon": " | ".join(
-                    f"{row[f'{env}horizon']} (stage {row[f'{env}stage'] + 1})" for env in shown
-                ),
+                "horizon": " | ".join(horizons),
                 "reward": f"{row['reward']:.3f}",
-                "success": " | ".join(f"{row[f'{env}success']:.1%}" for env in shown),
+                "success": " | ".join(successes),
                 "turns": f"{row['turns']:.1f}",
                 "invalid": f"{row['invalid_actions']:.1%}",
-                "stops": " ".join(
-                    f"{name[5:]} {share:.0%}"
-                    for name, share in row.items()
-                    if name.startswith("stop/")
-                ),
-                "tok/s": f"{row['tokens/all'] / (row['time/collect'] + row['time/learn']):,.0f}",
+                "stops": " ".join(stops),
+                "tok/s": f"{row['tokens/all'] / seconds:,.0f}",
             }
         elif "loss" in row:
-            figures |= {"loss": f"{row['loss']:.4f}"}
-            figures |= {
-                name.split("/")[1]: f"{row[name]:.3f}"
-                for name in ("dpo/accuracy", "dpo/margin")
-                if name in row
-            }
+            figures["loss"] = f"{row['loss']:.4f}"
+            for name in ("dpo/accuracy", "dpo/margin"):
+                if name in row:
+                    figures[name.split("/")[1]] = f"{row[name]:.3f}"
         return figures | {"ETA": self._remaining(row["step"])}
 
     def _remaining(self, step: int) -> str:
         if self._began is None:
             return "?"
-        seconds = (
-            (time.monotonic() - self._began) / (step - self._first_step + 1) * (self.steps - step)
-        )
+        seconds_per_step = (time.monotonic() - self._began) / (step - self._first_step + 1)
+        seconds = seconds_per_step * (self.steps - step)
         return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
 class LiveDisplay(LineDisplay):
-    """A table that stays in place: the last steps, and how far the episodes of this one are."""
+    """A table that stays in place: the last steps, and the progress of the current one."""
 
     SHOWN = 12
 
@@ -158,7 +155,8 @@ class LiveDisplay(LineDisplay):
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        for name in self._rows[-1] if self._rows else ():
+        columns = self._rows[-1] if self._rows else {}
+        for name in columns:
             table.add_column(name, justify="left" if name == "stops" else "right", no_wrap=True)
         for row in self._rows:
             table.add_row(*row.values())
@@ -166,8 +164,8 @@ class LiveDisplay(LineDisplay):
 
 
 class ProgressDisplay(Display):
-    """How many episodes of an evaluation are over: in a terminal, and apart from what is printed of
-    their result.
+    """The number of finished episodes of an evaluation, in a terminal. On stderr, so that stdout
+    has only the result.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -284,7 +282,9 @@ def display_for(kind: str, steps: int, episodes_per_step: int | None) -> Display
     and lines elsewhere.
     """
     if kind == "auto":
-        kind = "notebook" if is_notebook() else "live" if Console().is_terminal else "lines"
+        kind = "live" if Console().is_terminal else "lines"
+        if is_notebook():
+            kind = "notebook"
     if kind == "live":
         return LiveDisplay(steps, episodes_per_step, Console(highlight=False, markup=False))
     if kind == "lines":

@@ -1,4 +1,4 @@
-"""Evaluate whatever a configuration describes: a model, or a baseline without one."""
+"""Evaluate what a configuration describes: a model, or a baseline that needs none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palestra.config.config import Config
 from palestra.config.model import PretrainedModel
 from palestra.core.evaluation import EvalResult
 from palestra.core.event_loop import EventLoop
-from palestra.core.types import Sampling
+from palestra.core.types import Sampling, Task
 from palestra.engines.base import NoEngine
 from palestra.envs.serving.forks import contained
 from palestra.envs.serving.handles import listed
@@ -43,9 +43,8 @@ def evaluate_config(
 ) -> EvalResult:
     """Play the held-out tasks with the configured model, or with the `expert` or `random` baseline.
 
-    `own_horizon`: the horizon that is configured counts; else the environment's own does. `ids`: a
-    file that names the tasks, whatever their splits. `keep`: a new run folder for the episodes and
-    the result.
+    `own_horizon`: use the configured horizon; otherwise the environment's own. `ids`: a file that
+    names the tasks, of any split. `keep`: a new run folder for the episodes and the result.
     """
     display = display or Display()
     prepared = prepare(config) if agent is None else Prepared(make_envs(config), None)
@@ -55,24 +54,21 @@ def evaluate_config(
         known = spec.horizon.full if own_horizon else envs[spec.label].max_turns
         full = config.eval.horizon or known
         horizons[spec.label] = [min(known, full), full]
-    tasks = []
-    for spec in config.env_specs if ids is None else ():
-        with guarded(spec, f"tasks({config.eval.split!r})"):
-            own = listed(spec.label, envs[spec.label], config.eval.split)
-        tasks += [replace(task, env=spec.label) for task in held_out(own, config.eval.tasks)]
-    if ids is not None:
+    tasks: list[Task] = []
+    if ids is None:
+        for spec in config.env_specs:
+            with guarded(spec, f"tasks({config.eval.split!r})"):
+                own = listed(spec.label, envs[spec.label], config.eval.split)
+            tasks += [replace(task, env=spec.label) for task in held_out(own, config.eval.tasks)]
+    else:
         with contained():
             tasks = tasks_in(ids, envs)
-        horizons = {
-            label: turns
-            for label, turns in horizons.items()
-            if any(task.env == label for task in tasks)
-        }
+        named = {task.env for task in tasks}
+        horizons = {label: turns for label, turns in horizons.items() if label in named}
     step = _step_of(config) if agent is None else 0
     with playing(config, agent, prepared) as (context, loop):
-        run = (
-            Run.create(keep, config) if keep is not None else None
-        )  # after all that is wrong with tasks and model was found
+        # The folder is created last: a mistake in the tasks or the model leaves none behind.
+        run = Run.create(keep, config) if keep is not None else None
         display.begin_eval(agent or "model", len(tasks) * config.eval.k)
         played = loop.run(
             evaluate(
@@ -105,7 +101,7 @@ def evaluate_config(
 def playing(
     config: Config, agent: str | None, prepared: Prepared
 ) -> Iterator[tuple[RolloutContext, EventLoop]]:
-    """Where the model, or the baseline, plays. Closes the environments, too."""
+    """A rollout context for the model or the baseline. Closes the environments at the end."""
     if agent is None:
         components = setup(config, prepared=prepared)
         try:
@@ -119,18 +115,15 @@ def playing(
         spec.prompt.context_tokens = UNBOUNDED
     with closing(EventLoop()) as loop:
         try:
-            rollout = config.rollout
-            yield (
-                RolloutContext(
-                    bindings,
-                    NoEngine(),
-                    Sampling(max_tokens=4096),
-                    agents[agent],
-                    concurrency=rollout.concurrency,
-                    retries=rollout.retries,
-                ),
-                loop,
+            context = RolloutContext(
+                bindings,
+                NoEngine(),
+                Sampling(max_tokens=4096),
+                agents[agent],
+                concurrency=config.rollout.concurrency,
+                retries=config.rollout.retries,
             )
+            yield context, loop
         finally:
             for spec in bindings.values():
                 loop.run(spec.pool.close())
@@ -138,10 +131,10 @@ def playing(
 
 
 def _step_of(config: Config) -> int:
-    """The training step of the checkpoint, where the model is one."""
+    """The training step of the model's checkpoint; 0 if the model is not a checkpoint."""
     if not isinstance(config.model, PretrainedModel):
         return 0
     folder = Path(config.model.path)
-    return (
-        int(checkpoint.read_state(folder)["step"]) if (folder / checkpoint.STATE).is_file() else 0
-    )
+    if not (folder / checkpoint.STATE).is_file():
+        return 0
+    return int(checkpoint.read_state(folder)["step"])

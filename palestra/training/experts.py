@@ -20,32 +20,30 @@ log = logging.getLogger(__name__)
 def expert_episodes(
     components: Components, cursor: Cursor, count: int, noise: float
 ) -> list[Trajectory]:
-    """Solved episodes of experts that every so often (`noise`) take any valid action.
+    """Play the next `count` tasks with the environments' experts and return the solved episodes.
 
-    Their tasks are drawn.
+    `noise`: the share of actions that is replaced by a random valid one.
     """
     context = replace(
         components.context,
         agent=partial(ExpertAgent, noise=noise),
         sampling=Sampling(max_tokens=components.config.agent.reply_tokens),
     )
-    wanted = [cursor.next() for _ in range(count)]
+    tasks = [cursor.next() for _ in range(count)]
     seed = components.config.seed
-    episodes = [
-        EpisodeSpec(
-            f"expert-{n:06d}",
-            task,
-            components.envs[task.env].max_turns,
-            derive_seed(seed, "expert", n),
-        )
-        for n, task in enumerate(wanted)
-    ]
+    episodes: list[EpisodeSpec] = []
+    for number, task in enumerate(tasks):
+        max_turns = components.envs[task.env].max_turns
+        episode_seed = derive_seed(seed, "expert", number)
+        episodes.append(EpisodeSpec(f"expert-{number:06d}", task, max_turns, episode_seed))
     played, faulted = components.loop.run(rollout_episodes(context, episodes))
-    for label in {task.env for task in wanted}:
-        own, attempts = ([t for t in those if t.task.env == label] for those in (played, faulted))
-        raise_if_all_failed(f"the expert of {label}", own, attempts)
     solved = [trajectory for trajectory in played if trajectory.success]
-    for label in {task.env for task in wanted} - {trajectory.task.env for trajectory in solved}:
+    labels = {task.env for task in tasks}
+    for label in labels:
+        own = [trajectory for trajectory in played if trajectory.task.env == label]
+        attempts = [trajectory for trajectory in faulted if trajectory.task.env == label]
+        raise_if_all_failed(f"the expert of {label}", own, attempts)
+    for label in labels - {trajectory.task.env for trajectory in solved}:
         raise RuntimeError(
             f"the expert of {label} solved none of its tasks; demonstrations need an expert"
         )

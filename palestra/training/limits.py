@@ -1,4 +1,4 @@
-"""When a run is over: after its steps, or when it has used up what it may use."""
+"""When a run is over: after its steps, or at a limit on tokens or time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from palestra.runs.state import State
 
 
 def is_over(run: Run, state: State, world: ProcessGroup) -> bool:
-    """The same on all ranks: it is the first one's clock that counts."""
+    """Whether the run ends after this state. All ranks agree: the first one's clock counts."""
     limit = run.config.limit
-    if state.step >= run.config.steps or (
-        limit.tokens is not None and state.tokens >= limit.tokens
-    ):
+    if state.step >= run.config.steps:
+        return True
+    if limit.tokens is not None and state.tokens >= limit.tokens:
         return True
     if limit.minutes is None:
         return False
@@ -24,7 +24,7 @@ def is_over(run: Run, state: State, world: ProcessGroup) -> bool:
 
 
 def expected_steps(config: Config, state: State) -> int:
-    """How many steps the run will have, as far as the tokens of its steps so far tell."""
+    """The number of steps the run will have, extrapolated from the tokens of its steps so far."""
     if config.limit.tokens is None or not state.tokens:
         return config.steps
     return min(config.steps, max(state.step, state.step * config.limit.tokens // state.tokens))

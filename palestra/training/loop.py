@@ -13,7 +13,7 @@ from palestra.config.guard import GuardSettings
 from palestra.core import process_group as world
 from palestra.core.evaluation import EvalResult
 from palestra.core.files import CannotWrite
-from palestra.core.types import Group, Stop
+from palestra.core.types import Group, Stop, Task
 from palestra.learner import checkpoint
 from palestra.learner.token_stats import TokenStats
 from palestra.rollout import metrics
@@ -42,11 +42,11 @@ MOST_CUT = 0.5
 def train(
     run: Run, components: Components, source: DataSource, state: State, display: Display
 ) -> State:
-    """Gather experience, credit, learn, hand the new weights over; again.
+    """Collect episodes, compute advantages, update the policy, sync the weights; repeat.
 
-    Episodes may be played while the learner is at work: with `rollout.prefetch` those of the next
-    step, and weights are handed over when both are done; with `rollout.max_staleness` those of the
-    next few, and weights are handed over between their turns.
+    Episodes may be played during the update: with `rollout.prefetch` those of the next step, and
+    weights are synced when both are done; with `rollout.max_staleness` those of the next few steps,
+    and weights are synced between their turns.
     """
     config, learner, algo = run.config, components.learner, run.config.algo
     budgets = _Budgets(config.agent, display)
@@ -58,7 +58,7 @@ def train(
             display.begin_step(step)
             with run.timed("collect"):
                 data = source.next_batch(state, display.episode_done)
-        # what was gathered earlier knows nothing of the last step
+        # Prefetched data carries the state of an earlier step, so tokens and guard come from ours.
         state = replace(data.state, step=step, tokens=state.tokens + data.tokens, guard=state.guard)
         components.engine.sleep()
 
@@ -67,17 +67,11 @@ def train(
             if data.from_reference:
                 learner.return_to_reference()
             if data.groups:
-                batch = algo.add_advantages(
-                    learner.prepare(data.groups, algo)
-                )  # packed, with what the algorithm needs to know of it
-                token_stats = (
-                    TokenStats(batch, _ids(data.groups, algo))
-                    if config.save.token_stats and algo.is_on_policy
-                    else None
-                )
-                lr = config.optim.lr_at(
-                    *algo.lr_progress(step, limits.expected_steps(config, state))
-                )
+                batch = algo.add_advantages(learner.prepare(data.groups, algo))
+                if config.save.token_stats and algo.is_on_policy:
+                    token_stats = TokenStats(batch, _ids(data.groups, algo))
+                progress = algo.lr_progress(step, limits.expected_steps(config, state))
+                lr = config.optim.lr_at(*progress)
                 stats = learner.update(batch, algo, lr=lr, step=step, watch=token_stats)
             if token_stats is not None:
                 token_stats.gather(learner.parallel.world)
@@ -86,7 +80,7 @@ def train(
 
         state = replace(state, updates_skipped=learner.updates_skipped)
         state = _record(run, state, data, token_stats, stats, display)
-        budgets.look(step, data.rollouts)
+        budgets.check(step, data.rollouts)
 
         is_over = limits.is_over(run, state, learner.parallel.world)
         if is_due(run, step) or is_over:
@@ -95,13 +89,15 @@ def train(
 
 
 def make_data_source(run: Run, components: Components, state: State) -> DataSource:
-    """Where the run's trajectories come from, after `state`: before each step, or beside the
-    learner's work.
+    """The run's data source, positioned after `state`: it collects before each update, or
+    concurrently with it.
     """
     if run.config.rollout.max_staleness:
         return AsyncSource(run, components, state)
     source = data_source_for(run, components, state)
-    return PrefetchSource(run, components, source, state) if run.config.rollout.prefetch else source
+    if run.config.rollout.prefetch:
+        return PrefetchSource(run, components, source, state)
+    return source
 
 
 def _record(
@@ -112,9 +108,9 @@ def _record(
     stats: Mapping[str, float],
     display: Display,
 ) -> State:
-    """What a step played and learned goes into the run folder, and by the guard.
+    """Write a step's episodes and metrics to the run folder, and show the metrics to the guard.
 
-    Returns the state with what the guard remembers.
+    Returns the state with the guard's memory updated.
     """
     config, rollouts = run.config, data.rollouts
     played: dict[str, float] = {}
@@ -123,11 +119,8 @@ def _record(
         if token_stats is not None:
             run.write_token_stats(state.step, token_stats.episodes())
         played = metrics.of_play(rollouts, config.algo, [spec.label for spec in config.env_specs])
-        played |= (
-            metrics.of_staleness(rollouts, version=state.step - 1)
-            if config.rollout.is_overlapped
-            else {}
-        )
+        if config.rollout.is_overlapped:
+            played |= metrics.of_staleness(rollouts, version=state.step - 1)
         played |= data.figures
     figures, before = played | dict(stats), state.guard
     if config.guard is None:
@@ -136,13 +129,15 @@ def _record(
     memory, broken = watch(config.guard, before, figures)
     figures |= {f"guard/{bound}": float(bound in broken) for bound in config.guard.bounds}
     display.end_step(run.log(state.step, figures | {"guard/rollbacks": float(memory.rollbacks)}))
-    _heed(config.guard, state, broken, display)
+    _act_on(broken, config.guard, state, display)
     return replace(state, guard=memory)
 
 
-def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display: Display) -> None:
-    """Do what is to be done about bounds that are broken; a warning is given once, until the bound
-    is kept again.
+def _act_on(
+    broken: Mapping[str, str], guard: GuardSettings, state: State, display: Display
+) -> None:
+    """Warn, stop or roll back, as `guard.action` says. A warning is given once, until the figure is
+    within its bound again.
     """
     told = state.guard.broken if guard.action == "warn" else ()
     new = [what for bound, what in broken.items() if bound not in told]
@@ -152,74 +147,73 @@ def _heed(guard: GuardSettings, state: State, broken: Mapping[str, str], display
     if guard.action == "rollback":
         raise RollbackRequested(reason, state.step, state.guard.rollbacks)
     if guard.action == "stop":
-        raise GuardTripped(f"{reason}; to go on all the same: --guard.action warn")
+        raise GuardTripped(f"{reason}; to continue anyway: --guard.action warn")
     log.warning("%s", reason)
     display.note(reason)
 
 
 class _Budgets:
-    """Says in one line when most episodes of a step end at a token budget, and is silent until that
-    is over and begins again.
+    """Warns once when most episodes of a step end at a token budget. Warns again only after a step
+    in which that was not so.
     """
 
     def __init__(self, settings: AgentSettings, display: Display) -> None:
         self._settings, self._display = settings, display
         self._is_told = False
 
-    def look(self, step: int, rollouts: RolloutBatch | None) -> None:
-        valid = (
-            [t for group in rollouts.played for t in group.valid] if rollouts is not None else []
-        )
-        if not valid:
+    def check(self, step: int, rollouts: RolloutBatch | None) -> None:
+        stops: list[Stop] = []
+        for group in rollouts.played if rollouts is not None else ():
+            stops += [trajectory.stop for trajectory in group.valid]
+        if not stops:
             return
-        shares = {
-            stop: sum(t.stop is stop for t in valid) / len(valid)
-            for stop in (Stop.CONTEXT, Stop.LENGTH)
-        }
-        cut = sum(shares.values())
+        by_context = stops.count(Stop.CONTEXT) / len(stops)
+        by_reply = stops.count(Stop.LENGTH) / len(stops)
+        cut = by_context + by_reply
         if cut > MOST_CUT and not self._is_told:
             agent = self._settings
-            remedies = {
-                Stop.CONTEXT: (
-                    f"by agent.context_tokens = {agent.context_tokens} "
+            causes = []
+            if by_context:
+                causes.append(
+                    f"{by_context:.0%} by agent.context_tokens = {agent.context_tokens} "
                     "(raise it, or shorten what the environment says)"
-                ),
-                Stop.LENGTH: (
-                    f"by agent.reply_tokens = {agent.reply_tokens} "
+                )
+            if by_reply:
+                causes.append(
+                    f"{by_reply:.0%} by agent.reply_tokens = {agent.reply_tokens} "
                     "(raise it, or ask for shorter replies)"
-                ),
-            }
-            components = [
-                f"{share:.0%} {remedies[stop]}" for stop, share in shares.items() if share
-            ]
-            told = (
+                )
+            warning = (
                 f"step {step}: {cut:.0%} of the episodes were cut off by a token budget: "
-                f"{', '.join(components)}"
+                f"{', '.join(causes)}"
             )
-            log.warning("%s", told)
-            self._display.note(told)
+            log.warning("%s", warning)
+            self._display.note(warning)
         self._is_told = cut > MOST_CUT
 
 
 def _measure_if_due(run: Run, components: Components, state: State, display: Display) -> None:
-    """The evaluation between two steps, unless it was made already."""
-    config = run.config
-    if config.eval.every and state.step % config.eval.every == 0 and 0 < state.step < config.steps:
-        if any(
-            row["step"] == state.step and row.get("phase") == "interim" for row in run.metrics()
-        ):
+    """The evaluation between two steps, unless it was made before an interruption."""
+    every, step = run.config.eval.every, state.step
+    if not every or step % every != 0 or not 0 < step < run.config.steps:
+        return
+    for row in run.metrics():
+        if row["step"] == step and row.get("phase") == "interim":
             return
-        measure(run, components, state, "interim", config.eval.interim_tasks, display)
+    measure(run, components, state, "interim", run.config.eval.interim_tasks, display)
 
 
 def _ids(groups: list[Group], algo: Algorithm) -> list[str]:
     """Of the episodes of a batch, in its order."""
-    return [trajectory.id for group in groups for trajectory in algo.learnable(group)]
+    ids: list[str] = []
+    for group in groups:
+        ids += [trajectory.id for trajectory in algo.learnable(group)]
+    return ids
 
 
 def begin(run: Run, components: Components, display: Display) -> State:
-    """Before the first step: measure the model, warm it up where the recipe says so, measure again,
-    keep it.
+    """Before the first step: evaluate the model; if the recipe has a warm start, do it and evaluate
+    again; save the first checkpoint.
     """
     state = State()
     measure(run, components, state, "raw", run.config.eval.tasks, display)
@@ -227,13 +221,8 @@ def begin(run: Run, components: Components, display: Display) -> State:
         display.phase("warm start: imitating expert episodes")
         with run.timed("warm_start"):
             result = warm_start(components, run.config.warm_start)
-        row = run.log(
-            0,
-            {
-                "phase": "imitation",
-                **{f"warm_start/{name}": value for name, value in asdict(result).items()},
-            },
-        )
+        figures = {f"warm_start/{name}": value for name, value in asdict(result).items()}
+        row = run.log(0, {"phase": "imitation", **figures})
         display.note(
             f"warm start: {result.updates} updates on {result.episodes} expert episodes "
             f"in {row['time/warm_start']:.0f} s"
@@ -252,13 +241,11 @@ def begin(run: Run, components: Components, display: Display) -> State:
 def measure(
     run: Run, components: Components, state: State, phase: str, count: int, display: Display
 ) -> EvalResult:
-    """Evaluate on held-out tasks of every environment; the result goes into the run folder."""
+    """Evaluate on held-out tasks of every environment and write the result to the run folder."""
     config, specs = run.config, run.config.env_specs
-    tasks = [
-        task
-        for spec in specs
-        for task in held_out(components.tasks(spec.label, config.eval.split), count)
-    ]
+    tasks: list[Task] = []
+    for spec in specs:
+        tasks += held_out(components.tasks(spec.label, config.eval.split), count)
     display.begin_eval(phase, len(tasks) * config.eval.k)
     components.loop.run(components.engine.sync_weights(version=state.step))
     with run.timed("eval"):
@@ -292,7 +279,7 @@ def measure(
 
 
 def _train_guarded(run: Run, components: Components, state: State, display: Display) -> State:
-    """`train`, and once more from an earlier checkpoint whenever the guard says so."""
+    """`train`, and again from an earlier checkpoint whenever the guard requests a rollback."""
     while True:
         try:
             with closing(make_data_source(run, components, state)) as source:
@@ -315,7 +302,7 @@ def run_training(
         try:
             return _run_training(run, display, env_urls, prepared)
         except CannotWrite:
-            # where all of it is gone, this is what to say, not which file was the next
+            # If the whole folder is gone, its own error says so; a file's name would mislead.
             run.check_folder()
             raise
 
@@ -331,7 +318,8 @@ def _run_training(
     try:
         state = resume(run, components, display)
         is_first = components.learner.parallel.world.is_first
-        with tracked(run, since=-1 if state is None else state.step) if is_first else nullcontext():
+        since = -1 if state is None else state.step
+        with tracked(run, since=since) if is_first else nullcontext():
             if state is None:
                 state = begin(run, components, display)
             else:

@@ -1,5 +1,5 @@
-"""Stored conversations as trajectories to learn from: episodes of earlier runs, AgentGym's
-demonstrations, chats as OpenAI writes them.
+"""Stored conversations as trajectories to train on: episodes of earlier runs, AgentGym's
+demonstrations, chats in OpenAI's format.
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ ACCEPTED = (
 def read(
     paths: Sequence[str | Path], renderer: Renderer, *, context_tokens: int
 ) -> list[Trajectory]:
-    """All trajectories of these run folders and files, rendered with the given renderer where they
-    are only text.
+    """All trajectories of these run folders and files. Those that are only text are rendered with
+    `renderer`.
 
-    AgentGym's and OpenAI's files know no rewards. They are demonstrations: their last turn brings
-    1, and they count as solved.
+    AgentGym's and OpenAI's files contain no rewards. They are demonstrations: the last turn gets
+    reward 1, and the task counts as solved.
     """
     fitting: list[Trajectory] = []
     dropped = 0
-    for file in [file for path in paths for file in files(Path(path))]:
+    all_files: list[Path] = []
+    for path in paths:  # all are looked for before the first is read, which may take minutes
+        all_files += files(Path(path))
+    for file in all_files:
         found, too_long = _read_file(file, renderer, context_tokens)
         fitting += found
         dropped += too_long
@@ -66,31 +69,31 @@ def read(
 def files(path: Path) -> list[Path]:
     """The files that a path stands for."""
     if path.is_file():
-        return [path]  # also where it is a link: who names a file means it
+        return [path]  # a link, too: it was named explicitly
     if not path.is_dir():
         raise DataError(f"{path}: there is no such file or folder; expected {ACCEPTED}")
-    is_run = (path / "config.toml").is_file()
-    folder, patterns = (
-        (path / "trajectories", ["step-*.jsonl"]) if is_run else (path, ["*.json", "*.jsonl"])
-    )
-    # Evaluations are held out: a model that had learned from them would be measured on what it has
-    # seen. Only who names the file gets it.
-    files = sorted(
-        f for pattern in patterns for f in folder.glob(pattern) if not f.name.startswith("eval-")
-    )
+    folder, patterns = path, ["*.json", "*.jsonl"]
+    if (path / "config.toml").is_file():  # a run folder
+        folder, patterns = path / "trajectories", ["step-*.jsonl"]
+    found: list[Path] = []
+    for pattern in patterns:
+        found += folder.glob(pattern)
+    # Evaluations are held out: a model trained on them would be measured on what it has seen. They
+    # are used only if the file itself is named.
+    files = sorted(file for file in found if not file.name.startswith("eval-"))
     if not files:
         raise DataError(
             f"{folder}: expected {' or '.join(patterns)}, there are no such files (eval-* "
             "are held out unless named)"
         )
     for file in files:
-        if not file.is_file():  # a pipe would be waited for, and a device has no end
+        if not file.is_file():  # reading a pipe would block, and a device has no end
             raise DataError(f"{file}: expected a regular file")
     return files
 
 
 def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[list[Trajectory], int]:
-    """Those that fit, and how many do not."""
+    """The trajectories that fit into the context, and the number of those that do not."""
     items = _items(path)
     first = next(items, None)
     if first is None:
@@ -103,16 +106,16 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
     elif "format" in keys:
         found = _episodes(path, renderer)
     else:
-        came = (
-            f"an object with {', '.join(keys) or 'nothing in it'}"
-            if isinstance(first[1], dict)
-            else type(first[1]).__name__
-        )
+        came = type(first[1]).__name__
+        if isinstance(first[1], dict):
+            came = f"an object with {', '.join(keys) or 'nothing in it'}"
         raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
     learnable = [trajectory for trajectory in found if is_learnable(trajectory)]
-    fitting = [
-        t for t in learnable if all(len(segment.ids) <= context_tokens for segment in t.segments)
-    ]
+    fitting = []
+    for trajectory in learnable:
+        lengths = [len(segment.ids) for segment in trajectory.segments]
+        if max(lengths, default=0) <= context_tokens:
+            fitting.append(trajectory)
     dropped = len(learnable) - len(fitting)
     if dropped:
         log.warning(
@@ -126,12 +129,13 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
 
 
 def _items(path: Path) -> Iterator[tuple[str, Any]]:
-    """What a JSON array or the lines of a file hold, each with the name of its place."""
+    """The items of a JSON array, or of the lines of a file, each with its position in words."""
     with _open(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line.lstrip().startswith(b"["):
                 items = _decode(line + file.read(), f"{path}")
-                yield from ((f"item {place}", item) for place, item in enumerate(items, 1))
+                for position, item in enumerate(items, 1):
+                    yield f"item {position}", item
                 return
             if line.strip():
                 yield f"line {number}", _decode(line, f"{path}: line {number}")
@@ -152,54 +156,56 @@ def _decode(content: bytes, where: str) -> Any:
 
 
 def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
-    """Tokens as they were sampled; from the text only where another tokenizer made them."""
+    """The episodes of a trajectory file, with their tokens as they were sampled. Episodes of a
+    model with another tokenizer are rendered again from their text.
+    """
     found: list[Trajectory] = []
     try:
         for trajectory in read_trajectories(path):
             _check(trajectory)
             found.append(trajectory)
     except (ValueError, OSError, RecursionError) as error:
-        problem = (
-            "nested too deeply"
-            if isinstance(error, RecursionError)
-            else str(error).removeprefix(f"{path}: ")
-        )
+        problem = str(error).removeprefix(f"{path}: ")
+        if isinstance(error, RecursionError):
+            problem = "nested too deeply"
         raise DataError(
             f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}"
         ) from error
-    foreign = [
-        is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer)
-        for trajectory in found
-    ]
-    if any(foreign):
+    episodes: list[Trajectory] = []
+    rendered = 0
+    for trajectory in found:
+        if is_learnable(trajectory) and not reads_as_recorded(trajectory, renderer):
+            trajectory = _render_again(trajectory, renderer)
+            rendered += 1
+        episodes.append(trajectory)
+    if rendered:
         log.warning(
             "%s: %d of %d episodes have the tokens of another model; they are rendered "
-            "anew from their text, which has no opening prompt",
-            *(path, sum(foreign), len(found)),
+            "again from their text, which has no opening prompt",
+            path,
+            rendered,
+            len(found),
         )
-    return [
-        _render_anew(t, renderer) if is_foreign else t
-        for t, is_foreign in zip(found, foreign, strict=True)
-    ]
+    return episodes
 
 
 def _check(trajectory: Trajectory) -> None:
-    """That the parts of an episode agree with each other: files may come from anywhere."""
+    """Refuse an episode whose parts contradict each other: the file may come from anywhere."""
     for number, segment in enumerate(trajectory.segments):
-        if (
-            len({len(segment.ids), len(segment.mask), len(segment.logprobs), len(segment.versions)})
-            > 1
-        ):
+        columns = (segment.ids, segment.mask, segment.logprobs, segment.versions)
+        if len({len(column) for column in columns}) > 1:
             raise ValueError(
                 f"segment {number}: ids, mask, logprobs and versions must be equally long"
             )
         if not set(segment.mask) <= {0, 1} or any(token < 0 for token in segment.ids):
             raise ValueError(f"segment {number}: expected a mask of 0 and 1, and no negative ids")
-        spans = [turn.span for turn in trajectory.turns if turn.segment == number]
-        said = {place for start, end in spans for place in range(start, end)}
-        if said != {place for place, chosen in enumerate(segment.mask) if chosen} or segment.mask[
-            :1
-        ] == [1]:
+        in_spans: set[int] = set()
+        for turn in trajectory.turns:
+            if turn.segment == number:
+                in_spans.update(range(*turn.span))
+        in_mask = {position for position, is_action in enumerate(segment.mask) if is_action}
+        # A first token has no token before it to be predicted from, so it cannot be an action.
+        if in_spans != in_mask or 0 in in_mask:
             raise ValueError(
                 f"segment {number}: the spans of its turns are not where its mask is 1"
             )
@@ -210,24 +216,25 @@ def _check(trajectory: Trajectory) -> None:
 
 
 def reads_as_recorded(trajectory: Trajectory, renderer: Renderer) -> bool:
-    """Whether this tokenizer reads in the tokens what the turns say was shown and written.
+    """Whether this tokenizer decodes the tokens to the observations and replies of the turns.
 
-    Replies alone do not tell: two vocabularies may share the words of actions and not those of
+    Replies alone are not enough: two vocabularies may share the words of actions and not those of
     observations.
     """
-    known = len(renderer.tokenizer)
-    if any(i >= known for segment in trajectory.segments for i in segment.ids):
-        return False
+    vocabulary_size = len(renderer.tokenizer)
+    for segment in trajectory.segments:
+        if max(segment.ids, default=-1) >= vocabulary_size:
+            return False
     shown_from = [0] * len(trajectory.segments)
     for turn in trajectory.turns:
         ids, (start, end) = trajectory.segments[turn.segment].ids, turn.span
+        if renderer.reply_text(ids[start:end]) != turn.reply:
+            return False
         shown = renderer.reply_text(ids[shown_from[turn.segment] : start])
-        # Through the tokenizer and back, since it may change blanks and unknown words; then it
-        # stands among the opening's other words.
+        # Encoded and decoded, since the tokenizer may change blanks and unknown words. "In", since
+        # the tokens before a first reply also contain the instructions.
         observation = renderer.reply_text(renderer.reply_ids(turn.observation))
-        if renderer.reply_text(ids[start:end]) != turn.reply or _single_blanks(
-            observation
-        ) not in _single_blanks(shown):
+        if _single_blanks(observation) not in _single_blanks(shown):
             return False
         shown_from[turn.segment] = end
     return True
@@ -237,15 +244,13 @@ def _single_blanks(text: str) -> str:
     return " ".join(text.split())
 
 
-def _render_anew(trajectory: Trajectory, renderer: Renderer) -> Trajectory:
-    said = [
-        m
-        for turn in trajectory.turns
-        for m in (Said("user", turn.observation), Said("assistant", turn.reply, learned=True))
-    ]
-    segment, spans = stream(said, renderer, was_cut=trajectory.stop is Stop.LENGTH)
-    turns = [
-        replace(turn, span=span, segment=0)
-        for turn, span in zip(trajectory.turns, spans, strict=True)
-    ]
+def _render_again(trajectory: Trajectory, renderer: Renderer) -> Trajectory:
+    messages: list[Said] = []
+    for turn in trajectory.turns:
+        messages.append(Said("user", turn.observation))
+        messages.append(Said("assistant", turn.reply, learned=True))
+    segment, spans = stream(messages, renderer, was_cut=trajectory.stop is Stop.LENGTH)
+    turns = []
+    for turn, span in zip(trajectory.turns, spans, strict=True):
+        turns.append(replace(turn, span=span, segment=0))
     return replace(trajectory, segments=[segment], turns=turns)

@@ -1,8 +1,7 @@
-"""Collecting runs ahead of learning by one step: the next episodes are played in a thread while the
-learner is at work.
+"""Prefetching: the episodes of the next step are played in a thread while the learner updates.
 
-What is played depends on versions and never on timing: there is a barrier after every step, and
-weights change hands only there.
+The episodes depend on weight versions and never on timing: there is a barrier after every step, and
+weights are synced only there.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from palestra.training.setup import Components
 log = logging.getLogger(__name__)
 
 FILE = "prefetch.json"
-"""In a checkpoint: the episodes of the next step, played by weights that are gone."""
+"""In a checkpoint: the episodes of the next step, whose weights no longer exist."""
 STARTING_S = 0.05
-"""How long a thread takes to be one, with plenty to spare."""
+"""More than enough time for a thread to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """The outcome of a step that is yet to be learned from, as it is stored."""
+    """The episodes of a step that was not trained on yet, as a checkpoint stores them."""
 
     rollouts: RolloutBatch
     state: State
 
 
 class PrefetchSource(DataSource):
-    """A source whose next step is gathered beside the learner's work on this one."""
+    """Collects the next step while the learner updates on this one."""
 
     def __init__(self, run: Run, components: Components, source: DataSource, state: State) -> None:
         self.run, self.components, self.source = run, components, source
@@ -63,9 +62,8 @@ class PrefetchSource(DataSource):
             yield
             return
         if self._stream is not None:
-            self._stream.wait_stream(
-                torch.cuda.current_stream()
-            )  # on which the weights were handed over
+            # The weights were synced on the current stream.
+            self._stream.wait_stream(torch.cuda.current_stream())
         playing = _Playing(lambda: self._play(state, on_done), self.components.loop)
         try:
             playing.begin()
@@ -84,12 +82,14 @@ class PrefetchSource(DataSource):
         return {FILE: msgspec.json.encode(_Played(self._next.rollouts, self._next.state))}
 
     def _play(self, state: State, on_done: OnDone) -> StepData:
-        """In the thread, and on a stream of its own: the barrier waits for all of it."""
+        """Runs in the thread, and on a CUDA stream of its own, so that it does not wait for the
+        learner's kernels.
+        """
         if self._stream is None:
             return self.source.next_batch(state, on_done)
         with torch.cuda.stream(self._stream):
             data = self.source.next_batch(state, on_done)
-            self._stream.synchronize()
+            self._stream.synchronize()  # the barrier after the step must cover the GPU's work, too
         return data
 
     def _stored(self, state: State) -> StepData | None:
@@ -104,7 +104,7 @@ class PrefetchSource(DataSource):
 
 
 class _Playing:
-    """One step's play, in a thread that has the loop to itself until it is over."""
+    """One step's episodes, in a thread that owns the event loop until they are over."""
 
     def __init__(self, play: Callable[[], StepData], loop: EventLoop) -> None:
         self.outcome: Future[StepData] = Future()
@@ -118,7 +118,7 @@ class _Playing:
     def _run(self) -> None:
         try:
             data = self._play()
-        except BaseException as error:  # noqa: BLE001  it is the main thread's to raise
+        except BaseException as error:  # noqa: BLE001  the main thread raises it
             self.ended = time.monotonic()
             self.outcome.set_exception(error)
         else:
@@ -126,10 +126,8 @@ class _Playing:
             self.outcome.set_result(data)
 
     def stop(self) -> None:
-        """End all episodes, and the thread with them.
-
-        An interrupt may have come while it was being started.
-        """
+        """End all episodes, and with them the thread."""
+        # The interrupt may have come while the thread was starting: `ident` is None until then.
         time.sleep(STARTING_S)
         if self._thread.ident is None:
             return
@@ -143,6 +141,7 @@ class _Playing:
             )
 
     def _cancel(self) -> None:
-        if threading.current_thread() is self._thread:  # else it was over before this was called
+        # In another thread, the step was over before this call, and the loop's tasks are others.
+        if threading.current_thread() is self._thread:
             for task in asyncio.all_tasks():
                 task.cancel()

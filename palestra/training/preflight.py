@@ -1,4 +1,4 @@
-"""What can be found wrong with a run before a model is loaded, and what is created on the way."""
+"""The checks of a run that need no model. They create the environments and the tokenizer."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from palestra.training import offline_data, tracking
 log = logging.getLogger(__name__)
 
 VOCAB_SIZE = 2048
-"""Of words, in a tokenizer that is learned on the spot."""
+"""Default size of a BPE tokenizer that is trained at startup."""
 
 
 @dataclass
 class Prepared:
-    """What a run's checks have created, for `setup` to use."""
+    """What the checks of a run have created, for `setup` to use."""
 
     envs: dict[str, Environment]
-    """One of each kind, by label. They are asked for tasks and words, and never played."""
+    """One of each kind, by label. They list tasks and words, and no episode is played in them."""
     tokenizer: PreTrainedTokenizerBase | None
-    """That of a tiny model, learned from the environments. Others come with their model."""
+    """That of a tiny model, built from the environments. Others come with their model."""
 
 
 def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Prepared:
-    """All checks of a training run that need no model. The model is downloaded where necessary.
+    """All checks of a training run that need no model. Downloads the model if it is not here.
 
     `envs`: those that were created already.
     """
@@ -85,19 +85,19 @@ def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Pre
 
 
 def prepare(config: Config, envs: dict[str, Environment] | None = None) -> Prepared:
-    """Create the environments, and the tokenizer where they make it up."""
+    """Create the environments, and the tokenizer if it is built from them."""
     made = envs or make_envs(config)
     is_tiny = isinstance(config.model, TinyModel)
     return Prepared(made, make_tokenizer(config, made) if is_tiny else None)
 
 
 def make_envs(config: Config) -> dict[str, Environment]:
-    """One environment of each kind, by label. What is wrong with one is a line that names it."""
+    """One environment of each kind, by label. An error names the environment in one line."""
     return {spec.label: _make_env(config, spec) for spec in config.env_specs}
 
 
 def check_data(config: Config) -> None:
-    """That there is something at the paths which the algorithm learns from."""
+    """Check that the paths that the algorithm trains on have data."""
     source = config.algo.source()
     if isinstance(source, ExpertIteration):
         source = source.base
@@ -107,7 +107,7 @@ def check_data(config: Config) -> None:
 
 
 def agent_class(config: Config) -> type[Agent]:
-    """The agent of the run, with options that its constructor has."""
+    """The class of the run's agent. Raises ConfigError if its constructor lacks an option."""
     try:
         found = agents[config.agent.name]
         check_options(found, config.agent.options, config.agent.name, given=("context",))
@@ -119,9 +119,7 @@ def agent_class(config: Config) -> type[Agent]:
 
 
 def check_here(config: Config) -> None:
-    """What can be found wrong without making an environment, or importing anything that the
-    configuration names.
-    """
+    """The checks that create no environment and import nothing that the configuration names."""
     _check_devices(config)
     _check_local_classes(config)
     if config.dtype == "float64" and device_of(config).type != "cpu":
@@ -156,11 +154,9 @@ def _check_local_classes(config: Config) -> None:
         names[f"{spec.label}: name"] = (env_registry, spec.env.name)
     for setting, (registry, name) in names.items():
         if registry.is_local(name):
-            launched = (
-                "launch.kind = 'ray'"
-                if config.launch.kind == "ray"
-                else f"launch.workers = {config.launch.workers}"
-            )
+            launched = f"launch.workers = {config.launch.workers}"
+            if config.launch.kind == "ray":
+                launched = "launch.kind = 'ray'"
             raise ConfigError(
                 f"{setting} = {name!r}: with {launched} other processes must import it, and it is "
                 "defined in a script or notebook; move it to a module of its own"
@@ -168,7 +164,7 @@ def _check_local_classes(config: Config) -> None:
 
 
 def _check_devices(config: Config) -> None:
-    """Of this host, where the workers are on it."""
+    """Check this machine's GPUs, if the workers run on it."""
     if config.launch.kind != "local" or config.device == "cpu":
         return
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -184,11 +180,9 @@ def _check_devices(config: Config) -> None:
 
 
 def device_of(config: Config) -> torch.device:
-    return torch.device(
-        "cuda"
-        if config.device == "auto" and torch.cuda.is_available()
-        else config.device.replace("auto", "cpu")
-    )
+    if config.device != "auto":
+        return torch.device(config.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _make_env(config: Config, spec: EnvSpec) -> Environment:
@@ -217,14 +211,14 @@ def close_envs(config: Config, envs: Mapping[str, Environment]) -> None:
         try:
             with guarded(spec, "close()"):
                 envs[spec.label].close()
-        except ConfigError as error:  # nothing more is asked of it
+        except ConfigError as error:  # the environment is not used again, so a warning is enough
             log.warning("%s", error)
 
 
 @contextmanager
 def guarded(spec: EnvSpec, what: str) -> Iterator[None]:
-    """Around each question to an environment outside of episodes: whatever it does, within its
-    deadline, is one line that names it.
+    """Around each call of an environment outside of episodes: any error, and a missed deadline,
+    becomes one line that names the environment.
     """
     try:
         known = (ConfigError,)
@@ -254,7 +248,7 @@ def worker_settings(settings: EnvSettings) -> WorkerSettings:
 
 
 def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
-    """That of a tiny model, from the words or texts of the environments."""
+    """The tokenizer of a tiny model, built from the words or texts of the environments."""
     settings = config.model
     assert isinstance(settings, TinyModel)
     if settings.tokenizer == "bytes":

@@ -58,11 +58,11 @@ def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
 
 @dataclass
 class Components:
-    """What `train` and `evaluate` work with."""
+    """The objects that `train` and `evaluate` work with."""
 
     config: Config
     envs: dict[str, Environment]
-    """One of each to ask for tasks, never played."""
+    """One of each kind. They list tasks, and no episode is played in them."""
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: Engine
@@ -76,18 +76,18 @@ class Components:
         return replace(self.context, sampling=sampling)
 
     def tasks(self, label: str, split: str) -> list[Task]:
-        """All tasks of a split, by the name that the run has for the environment."""
+        """All tasks of a split of the environment with this label."""
         (spec,) = [spec for spec in self.config.env_specs if spec.label == label]
         with guarded(spec, f"tasks({split!r})"):
-            tasks = [
-                replace(task, env=label) for task in handle.listed(label, self.envs[label], split)
-            ]
+            listed = handle.listed(label, self.envs[label], split)
+            tasks = [replace(task, env=label) for task in listed]
         if not tasks:
             raise ConfigError(f"{label}: the split {split!r} has no tasks")
         return tasks
 
     def close(self) -> None:
-        if not self.loop.get_loop().is_running():  # else a thread was left behind in it
+        # A loop that is still running was left behind by a thread that hangs in an environment.
+        if not self.loop.get_loop().is_running():
             for spec in self.context.bindings.values():
                 self.loop.run(spec.pool.close())
             self.loop.close()
@@ -104,16 +104,15 @@ def setup(
     `env_urls`: servers that play environments for the duration of the run, by label. `prepared`:
     what `preflight` has created.
     """
-    # Workers on this host, as their launcher says.
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // here, 1))
+    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # the launcher sets it
+    torch.set_num_threads(config.threads or max((os.cpu_count() or 1) // workers_here, 1))
     prepared = prepared or prepare(config)
     envs = prepared.envs
     model, tokenizer = make_model(config, prepared)
     bindings = bind_envs(config, envs, tokenizer, env_urls)
     renderer = shared_prompt(bindings).renderer
     world = current()
-    # Sharded weights are whole during a weight sync and at no other time.
+    # Sharded weights are gathered during a weight sync only, so the engine needs a copy of its own.
     is_sharded = config.launch.sharding == "fsdp"
     needs_own_weights = is_sharded and not config.engine.copies_weights
     engine = config.engine.build(
@@ -177,7 +176,7 @@ def make_prompt(config: Config, env: Environment, renderer: Renderer) -> PromptC
 
 
 def make_pool(settings: EnvSettings, urls: Sequence[str] = ()) -> EnvPool:
-    """Of the servers at `urls` where there are any, else as the settings say."""
+    """A pool of the servers at `urls` if there are any, else the one that the settings describe."""
     urls = urls or ([settings.name, *settings.urls] if settings.is_remote else [])
     if urls:
         from palestra.envs.serving.client import RemotePool

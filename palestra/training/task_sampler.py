@@ -1,5 +1,5 @@
-"""Which tasks come next: each epoch has all of them in an order of its own, and those that taught
-nothing last time may be passed over.
+"""Which tasks come next: every epoch has all tasks in another order, and those whose last group had
+zero advantage may be skipped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class ShuffledStream(Generic[T]):
-    """Items for ever: each epoch has all of them in an order of its own.
+    """An endless stream of items: every epoch has all of them in another order.
 
-    A pure function of the position.
+    The item at a position depends only on the position and the seed.
     """
 
     def __init__(self, items: Sequence[T], seed: int) -> None:
@@ -32,11 +32,11 @@ class ShuffledStream(Generic[T]):
         self._epoch, self._order = -1, list(range(len(self.items)))
 
     def __getitem__(self, position: int) -> T:
-        epoch, spec = divmod(position, len(self.items))
+        epoch, index = divmod(position, len(self.items))
         if epoch != self._epoch:
             self._epoch, self._order = epoch, list(range(len(self.items)))
             random.Random(derive_seed(self.seed, "epoch", epoch)).shuffle(self._order)
-        return self.items[self._order[spec]]
+        return self.items[self._order[index]]
 
     def slice(self, start: int, count: int) -> list[T]:
         return [self[position] for position in range(start, start + count)]
@@ -67,12 +67,12 @@ class TaskSampler:
 
 @dataclass
 class Cursor:
-    """Tasks one after another, counted."""
+    """Returns tasks one after another, and counts them."""
 
     tasks: TaskSampler
     drawn: dict[str, int]
     skipped: dict[str, int]
-    """Of those drawn."""
+    """How many of those drawn were skipped."""
     skippable: Mapping[str, Mapping[str, float]]
     """Tasks that may be skipped, with the success of their last group."""
     expected: dict[str, list[float]] = field(default_factory=dict)
@@ -80,34 +80,33 @@ class Cursor:
 
     def next(self) -> Task:
         """A task of the environment that is furthest behind its share."""
-        weights = self.tasks.weights
-        return self.of(
-            min(
-                weights,
-                key=lambda label: (
-                    (self.drawn.get(label, 0) - self.skipped.get(label, 0) + 1) / weights[label]
-                ),
-            )
-        )
+
+        def played_per_weight(label: str) -> float:
+            played = self.drawn.get(label, 0) - self.skipped.get(label, 0)
+            return (played + 1) / self.tasks.weights[label]
+
+        return self.of(min(self.tasks.weights, key=played_per_weight))
 
     def of(self, label: str) -> Task:
         while True:
             position = self.drawn.get(label, 0)
             self.drawn[label] = position + 1
             task = self.tasks.streams[label][position]
-            if not self._is_passed_over(task, position):
+            if not self._is_skipped(task, position):
                 return task
             self.skipped[label] = self.skipped.get(label, 0) + 1
             self.expected.setdefault(label, []).append(self.skippable[label][task.id])
 
     def success(self, played: list[Group], label: str) -> float:
-        """Over all draws of an environment, the skipped ones included.
+        """The success rate over all sampled tasks of an environment, including skipped ones.
 
-        A task that may be skipped counts with the success of its last group (a difference
-        estimator). Those that were played correct it: each stands for 1 / (1 - skip_solved) draws.
-        The mean over what was played alone would leave most solved tasks out.
+        A difference estimator: a task that may be skipped counts with the success of its last
+        group, and those of them that were played correct this, each standing for
+        1 / (1 - skip_solved) tasks. The mean over the played tasks alone would leave most solved
+        tasks out.
         """
-        total, draws = sum(self.expected.get(label, ())), len(self.expected.get(label, ()))
+        expected = self.expected.get(label, ())
+        total, draws = sum(expected), len(expected)
         for group in played:
             found = success_rate(group.valid)
             last = self.skippable.get(label, {}).get(group.task.id)
@@ -116,21 +115,19 @@ class Cursor:
         return min(max(total / draws, 0.0), 1.0)
 
     def counted(self, state: State) -> State:
-        """The state after what was drawn."""
+        """The state with the tasks that were drawn and skipped."""
         return replace(state, tasks_drawn=self.drawn, tasks_skipped=self.skipped)
 
-    def _is_passed_over(self, task: Task, position: int) -> bool:
+    def _is_skipped(self, task: Task, position: int) -> bool:
         if task.id not in self.skippable.get(task.env, ()):
             return False
-        return (
-            random.Random(derive_seed(self.tasks.seed, "skip", task.env, position)).random()
-            < self.tasks.skip_solved
-        )
+        seed = derive_seed(self.tasks.seed, "skip", task.env, position)
+        return random.Random(seed).random() < self.tasks.skip_solved
 
 
 def with_skippable(state: State, rollouts: RolloutBatch, algo: Algorithm) -> State:
-    """What the groups say about their tasks: dead are those whose last group succeeded throughout,
-    or had no signal.
+    """The state with the tasks that may be skipped: those whose last group succeeded in every
+    episode, or had no signal.
     """
     skippable = {label: dict(tasks) for label, tasks in state.tasks_skippable.items()}
     for group in rollouts.played:
@@ -139,6 +136,5 @@ def with_skippable(state: State, rollouts: RolloutBatch, algo: Algorithm) -> Sta
             of_env.pop(group.task.id, None)
             if all(trajectory.success for trajectory in group.valid) or not algo.has_signal(group):
                 of_env[group.task.id] = success_rate(group.valid)
-    return replace(
-        state, tasks_skippable={label: tasks for label, tasks in skippable.items() if tasks}
-    )
+    nonempty = {label: tasks for label, tasks in skippable.items() if tasks}
+    return replace(state, tasks_skippable=nonempty)

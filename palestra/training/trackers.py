@@ -1,4 +1,4 @@
-"""The trackers that come with Palestra. Their packages are imported when they are used."""
+"""The trackers that come with Palestra. Each imports its package only when it is used."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.folder / "tensorboard"
-        self._writer = SummaryWriter(
-            str(folder), purge_step=run.since + 1
-        )  # what a resumed run does again is shown once
+        # The steps that a resumed run repeats are shown once.
+        self._writer = SummaryWriter(str(folder), purge_step=run.since + 1)
         self._writer.add_text("config", _indented(tomli_w.dumps(run.config)), max(run.since, 0))
         return folder.name
 
@@ -42,7 +41,7 @@ class TensorBoard(Tracker):
 
 
 class WeightsAndBiases(Tracker):
-    """W&B, as its own variables say: WANDB_MODE=offline, WANDB_ENTITY, WANDB_BASE_URL."""
+    """W&B, configured by its own variables: WANDB_MODE=offline, WANDB_ENTITY, WANDB_BASE_URL."""
 
     package: ClassVar[str] = "wandb"
 
@@ -51,12 +50,10 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         is_online = os.environ.get("WANDB_MODE", "online") in ("online", "run", "shared")
-        is_known = not is_online or wandb.login(
-            prompt=False, verify=False
-        )  # else W&B would ask in the middle of the run
-        return (
-            "" if is_known else "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
-        )
+        # Checked before the run, since W&B would prompt for the key in the middle of it.
+        if is_online and not wandb.login(prompt=False, verify=False):
+            return "there is no API key; run `wandb login`, or set WANDB_MODE=offline"
+        return ""
 
     def begin(self, run: RunInfo) -> str:
         import wandb
@@ -70,9 +67,8 @@ class WeightsAndBiases(Tracker):
             config=run.config,
             settings=wandb.Settings(silent=True, console="off"),  # the terminal is the display's
         )
-        self._run.define_metric(
-            "*", step_metric="step"
-        )  # ours, which a resumed run counts anew from its checkpoint
+        # Our step, not W&B's own counter: a resumed run counts on from its checkpoint.
+        self._run.define_metric("*", step_metric="step")
         return str(self._run.id)
 
     def row(self, step: int, values: dict[str, float]) -> None:
@@ -82,12 +78,8 @@ class WeightsAndBiases(Tracker):
         import wandb
 
         table = eval_table(result)
-        self._run.log(
-            {
-                "step": result.step,
-                f"tables/{result.name}": wandb.Table(columns=table.columns, data=table.rows),
-            }
-        )
+        shown = wandb.Table(columns=table.columns, data=table.rows)
+        self._run.log({"step": result.step, f"tables/{result.name}": shown})
 
     def end(self, *, is_complete: bool) -> None:
         self._run.finish(exit_code=0 if is_complete else 1)
@@ -108,16 +100,14 @@ class MLflow(Tracker):
             self._client.update_run(self._id, status="RUNNING")
         else:
             found = self._client.get_experiment_by_name(run.project)
-            experiment = (
-                found.experiment_id
-                if found is not None
-                else self._client.create_experiment(run.project)
-            )
-            self._id = str(
-                self._client.create_run(experiment, run_name=run.folder.name).info.run_id
-            )
+            if found is not None:
+                experiment = found.experiment_id
+            else:
+                experiment = self._client.create_experiment(run.project)
+            created = self._client.create_run(experiment, run_name=run.folder.name)
+            self._id = str(created.info.run_id)
             params = [Param(name, str(value)[:500]) for name, value in _flat(run.config).items()]
-            for start in range(0, len(params), 100):  # as many as MLflow takes at once
+            for start in range(0, len(params), 100):  # MLflow accepts at most 100 at once
                 self._client.log_batch(self._id, params=params[start : start + 100])
         self._client.log_text(self._id, tomli_w.dumps(run.config), "config.toml")
         return self._id
@@ -126,9 +116,8 @@ class MLflow(Tracker):
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._client.log_batch(
-            self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()]
-        )
+        metrics = [Metric(name, value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._id, metrics=metrics)
 
     def result(self, result: EvalResult) -> None:
         self._client.log_text(self._id, eval_table(result).markdown(), f"eval/{result.name}.md")
@@ -142,14 +131,13 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"optim": {"lr": 1}} -> {"optim.lr": 1}"""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, dict)
-            else {f"{prefix}{name}": value}
-        )
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
     return flat
 
 
 def _indented(text: str) -> str:
-    """As Markdown shows it unchanged."""
+    """A code block in Markdown."""
     return "".join(f"    {line}\n" for line in text.splitlines())

@@ -1,8 +1,8 @@
-"""Experiment trackers: what goes into the run folder is sent to TensorBoard, Weights & Biases or
-MLflow as well.
+"""Experiment trackers: metrics and evaluations of the run folder are also sent to TensorBoard,
+Weights & Biases or MLflow.
 
-The run folder stays the record of a run. A tracker works in a thread of its own: if it fails, hangs
-or falls behind, training goes on.
+The run folder remains the record of a run. Each tracker has its own thread: if it fails, hangs or
+falls behind, training continues.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE = "track.json"
-"""In the run folder: the run's token, and what each tracker calls the run, so that it goes on there
-when it is resumed.
+"""In the run folder: the run's token, and each tracker's id of the run, so that a resumed run
+continues there.
 """
 MOST_WAITING = 10_000
-"""Messages that a tracker may be behind before it is given up."""
+"""Messages that may be queued for a tracker before it is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The run that a tracker is told about."""
+    """The run that a tracker records."""
 
     folder: Path
     project: str
     config: dict[str, Any]
     since: int
-    """The training step after which rows follow: -1 from the very first, else where the run was
-    resumed.
+    """The training step after which rows follow: -1 in a new run, the checkpoint's step in a
+    resumed one.
     """
     token: str
-    """A name that no other run has; the same when the run is resumed."""
+    """A name that no other run has. A resumed run keeps it."""
     id: str | None
-    """What the tracker called it before it was interrupted."""
+    """The tracker's id of the run from before an interruption."""
 
 
 class Tracker(ABC):
-    """Override these. All are called in one thread that is the tracker's own, and may raise."""
+    """Override these. All are called in one thread that belongs to the tracker, and may raise."""
 
     package: ClassVar[str] = ""
-    """What must be installed, by the name that it is imported by."""
+    """The package that must be installed, by its import name."""
 
     @classmethod
     def objection(cls) -> str:
-        """Why it cannot be used here and now; empty where it can. Asked before the run begins."""
+        """Why the tracker cannot be used here; empty if it can. Called before the run begins."""
         return ""
 
     @abstractmethod
@@ -82,11 +82,11 @@ class Tracker(ABC):
 
     @abstractmethod
     def end(self, *, is_complete: bool) -> None:
-        """Nothing more will come. `is_complete`: the run reached its end."""
+        """Close the run. `is_complete`: the run reached its end."""
 
 
 def objection(settings: TrackSettings) -> str:
-    """Why a run with these trackers should not begin; empty where it may."""
+    """Why a run cannot begin with these trackers; empty if it can."""
     for name in settings.names:
         try:
             tracker = trackers[name]
@@ -103,12 +103,12 @@ def objection(settings: TrackSettings) -> str:
 
 
 class _Thread:
-    """A tracker at work beside training. The first thing that goes wrong ends it."""
+    """A tracker in its thread. Its first error ends it."""
 
-    def __init__(self, name: str, subject: RunInfo) -> None:
+    def __init__(self, name: str, info: RunInfo) -> None:
         self.name = name
-        self.id = subject.id
-        self._subject = subject
+        self.id = info.id
+        self._info = info
         self._waiting: queue.Queue[tuple[str, tuple[Any, ...]] | bool] = queue.Queue(MOST_WAITING)
         self._is_dropped = False
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
@@ -141,48 +141,42 @@ class _Thread:
     def _work(self) -> None:
         try:
             tracker = trackers[self.name]()
-            self.id = tracker.begin(self._subject)
+            self.id = tracker.begin(self._info)
             while not self._is_dropped:
                 message = self._waiting.get()
                 if isinstance(message, bool):
                     tracker.end(is_complete=message)
                     return
                 what, values = message
-                (tracker.row if what == "row" else tracker.result)(*values)
-        except BaseException as error:  # noqa: BLE001  also an exit that a library asks for: none of it is training's concern
+                if what == "row":
+                    tracker.row(*values)
+                else:
+                    tracker.result(*values)
+        # Also SystemExit, which some libraries raise: no error of a tracker may reach training.
+        except BaseException as error:  # noqa: BLE001
             self._drop(f"{type(error).__name__}: {error}")
 
 
 class TrackerHub:
-    """Watches a run folder for all of its trackers."""
+    """Passes the metrics and evaluations of a run on to all of its trackers."""
 
     def __init__(self, run: Run, since: int) -> None:
         settings, config = run.config.track, run.config.model_dump(mode="json", exclude_none=True)
         self._run, self._path = run, run.folder / FILE
         self._ids = {"token": secrets.token_hex(8)} | stored_ids(run.folder)
         run.write(self._path, msgspec.json.encode(self._ids))
-        self._threads = [
-            _Thread(
-                name,
-                RunInfo(
-                    run.folder,
-                    settings.project,
-                    config,
-                    since,
-                    self._ids["token"],
-                    self._ids.get(name),
-                ),
-            )
-            for name in dict.fromkeys(settings.names)
-        ]
+        self._threads: list[_Thread] = []
+        for name in dict.fromkeys(settings.names):
+            token, known_id = self._ids["token"], self._ids.get(name)
+            info = RunInfo(run.folder, settings.project, config, since, token, known_id)
+            self._threads.append(_Thread(name, info))
 
     def row(self, row: dict[str, Any]) -> None:
         self._store_ids()
-        values = {
-            name: float(value)
-            for name, value in row.items()
-            if isinstance(value, int | float) and name != "step"
-        }
+        values: dict[str, float] = {}
+        for name, value in row.items():
+            if isinstance(value, int | float) and name != "step":
+                values[name] = float(value)
         for thread in self._threads:
             thread.tell("row", row["step"], values)
 
@@ -199,16 +193,17 @@ class TrackerHub:
         self._store_ids()
 
     def _store_ids(self) -> None:
-        ids = self._ids | {
-            thread.name: thread.id for thread in self._threads if thread.id is not None
-        }
+        ids = dict(self._ids)
+        for thread in self._threads:
+            if thread.id is not None:
+                ids[thread.name] = thread.id
         if ids != self._ids:
             self._run.write(self._path, msgspec.json.encode(ids))
             self._ids = ids
 
 
 def stored_ids(folder: Path) -> dict[str, str]:
-    """What trackers call the run in this folder. A file that a crash has cut short says nothing."""
+    """The trackers' ids of the run in this folder. Empty if a crash left the file incomplete."""
     try:
         return msgspec.convert(read_json(folder / FILE), dict[str, str])
     except (CannotRead, msgspec.ValidationError):
@@ -217,16 +212,16 @@ def stored_ids(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def tracked(run: Run, *, since: int) -> Iterator[None]:
-    """Around a run: its trackers are told of every row and every evaluation from here on."""
+    """Around a run: its trackers receive every row of metrics and every evaluation from here on."""
     settings = run.config.track
     if not settings.names:
         yield
         return
-    following, is_complete = TrackerHub(run, since), False
-    run.listeners.append(following)
+    hub, is_complete = TrackerHub(run, since), False
+    run.listeners.append(hub)
     try:
         yield
         is_complete = True
     finally:
-        run.listeners.remove(following)
-        following.end(is_complete=is_complete, timeout_s=settings.timeout_s)
+        run.listeners.remove(hub)
+        hub.end(is_complete=is_complete, timeout_s=settings.timeout_s)

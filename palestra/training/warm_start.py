@@ -1,5 +1,5 @@
-"""The warm start: imitate expert episodes until the model succeeds often enough for its own
-exploration to pay.
+"""The warm start: imitate expert episodes until the model succeeds often enough to learn from its
+own exploration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PASSAGE = 64
 
 @dataclass(frozen=True, slots=True)
 class WarmStartResult:
-    """What the warm start came to."""
+    """The outcome of a warm start."""
 
     episodes: int
     """Expert episodes imitated."""
@@ -50,13 +50,10 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
     update = 0
     while update < settings.copying + settings.updates:
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "warm start", update))
-        picked = [
-            shown[i]
-            for i in torch.randperm(len(shown), generator=generator)[: settings.batch].tolist()
-        ]
-        lessons = (
-            [twice_over(t, generator) for t in picked] if update < settings.copying else picked
-        )
+        order = torch.randperm(len(shown), generator=generator)
+        lessons = [shown[i] for i in order[: settings.batch].tolist()]
+        if update < settings.copying:
+            lessons = [twice_over(lesson, generator) for lesson in lessons]
         batch = learner.prepare([Group.of_one(lesson) for lesson in lessons], algo)
         stats = learner.update(
             batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1
@@ -66,13 +63,15 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
         if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
             played = _try_out(components, check_tasks)
             success = success_rate(played)
-            invalid = mean([float(turn.invalid) for t in played for turn in t.turns])
+            is_invalid: list[float] = []
+            for trajectory in played:
+                is_invalid += [float(turn.invalid) for turn in trajectory.turns]
             log.info(
                 "warm start: update %d, loss %.3f, success %.1f%%, invalid %.1f%%",
                 update,
                 stats["loss"],
                 100 * success,
-                100 * invalid,
+                100 * mean(is_invalid),
             )
             if success >= settings.target:
                 break
@@ -81,28 +80,27 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
 
 
 def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory:
-    """A passage of an episode, and the same passage again: what follows in it can be known from the
-    second of its tokens on.
+    """A passage of an episode, and the same passage again: from the second token of the repetition
+    on, the next token can be copied.
     """
     ids = trajectory.segments[0].ids
     length = min(PASSAGE, len(ids))
     start = int(torch.randint(len(ids) - length + 1, (), generator=generator))
     passage, known = ids[start : start + length], length - 1
     segment = Segment(
-        [*passage, *passage], [0] * (length + 1) + [1] * known, [0.0] * 2 * length, [0] * 2 * length
+        ids=[*passage, *passage],
+        mask=[0] * (length + 1) + [1] * known,
+        logprobs=[0.0] * 2 * length,
+        versions=[0] * 2 * length,
     )
     turn = Turn("", "", None, 0.0, (length + 1, 2 * length), 0)
     return replace(trajectory, segments=[segment], turns=[turn])
 
 
 def _try_out(components: Components, tasks: list[Task]) -> list[Trajectory]:
-    """Episodes of the model as it is now."""
-    components.loop.run(components.engine.sync_weights(0))
-    horizons = {
-        spec.label: components.config.eval_horizon(spec) for spec in components.config.env_specs
-    }
-    return valid(
-        components.loop.run(
-            evaluate(components.context, tasks, k=1, horizons=horizons, seed=components.config.seed)
-        )
-    )
+    """Episodes of the current model."""
+    config, loop = components.config, components.loop
+    loop.run(components.engine.sync_weights(0))
+    horizons = {spec.label: config.eval_horizon(spec) for spec in config.env_specs}
+    played = evaluate(components.context, tasks, k=1, horizons=horizons, seed=config.seed)
+    return valid(loop.run(played))

@@ -1,5 +1,5 @@
-"""A run's newest checkpoint as somebody to play beside: asked for a reply, it reads the
-conversation as it would in training.
+"""A run's newest checkpoint as an agent that can be asked for a reply. It sees the conversation as
+in training.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 
 class CannotReply(Exception):
-    """One line: why there is no reply."""
+    """There is no reply; the message says why in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A turn of a game, whoever took it."""
+    """A turn of a game, played by a person or the agent."""
 
     observation: str
     action: str
     reply_ids: list[int] | None
-    """The agent's own tokens, where the action was its reply."""
+    """The agent's own tokens, if the action was its reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     reply: str
     action: str | None
-    """None where the reply cannot be read as one."""
+    """None if the reply cannot be parsed as an action."""
     ids: list[int]
     tokens: list[str]
     logprobs: list[float]
 
 
 class RunAgent:
-    """Loaded when it is first asked, in a thread of its own: torch and the weights take a while."""
+    """Loads torch and the weights at the first question, in a thread of its own."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -61,7 +61,7 @@ class RunAgent:
         *,
         seed: int,
     ) -> Reply:
-        """What it says to `observation` after `past`. Another seed may give another reply."""
+        """The agent's reply to `observation` after `past`. Another seed may give another reply."""
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, self._reply, env, options, past, observation, seed
         )
@@ -115,14 +115,14 @@ class RunAgent:
 
             renderer = shared_prompt(components.context.bindings).renderer
             specs = components.config.env_specs
-            own = [
-                components.envs[spec.label]
-                for spec in specs
-                if (spec.env.name, spec.env.options) == (name, options)
-            ]
-            env = own[0] if own else make_env(name, options)
+            for spec in specs:
+                if (spec.env.name, spec.env.options) == (name, options):
+                    env, is_of_run = components.envs[spec.label], True
+                    break
+            else:
+                env, is_of_run = make_env(name, options), False
             self._prompts[name] = make_prompt(components.config, env, renderer)
-            if not own:
+            if not is_of_run:
                 env.close()
         return self._prompts[name]
 
@@ -132,7 +132,7 @@ class RunAgent:
 
 
 def _load(run: Path) -> Components:
-    """The newest checkpoint in the native engine, whatever the run was trained with."""
+    """The newest checkpoint in the torch engine, whatever engine the run was trained with."""
     from palestra.config import config as configs
     from palestra.learner import checkpoint
     from palestra.training.setup import setup
@@ -148,26 +148,23 @@ def _load(run: Path) -> Components:
         "engine.slots": 1,
     }
     components = setup(configs.load(run / "config.toml", settings, imports=True))
-    components.loop.run(
-        components.engine.sync_weights(version=int(checkpoint.read_state(folder)["step"]))
-    )
+    step = int(checkpoint.read_state(folder)["step"])
+    components.loop.run(components.engine.sync_weights(version=step))
     return components
 
 
 def _segment(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
     """The conversation up to the last action.
 
-    Actions of a person are written as the agent would write them, without a thought.
+    A person's actions are formatted as the agent's, without a thought.
     """
     renderer = prompt.renderer
     ids: list[int] = []
     for exchange in past:
-        shown = exchange.observation
-        ids += (
-            renderer.bridge(shown, reply_ended=True)
-            if ids
-            else renderer.prompt(prompt.opening(shown))
-        )
+        if ids:
+            ids += renderer.bridge(exchange.observation, reply_ended=True)
+        else:
+            ids += renderer.prompt(prompt.opening(exchange.observation))
         ids += exchange.reply_ids or renderer.reply_ids(prompt.format.write("", exchange.action))
     count = len(ids)
     return Segment(ids, [*[0] * (count - 1), 1], [0.0] * count, [-1] * count)
@@ -176,14 +173,11 @@ def _segment(prompt: PromptConfig, past: Sequence[Exchange]) -> Segment:
 def _read(agent: ChatAgent, reply: str, action: str | None, span: tuple[int, int]) -> Reply:
     begin, end = span
     ids = agent.segment.ids[begin:end]
-    tokens = [
-        agent.context.prompt.renderer.tokenizer.decode([id], skip_special_tokens=False)
-        for id in ids
-    ]
+    tokenizer = agent.context.prompt.renderer.tokenizer
     return Reply(
         reply,
         None if agent.last_was_cut else action,
         ids,
-        [str(token) for token in tokens],
+        [str(tokenizer.decode([id], skip_special_tokens=False)) for id in ids],
         agent.segment.logprobs[begin:end],
     )

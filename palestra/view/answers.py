@@ -1,7 +1,4 @@
-"""What the viewer knows of its runs, as the JSON that the page asks for.
-
-The server and a bundle give the same answers.
-"""
+"""The JSON answers to the page's requests. The server and a bundle give the same ones."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ EXPLAIN_LIMIT_S = 120
 
 
 class ViewedRun:
-    """A run and all that is kept in memory of it."""
+    """A run, and what is kept in memory of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = RunFolder(folder)
@@ -42,25 +39,25 @@ class ViewedRun:
 
 
 class Pulse(NamedTuple):
-    """What a change of a run shows in."""
+    """The figures that change when a run does."""
 
     rows: int
-    """Of the index."""
+    """Rows of the index."""
     steps: int
     """Rows of the metrics."""
     is_over: bool
     generation: int
-    """Of the index."""
+    """The generation of the index."""
 
     def is_rewound_from(self, before: Pulse) -> bool:
         return self.generation != before.generation or self.steps < before.steps
 
 
 class Answers:
-    """To every question of the page. Each may read files: ask in a thread."""
+    """The answers to the page's requests. Each may read files, so call them in a thread."""
 
     def __init__(self, paths: Sequence[Path], *, live: bool = True, can_play: bool = False) -> None:
-        """`paths`: run folders, and folders of run folders, in which more may appear."""
+        """`paths`: run folders, and folders of run folders, where more may appear later."""
         self._paths = paths
         self._runs: dict[str, ViewedRun] = {}
         self._scenes = Scenes()
@@ -69,17 +66,20 @@ class Answers:
         self._objectives: dict[str, dict[str, Any]] = {}
         """By the configuration's text."""
         self._decoding = threading.Lock()
-        """One large thing at a time: decoded, a text takes up to sixteen times its memory."""
+        """Held while a large text is decoded, which takes up to sixteen times its memory."""
         self._look_for_runs()
 
     def _look_for_runs(self) -> None:
         known = {run.folder.path.resolve() for run in self._runs.values()}
-        found = {folder.resolve(): folder for path in self._paths for folder in runs_in(path)}
-        new = [folder for real, folder in found.items() if real not in known]
-        self._runs = self._runs | {
-            str(number): ViewedRun(folder)
-            for number, folder in enumerate(new, start=len(self._runs))
-        }
+        found: dict[Path, Path] = {}
+        for path in self._paths:
+            for folder in runs_in(path):
+                found[folder.resolve()] = folder
+        runs = dict(self._runs)
+        for real, folder in found.items():
+            if real not in known:
+                runs[str(len(runs))] = ViewedRun(folder)
+        self._runs = runs  # in one assignment: other threads iterate over the old dict
 
     @property
     def ids(self) -> list[str]:
@@ -96,8 +96,8 @@ class Answers:
         return self._runs[id]
 
     def index(self, id: str) -> Index:
-        """Reading the episodes begins when they are first asked for: of many runs only some are
-        looked into.
+        """The index of a run. It starts to read the episodes now, since most of many runs are never
+        opened.
         """
         index = self._run(id).index
         if self.live:
@@ -111,13 +111,14 @@ class Answers:
 
     def runs(self) -> dict[str, Any]:
         known = self._runs
-        groups = group_names(
-            [(valid_utf8(run.folder.path.name), run.folder.config()[1]) for run in known.values()]
-        )
-        runs = [
-            {"id": id, **self._summary(run.folder), "group": group}
-            for (id, run), group in zip(known.items(), groups, strict=True)
-        ]
+        named: list[tuple[str, dict[str, Any]]] = []
+        for run in known.values():
+            _, config, _ = run.folder.config()
+            named.append((valid_utf8(run.folder.path.name), config))
+        groups = group_names(named)
+        runs: list[dict[str, Any]] = []
+        for (id, run), group in zip(known.items(), groups, strict=True):
+            runs.append({"id": id, **self._summary(run.folder), "group": group})
         most_seeds = max(Counter(groups).values(), default=0)
         return {
             "version": __version__,
@@ -128,14 +129,14 @@ class Answers:
         }
 
     def _summary(self, folder: RunFolder) -> dict[str, Any]:
-        """One run that nobody has thought of must not hide the others."""
+        """A run's entry. An unexpected error in one run must not hide the others."""
         try:
             return folder.summary()
         except Exception:
             log.exception("%s: cannot be summed up", untrusted.terminal_safe(str(folder.path)))
-            name = {"name": valid_utf8(folder.path.name), "folder": valid_utf8(str(folder.path))}
             return {
-                **name,
+                "name": valid_utf8(folder.path.name),
+                "folder": valid_utf8(str(folder.path)),
                 "algo": "",
                 "envs": [],
                 "seed": None,
@@ -149,7 +150,7 @@ class Answers:
             return {"id": id, **self._run(id).folder.about()}
 
     def pulse(self) -> dict[str, Pulse]:
-        """Of each run."""
+        """The figures of each run, and of new ones."""
         self._look_for_runs()
         return {id: self._pulse(run) for id, run in self._runs.items()}
 
@@ -158,9 +159,9 @@ class Answers:
         return Pulse(run.index.total, progress.rows, progress.is_over, run.index.generation)
 
     def objective(self, id: str) -> dict[str, Any]:
-        """What the run optimizes, in words.
+        """The run's objective in words.
 
-        Another process says it: one with torch would take hundreds of megabytes of this one.
+        Computed in another process, since torch would take hundreds of megabytes in this one.
         """
         run = self._run(id)
         text, tree, _ = run.folder.config()
@@ -216,7 +217,7 @@ def read_trajectory(line: bytes) -> Trajectory | str:
     if isinstance(episode, str):
         return episode
     try:
-        untrusted.decode(line, _everything)  # also what we know no field for
+        untrusted.decode(line, _everything)  # refuses unknown fields that are nested too deeply
         return untrusted.decode(line, _trajectory)
     except Unreadable as error:
         return str(error)
@@ -230,19 +231,16 @@ class _TokenStats(msgspec.Struct):
 
 
 def read_token_stats(folder: Path, file: str, trajectory: Trajectory) -> dict[str, Any] | None:
-    """What a step made of the episode's chosen tokens; None where it did not learn from it, or the
-    lists do not fit it.
+    """The statistics of the episode's action tokens. None if the step did not train on it, or if
+    the lists do not have its length.
     """
     if trajectory.is_baseline or trajectory.stop.is_fault:
         return None
     for stats in readable_lines(folder, f"token_stats/{file}.jsonl", _decoder):
         if stats.id == trajectory.id:
             values = {"advantage": stats.advantage, "logp": stats.logp, "entropy": stats.entropy}
-            return (
-                values
-                if all(len(numbers) == trajectory.sampled_tokens for numbers in values.values())
-                else None
-            )
+            lengths = {len(numbers) for numbers in values.values()}
+            return values if lengths == {trajectory.sampled_tokens} else None
     return None
 
 
@@ -252,14 +250,8 @@ _everything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _explained(config: Path) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "palestra",
-        "explain",
-        str(config),
-    ]  # -P: nothing is imported from where we stand
+    # -P: nothing is imported from the working folder, which may be a stranger's.
+    command = [sys.executable, "-P", "-m", "palestra", "explain", str(config)]
     try:
         done = subprocess.run(  # noqa: S603
             command,
@@ -272,8 +264,6 @@ def _explained(config: Path) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"lines": [], "why": f"no answer within {EXPLAIN_LIMIT_S} s"}
     if done.returncode:
-        return {
-            "lines": [],
-            "why": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "it failed",
-        }
+        errors = done.stderr.strip().splitlines()
+        return {"lines": [], "why": errors[-1] if errors else "it failed"}
     return {"lines": done.stdout.splitlines()}

@@ -1,5 +1,5 @@
-"""The viewer as a folder of files that any web server can host: the page, and every answer that it
-may ask for.
+"""The viewer as a folder of files that any web server can host: the page, and all answers that it
+may request.
 """
 
 from __future__ import annotations
@@ -16,51 +16,55 @@ from palestra.view.index import NotThere
 from palestra.view.server import PAGE
 
 MARK = "palestra-bundle.json"
-"""Says that a folder is a bundle, so that it may be written over."""
+"""Marks a folder as a bundle, which may be overwritten."""
 
 
 class BundleError(ValueError):
-    """One line: why there can be no bundle here."""
+    """No bundle can be written here; the message says why in one line."""
 
 
 def write_bundle(
     answers: Answers, out: Path, *, episodes: int | None, on_run: Callable[[Path, int], None]
 ) -> None:
-    """`episodes`: of each run only the newest so many of training, and as many of evaluations.
+    """Write a bundle of all runs to `out`.
 
-    `on_run` is told what was written.
+    `episodes`: the number of episodes of each run, the newest ones of training, and as many of
+    evaluations. `on_run` is called with each run's folder and the number of episodes written.
     """
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
-        raise BundleError(f"--bundle {out}: expected a new or empty folder, or an older bundle")
+    if out.exists():
+        is_usable = out.is_dir() and ((out / MARK).is_file() or not any(out.iterdir()))
+        if not is_usable:
+            raise BundleError(f"--bundle {out}: expected a new or empty folder, or an older bundle")
     for path in (out / "api", out / MARK, *(out / page.name for page in PAGE.iterdir())):
         if path.is_symlink():
             raise BundleError(
                 f"--bundle {out}: {path.name} in it is a link, and nothing is written through it"
             )
-    shutil.rmtree(
-        out / "api", ignore_errors=True
-    )  # the rest stays: a bundle may be part of a repository
+    # Only what a bundle writes is replaced: the folder may be part of a repository.
+    shutil.rmtree(out / "api", ignore_errors=True)
     shutil.copytree(PAGE, out, dirs_exist_ok=True)
     _write(out / MARK, {"format": 1})
     _write(out / "api" / "runs.json", answers.runs())
     for id in answers.ids:
+        folder = answers.folder(id)
         try:
-            on_run(answers.folder(id), _write_run(answers, id, out / "api" / "runs" / id, episodes))
+            written = _write_run(answers, id, out / "api" / "runs" / id, episodes)
         except NotThere as error:
             raise BundleError(
-                f"{answers.folder(id)}: the run was rewound meanwhile ({error})"
+                f"{folder}: the run was rewound while the bundle was written ({error})"
             ) from None
+        on_run(folder, written)
 
 
 def _write_run(answers: Answers, id: str, out: Path, limit: int | None) -> int:
-    """How many episodes were written."""
+    """Returns the number of episodes."""
     columns = answers.episodes(id)
     kept = _newest(columns, limit)
-    names = [
-        (columns["files"][columns["rows"]["file"][row]], columns["rows"]["line"][row])
-        for row in kept
-    ]
-    rows = {name: [values[row] for row in kept] for name, values in columns["rows"].items()}
+    rows: dict[str, list[Any]] = {}
+    for column, values in columns["rows"].items():
+        rows[column] = [values[row] for row in kept]
+    files = [columns["files"][number] for number in rows["file"]]
+    names = list(zip(files, rows["line"], strict=True))
     texts = answers.texts(id)["texts"]
     _write(out / "run.json", answers.run(id))
     _write(out / "objective.json", answers.objective(id))
@@ -77,15 +81,17 @@ def _write_run(answers: Answers, id: str, out: Path, limit: int | None) -> int:
 
 
 def _newest(columns: dict[str, Any], limit: int | None) -> list[int]:
-    """Row numbers, in order."""
+    """The numbers of the rows to keep, in order."""
     everything = range(columns["total"])
     if limit is None:
         return list(everything)
     is_eval = [name.startswith("eval-") for name in columns["files"]]
-    kinds: tuple[list[int], list[int]] = ([], [])
+    training: list[int] = []
+    evaluation: list[int] = []
     for row in everything:
-        kinds[is_eval[columns["rows"]["file"][row]]].append(row)
-    return sorted(row for kind in kinds for row in kind[-limit:])
+        kind = evaluation if is_eval[columns["rows"]["file"][row]] else training
+        kind.append(row)
+    return sorted([*training[-limit:], *evaluation[-limit:]])
 
 
 def _write(path: Path, answer: dict[str, Any]) -> None:

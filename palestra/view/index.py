@@ -1,5 +1,5 @@
-"""The episodes of a run as columns, with their texts for searching; kept up with a folder in which
-training may go on.
+"""The episodes of a run as columns, with their texts for searching. Follows the folder of a run
+that is still training.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ POLL_S = 1.0
 WAIT_S = 60.0
 UNPACKED_TEXT_BYTES = 200_000_000
 PART_LINES = 2000
-"""So many are read before they are shown."""
+"""Lines of a part. The lines of a part become visible together."""
 PART_TEXT_BYTES = 64_000_000
-"""A part is closed when its texts have so many: searching unpacks one part at a time."""
+"""A part is closed at this size of its texts, since a search unpacks one part at a time."""
 MOST_EPISODES = 1_000_000
 """Of a run. Each takes some 200 bytes here, and in a bundle two files."""
 MOST_DAMAGED = 1000
-"""Damaged lines of a file: what follows them is not read, as there is no episode in nonsense."""
+"""The rest of a file is not read after this many damaged lines."""
 SEPARATOR = b"\xff"
-"""Between texts: in UTF-8 it cannot occur, so nothing that is searched for reaches over it."""
+"""Between texts. The byte does not occur in UTF-8, so no match spans two texts."""
 
 FAULTS = frozenset(stop.value for stop in Stop if stop.is_fault)
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -59,7 +59,7 @@ class _Turn(msgspec.Struct):
 
 
 class _Episode(msgspec.Struct):
-    """What the columns need of a line; the rest of it is passed over unread."""
+    """The fields of a line that the columns need. The rest of the line is skipped."""
 
     format: int
     id: str
@@ -81,9 +81,11 @@ class _Episode(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """All that is searched."""
-        said = (text for turn in self.turns for text in (turn.observation, turn.reply))
-        return "\n".join([self.task.id, *said, self.final_observation, self.fault])
+        """The text that a search looks at."""
+        texts = [self.task.id]
+        for turn in self.turns:
+            texts += (turn.observation, turn.reply)
+        return "\n".join([*texts, self.final_observation, self.fault])
 
 
 class _TokenStats(msgspec.Struct):
@@ -111,7 +113,7 @@ NUMBERS = (
 )
 COLUMNS = ("file", "line", "id", "task", "reward", "advantage", *NUMBERS)
 NOTHING = float("nan")
-"""In a column of figures; JSON says null."""
+"""A missing value in a column of numbers; null in JSON."""
 
 
 @dataclass(slots=True)
@@ -120,10 +122,10 @@ class Part:
 
     file: str
     read_as: Signature
-    """How the file looked then."""
+    """The file's signature when it was read."""
     first_line: int
     starts: array[int]
-    """Where each line begins in the file, and where the last one ends."""
+    """The offset of each line in the file, and the end of the last one."""
     ids: list[str] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
     rewards: array[float] = field(default_factory=lambda: array("d"))
@@ -140,7 +142,7 @@ class Part:
 
     @property
     def text(self) -> bytes:
-        """Of all lines, in lower case, each closed by a separator."""
+        """The texts of all lines in lower case, each followed by a separator."""
         return zlib.decompress(self.kept_text) if self.is_packed else self.kept_text
 
     def close(self, text: bytes, *, pack: bool) -> Part:
@@ -164,43 +166,36 @@ class Part:
             yield from range(len(self))
             return
         text = self.text
-        place = text.find(wanted)
-        while place >= 0:
-            row = bisect_right(self.text_starts, place) - 1
+        position = text.find(wanted)
+        while position >= 0:
+            row = bisect_right(self.text_starts, position) - 1
             yield row
-            place = text.find(wanted, self.text_starts[row + 1])
+            position = text.find(wanted, self.text_starts[row + 1])
 
-    def task_keys(self) -> Iterator[tuple[str, int, int] | None]:
+    def task_key(self, row: int) -> tuple[str, int, int] | None:
         """What episodes of the same task have in common; None for a damaged line."""
-        columns = zip(
-            self.tasks,
-            self.numbers["env"],
-            self.numbers["split"],
-            self.numbers["damaged"],
-            strict=True,
-        )
-        yield from (
-            None if damaged else (task, env, split) for task, env, split, damaged in columns
-        )
+        if self.numbers["damaged"][row]:
+            return None
+        return self.tasks[row], self.numbers["env"][row], self.numbers["split"][row]
 
 
 class NotThere(LookupError):
-    """What was asked for does not exist; one line."""
+    """What was asked for does not exist; the message is one line."""
 
 
 class Index:
-    """What is known of the episodes of one run. One thread reads files; any thread may ask."""
+    """The episodes of one run. One thread reads files; any thread may query."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.generation = 0
-        """Counts how often rows were taken back, so that row numbers changed their meaning."""
+        """Increases whenever rows are removed, which changes the numbers of the others."""
         self.is_complete = False
         self._parts: list[Part] = []
         self._read_as: dict[str, tuple[Signature, Signature]] = {}
-        """How each file that is in the parts looked when it was read."""
+        """The signatures of each file in the parts, from when it was read."""
         self.unread: dict[str, str] = {}
-        """Why a file, or the rest of it, is not read."""
+        """Why a file, or the rest of it, was not read."""
         self._texts: dict[str, int] = {"": 0}
         self._text_bytes = 0
         self._rows = 0
@@ -211,7 +206,7 @@ class Index:
     # reading
 
     def start(self) -> None:
-        """Begin to read, and follow what is written from now on."""
+        """Start to read, and follow the folder from now on."""
         with self._lock:
             if self._reader is None:
                 self._reader = threading.Thread(
@@ -231,10 +226,10 @@ class Index:
             self._stopped.wait(POLL_S)
 
     def refresh(self) -> None:
-        """Read files that are new, forget those that are gone, and read those anew that were
-        replaced.
-        """
-        found = self._found()
+        """Read new files and those that were replaced, and forget those that are gone."""
+        found: dict[str, tuple[Signature, Signature]] = {}
+        for name in self._names():
+            found[name] = signature(self.path(name)), signature(self.token_stats_path(name))
         stale = {name for name, before in self._read_as.items() if found.get(name) != before}
         if stale:
             with self._lock:
@@ -255,16 +250,10 @@ class Index:
                 return
         self.is_complete = True
 
-    def _found(self) -> dict[str, tuple[Signature, Signature]]:
-        return {
-            name: (signature(self.path(name)), signature(self.token_stats_path(name)))
-            for name in self._names()
-        }
-
     def _names(self) -> set[str]:
         try:
             names = untrusted.names(self.folder, "trajectories", ".jsonl")
-        except Unreadable:  # which the run's own page says
+        except Unreadable:  # the run's page reports it
             return set()
         return {name.removesuffix(".jsonl") for name in names if name == valid_utf8(name)}
 
@@ -284,11 +273,10 @@ class Index:
                     self._add(part, texts, line, advantages)
                     if len(part) == PART_LINES or len(texts) > PART_TEXT_BYTES:
                         yield self._close(part, texts)
-                        part, texts = (
-                            Part(name, read_as, part.first_line + len(part), part.starts[-1:]),
-                            bytearray(),
-                        )
-        except FileNotFoundError:  # rewound in this very moment
+                        next_line = part.first_line + len(part)
+                        part = Part(name, read_as, next_line, part.starts[-1:])
+                        texts = bytearray()
+        except FileNotFoundError:  # the run was rewound since the file was listed
             return
         except Unreadable as error:
             self.unread[name] = str(error)
@@ -297,7 +285,7 @@ class Index:
             yield self._close(part, texts)
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        """Raises Unreadable where there are too many, or too many damaged ones."""
+        """Raises Unreadable if there are too many lines, or too many damaged ones."""
         damaged = 0
         for number, line in enumerate(untrusted.lines(file), start=self._rows):
             if number >= MOST_EPISODES:
@@ -313,14 +301,14 @@ class Index:
             yield line
 
     def _close(self, part: Part, texts: bytearray) -> Part:
-        """Texts are packed once there are many: searching takes longer then,
-        and memory a fraction.
+        """Close a part. Once a run has many texts, further parts are compressed: slower to search,
+        but a fraction of the memory.
         """
         self._text_bytes += len(texts)
         return part.close(bytes(texts), pack=self._text_bytes > UNPACKED_TEXT_BYTES)
 
     def _advantages(self, name: str) -> dict[str, float]:
-        """The mean advantage of each episode that this file's step learned from."""
+        """The mean advantage of each episode that this file's step trained on."""
         means: dict[str, float] = {}
         for stats in readable_lines(self.folder, f"token_stats/{name}.jsonl", _token_stats):
             values = [value for value in stats.advantage if value is not None]
@@ -382,14 +370,13 @@ class Index:
 
     def columns(self, first: int = 0) -> dict[str, Any]:
         """All rows from number `first` on, as `episodes.json` has them."""
-        is_complete = (
-            self.is_complete
-        )  # asked before the parts: it must not promise more than they have
+        # Read before the parts: a complete index must not come with parts from before it was.
+        is_complete = self.is_complete
         with self._lock:
             parts, generation = list(self._parts), self.generation
-        files = {
-            name: number for number, name in enumerate(dict.fromkeys(part.file for part in parts))
-        }
+        files: dict[str, int] = {}
+        for part in parts:
+            files.setdefault(part.file, len(files))
         rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         total = 0
         for part in parts:
@@ -407,7 +394,7 @@ class Index:
         return about | {"files": list(files), "texts": list(self._texts), "rows": rows}
 
     def search(self, query: str) -> list[int]:
-        """The rows whose texts contain `query`, whatever the case."""
+        """The rows whose texts contain `query`, ignoring case."""
         wanted = query.lower().encode(errors="replace")
         rows: list[int] = []
         first = 0
@@ -417,10 +404,11 @@ class Index:
         return rows
 
     def texts(self) -> list[str]:
-        """What `search` looks at, one string for each row."""
-        return [
-            text.decode() for part in self._snapshot() for text in part.text.split(SEPARATOR)[:-1]
-        ]
+        """The texts that `search` looks at, one string for each row."""
+        texts: list[str] = []
+        for part in self._snapshot():
+            texts += [text.decode() for text in part.text.split(SEPARATOR)[:-1]]
+        return texts
 
     def line(self, file: str, number: int) -> bytes:
         """A line as it stands in its file. Raises `NotThere`."""
@@ -436,9 +424,7 @@ class Index:
             return b""
 
     def _part_of(self, file: str, number: int) -> Part:
-        """Waits for the file to be read where it is not yet:
-        the page may be opened on any episode.
-        """
+        """Waits until the file has been read, since the page may be opened on any episode."""
         until = time.monotonic() + WAIT_S
         while True:
             is_last_try = self.is_complete or time.monotonic() > until
@@ -451,13 +437,13 @@ class Index:
 
     def others_of_task(self, file: str, number: int) -> list[tuple[str, int]]:
         """The other episodes of the same task in the same file."""
-        parts = [part for part in self._snapshot() if part.file == file]
-        keys = {
-            part.first_line + row: key for part in parts for row, key in enumerate(part.task_keys())
-        }
-        return [
-            (file, line) for line, key in keys.items() if key == keys.get(number) and line != number
-        ]
+        keys: dict[int, tuple[str, int, int] | None] = {}
+        for part in self._snapshot():
+            if part.file == file:
+                for row in range(len(part)):
+                    keys[part.first_line + row] = part.task_key(row)
+        same_task = [line for line, key in keys.items() if key == keys.get(number)]
+        return [(file, line) for line in same_task if line != number]
 
 
 def read_line(line: bytes) -> _Episode | str:
@@ -476,13 +462,13 @@ def read_line(line: bytes) -> _Episode | str:
 def _step_of(file: str) -> int | None:
     """The training step that a file belongs to.
 
-    An episode that was carried stands in that of the step that learned from it.
+    An episode of a partial rollout is in the file of the step that trained on it.
     """
     match = re.match(r"(?:eval-)?step-(\d{1,9})(?:-|$)", file)
     return int(match[1]) if match else None
 
 
 def _when(file: str) -> tuple[int, bool, str]:
-    """Sorts files by when they were written: a step's evaluation follows its training."""
+    """The sort key of a file by when it was written: a step's evaluation follows its training."""
     step = _step_of(file)
     return (2**31 if step is None else step, file.startswith("eval-"), file)

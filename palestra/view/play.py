@@ -1,4 +1,6 @@
-"""Be the agent, in a browser: games in worker processes, an expert and a trained agent to ask."""
+"""Play an environment in a browser: games in worker processes, with hints from the expert and a
+trained agent.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from palestra.view.agent import CannotReply, Exchange, Reply, RunAgent
 MOST_GAMES = 16
 IDLE_S = 30 * 60.0
 LOOK_EVERY_S = 30.0
-"""For games that nobody plays any more."""
+"""How often abandoned games are looked for."""
 TASKS_LISTED = 1000
 DEADLINE_S = 60.0
 
@@ -35,7 +37,7 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
     env: str
     split: str
     task: str | None = None
-    """Its id; any task where None."""
+    """Its id; None for a random task."""
     options: dict[str, Any] = {}
 
 
@@ -51,21 +53,21 @@ class Act(InGame):
 class Game:
     env: str
     task: Task
-    seat: EnvSlot
+    slot: EnvSlot
     observation: str
     last_call: float
     past: list[Exchange] = field(default_factory=list)
     proposed: Reply | None = None
-    """What the agent said to this observation."""
+    """The agent's reply to this observation, if it was asked."""
     asked: int = 0
     is_over: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Games:
-    """All that are being played.
+    """All games in progress. A session's name, which is random, gives access to its game.
 
-    Whoever knows a session's name plays it. Raises ValueError where an environment cannot be made.
+    Raises ValueError if an environment cannot be created.
     """
 
     def __init__(
@@ -78,25 +80,23 @@ class Games:
     ) -> None:
         self.catalogue = Catalogue(served)
         self.served = dict(zip(self.catalogue.about, served, strict=True))
-        alone = {name: replace(one.limits, per_worker=1) for name, one in self.served.items()}
-        self._pools = {
-            name: Workers(one.name, one.options, alone[name]) for name, one in self.served.items()
-        }
-        """A process for each game: one that hangs takes no other along."""
+        self._pools: dict[str, Workers] = {}
+        for name, one in self.served.items():
+            # A process for each game, so that one that hangs does not stop others.
+            limits = replace(one.limits, per_worker=1)
+            self._pools[name] = Workers(one.name, one.options, limits)
         self.agent, self.idle_s, self.most = agent, idle_s, most
         self._games: dict[str, Game] = {}
 
     def about(self) -> dict[str, Any]:
-        envs = [
-            {"name": about.name, "splits": about.splits, "max_turns": about.max_turns}
-            for about in self.catalogue.about.values()
-        ]
+        envs = []
+        for one in self.catalogue.about.values():
+            envs.append({"name": one.name, "splits": one.splits, "max_turns": one.max_turns})
         return {"envs": envs, "agent": str(self.agent.run) if self.agent else None}
 
     def tasks(self, env: str, split: str) -> dict[str, Any]:
-        return {
-            "tasks": [task.id for task in self.catalogue.page(env, split, 0, TASKS_LISTED).tasks]
-        }
+        page = self.catalogue.page(env, split, 0, TASKS_LISTED)
+        return {"tasks": [task.id for task in page.tasks]}
 
     async def start(self, asked: Start) -> dict[str, Any]:
         if asked.options:
@@ -106,43 +106,45 @@ class Games:
         about, task = self.catalogue.describe(asked.env), self._task(asked)
         while len(self._games) >= self.most:
             await self._end(min(self._games, key=lambda name: self._games[name].last_call))
-        seat = None
+        slot = None
         try:
-            seat = await self._pools[about.name].open()
-            observation = await seat.reset(task)
-            shown = {"actions": await seat.actions(), "scene": await seat.scene()}
+            slot = await self._pools[about.name].open()
+            observation = await slot.reset(task)
+            actions, scene = await slot.actions(), await slot.scene()
         except EnvFault as fault:
-            if seat is not None:
-                await seat.close()
+            if slot is not None:
+                await slot.close()
             raise _refusal(fault) from fault
         session = secrets.token_urlsafe(24)
-        self._games[session] = Game(about.name, task, seat, observation, time.monotonic())
-        said = {
+        self._games[session] = Game(about.name, task, slot, observation, time.monotonic())
+        return {
+            "session": session,
+            "task": task.id,
+            "category": task.category,
             "observation": observation,
             "instructions": about.instructions,
             "max_turns": about.max_turns,
+            "actions": actions,
+            "scene": scene,
         }
-        return {"session": session, "task": task.id, "category": task.category, **said, **shown}
 
     async def step(self, asked: Act) -> dict[str, Any]:
         async with self._turn(asked.session) as game:
             if game.is_over:
                 raise WireError("out_of_order", "the episode is over; start another")
-            step = await game.seat.step(asked.action)
-            own = (
-                game.proposed.ids
-                if game.proposed is not None and game.proposed.action == asked.action
-                else None
-            )
-            game.past.append(Exchange(game.observation, asked.action, own))
+            step = await game.slot.step(asked.action)
+            ids = None
+            if game.proposed is not None and game.proposed.action == asked.action:
+                ids = game.proposed.ids  # the agent's reply was taken: it sees its own tokens
+            game.past.append(Exchange(game.observation, asked.action, ids))
             game.observation, game.proposed = step.observation, None
             game.is_over = step.terminated or step.truncated
-            actions = [] if game.is_over else await game.seat.actions()
-            return {**_as_dict(step), "actions": actions, "scene": await game.seat.scene()}
+            actions = [] if game.is_over else await game.slot.actions()
+            return {**_as_dict(step), "actions": actions, "scene": await game.slot.scene()}
 
     async def expert(self, asked: InGame) -> dict[str, Any]:
         async with self._turn(asked.session) as game:
-            return {"action": None if game.is_over else await game.seat.expert()}
+            return {"action": None if game.is_over else await game.slot.expert()}
 
     async def reply(self, asked: InGame) -> dict[str, Any]:
         if self.agent is None:
@@ -158,11 +160,8 @@ class Games:
                 )
             except CannotReply as error:
                 raise WireError("out_of_order", f"the agent cannot reply: {error}") from error
-            except (
-                ValueError,
-                OSError,
-                RuntimeError,
-            ) as error:  # what it needs cannot be loaded, or its engine failed
+            # The model cannot be loaded, or its engine failed.
+            except (ValueError, OSError, RuntimeError) as error:
                 raise WireError("internal", f"the agent cannot be asked: {error}") from error
             game.proposed = said
             return {
@@ -202,11 +201,11 @@ class Games:
     async def _end(self, name: str) -> None:
         game = self._games.pop(name, None)
         if game is not None:
-            await game.seat.close()
+            await game.slot.close()
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[Game]:
-        """One call of a game at a time. A broken environment ends it."""
+        """Around a call of a game: one at a time. A broken environment ends the game."""
         game = self._games.get(name)
         if game is None:
             raise WireError(
@@ -236,10 +235,7 @@ def _as_dict(step: Step) -> dict[str, Any]:
 
 
 def add_play_routes(app: web.Application, games: Games) -> None:
-    """Under /api/play/.
-
-    That a POST comes from our page is checked by the server that they are added to.
-    """
+    """Add the routes under /api/play/. The server checks that a POST comes from our page."""
 
     async def about(request: web.Request) -> web.Response:
         return _answer(games.about())

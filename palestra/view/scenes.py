@@ -1,5 +1,5 @@
-"""What an environment looked like in a stored episode: its actions are played again, in a worker
-process and up to a deadline.
+"""The scenes of a stored episode: its actions are played again, in a worker process and with a
+deadline.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ REPLAY_S = 60.0
 """For all turns of an episode."""
 MOST_TURNS = 1000
 AT_ONCE = 4
-"""So many episodes are played at a time."""
+"""Episodes that are played at the same time."""
 MOST_POOLS = 4
-"""So many kinds of environments are kept for the next episode; each holds a few processes."""
+"""Kinds of environments whose pools are kept for the next episode. Each has a few processes."""
 MOST_TIMEOUTS = 3
-"""So many episodes of a kind may take too long; the others are not tried."""
+"""After this many timeouts, no more episodes of an environment are played."""
 NOT_PLAYED = ("agentgym", "webarena", "search")
 """Registered, but they would call servers, or open files, that the run folder names."""
 
 
 class NoScenes(Exception):
-    """One line: why there are none."""
+    """There are no scenes; the message says why in one line."""
 
 
 class Scenes:
-    """Environments that wait to play stored episodes again, on an event loop of their own: it is
-    asked from any thread.
+    """Environments that play stored episodes again. They have an event loop of their own, so that
+    any thread may ask.
     """
 
     def __init__(self, *, deadline_s: float = REPLAY_S) -> None:
@@ -57,24 +57,20 @@ class Scenes:
         """`{"scenes": [...]}`, one before each turn and one after the last, or `{"scenes": None,
         "why": ...}`.
 
-        `folder` is a run's, which may be anybody's: environments are only made by a name that is
-        registered here.
+        The run folder may be a stranger's: only environments that are registered by name are
+        created.
         """
+        playing = asyncio.run_coroutine_threadsafe(self._played(folder, recorded), self._loop)
         try:
-            return {
-                "scenes": asyncio.run_coroutine_threadsafe(
-                    self._played(folder, recorded), self._loop
-                ).result()
-            }
+            return {"scenes": playing.result()}
         except TimeoutError:
             why = f"playing it again took longer than {self.deadline_s:g} s"
         except EnvFault as fault:
             why = f"the environment broke: {fault}"
         except NoScenes as reason:
             why = str(reason)
-        except (
-            Exception
-        ) as error:  # whatever an environment makes of a stranger's options and actions
+        # An environment may raise anything when it gets a stranger's options and actions.
+        except Exception as error:
             log.exception("playing an episode again failed")
             why = f"playing it again failed: {type(error).__name__}"
         return {"scenes": None, "why": why}
@@ -109,16 +105,14 @@ class Scenes:
             raise
 
     async def _pool(self, name: str, options: dict[str, Any], key: bytes) -> Workers:
-        """The environments of this kind; those that were not asked for longest make room."""
-        pool = self._pools.pop(key, None) or Workers(
-            name, options, WorkerSettings(deadline_s=self.deadline_s)
-        )
+        """The pool of this kind of environment. Closes the least recently used ones."""
+        # Removed and inserted again: the dict's order is that of the last use.
+        pool = self._pools.pop(key, None)
+        if pool is None:
+            pool = Workers(name, options, WorkerSettings(deadline_s=self.deadline_s))
         self._pools[key] = pool
-        idle = [
-            old
-            for old, other in self._pools.items()
-            if other is not pool and not other.stats().sessions
-        ]
+        others = {old: other for old, other in self._pools.items() if other is not pool}
+        idle = [old for old, other in others.items() if not other.stats().sessions]
         for old in idle[: max(len(self._pools) - MOST_POOLS, 0)]:
             await self._pools.pop(old).close()
         return pool
@@ -133,9 +127,7 @@ class Scenes:
 
 
 def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
-    """What the run calls `label`: the name and the options of an environment that is registered
-    here.
-    """
+    """The name and the options of the run's environment with this label. It must be registered."""
     _, config, damages = RunFolder(folder).config()
     if damages:
         raise NoScenes(f"config.toml cannot be read: {damages[0]['why']}")
@@ -156,8 +148,8 @@ def _environment(folder: Path, label: str) -> tuple[str, dict[str, Any]]:
 
 
 def _names_something_outside(option: Any) -> bool:
-    """Whether an option, or anything in it, may be a path or a URL: the run folder may be
-    anybody's.
+    """Whether an option, or anything in it, may be a path or a URL. The run folder may be a
+    stranger's.
     """
     if isinstance(option, dict):
         return any(map(_names_something_outside, option.values()))
@@ -167,17 +159,14 @@ def _names_something_outside(option: Any) -> bool:
 
 
 async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
-    """The scene before each turn and after the last one.
-
-    A reply that was no action never reached the environment: nothing changed.
-    """
-    seat = await pool.open()
+    """The scene before each turn and after the last one."""
+    slot = await pool.open()
     try:
-        watched, own = _Watched(seat), replace(recorded.task, env=envs[pool.name].name)
+        watched, own = _Watched(slot), replace(recorded.task, env=envs[pool.name].name)
         checked: list[CheckedTurn] = []
         await retrace(watched, own, recorded, len(recorded.turns), checked)
     finally:
-        await seat.close()
+        await slot.close()
     if differing := Check(recorded, checked).differing:
         raise NoScenes(f"turn {differing[0]} is answered differently by this version")
     if None in watched.scenes:
@@ -185,23 +174,24 @@ async def _play(pool: Workers, recorded: Trajectory) -> list[dict[str, Any]]:
     changes = iter(watched.scenes)
     shown = [next(changes)]
     for turn in recorded.turns:
+        # A reply without an action never reached the environment, so the scene is the same.
         shown.append(shown[-1] if turn.action is None else next(changes))
     return [scene for scene in shown if scene is not None]
 
 
 class _Watched:
-    """Notes the scene after each answer."""
+    """An environment whose scene is recorded after each answer."""
 
-    def __init__(self, seat: EnvSlot) -> None:
+    def __init__(self, slot: EnvSlot) -> None:
         self.scenes: list[dict[str, Any] | None] = []
-        self._seat = seat
+        self._slot = slot
 
     async def reset(self, task: Task) -> str:
-        observation = await self._seat.reset(task)
-        self.scenes.append(await self._seat.scene())
+        observation = await self._slot.reset(task)
+        self.scenes.append(await self._slot.scene())
         return observation
 
     async def step(self, action: str) -> Step:
-        step = await self._seat.step(action)
-        self.scenes.append(await self._seat.scene())
+        step = await self._slot.step(action)
+        self.scenes.append(await self._slot.scene())
         return step

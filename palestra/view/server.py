@@ -1,6 +1,6 @@
-"""The viewer's server: the page, its data, and word of changes.
+"""The viewer's server: the page, its data, and events for changes.
 
-It reads; only playing lets anybody do anything.
+It only reads, except for the routes of `palestra play`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ PAGE = Path(__file__).parent / "page"
 POLL_S = 1.0
 HEARTBEAT_S = 15.0
 THREADS = 16
-"""Answers in the making; an objective takes seconds, and others must not wait for it."""
+"""Answers computed at the same time. An objective takes seconds, and others must not wait for it.
+"""
 EVENTS_WAITING = 1000
-"""A page that lets more pile up is not there any more."""
+"""A page with more unread events is taken for closed."""
 THE_END = b""
 HEADERS = {
     "Content-Security-Policy": (
@@ -57,7 +58,7 @@ def make_app(
     play: Callable[[web.Application], None] | None = None,
     page: Path = PAGE,
 ) -> web.Application:
-    """`hosts`: names that the server may be called by, besides the machine's own.
+    """`hosts`: names that requests may use for the server, besides the machine's own.
 
     `play`: adds its routes under /api/play/.
     """
@@ -70,23 +71,22 @@ def make_app(
 
 
 class ViewerAuth:
-    """Lets in who knows a token, by header, by cookie, or once by the address; and no web page from
-    elsewhere.
+    """Admits requests with a token (in a header, a cookie, or the address), and none from pages of
+    other sites.
     """
 
     def __init__(self, tokens: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         self.tokens = tokens
-        self.guard = RequestAuth(hosts=hosts)
+        self.request_auth = RequestAuth(hosts=hosts)
         self.cookie = f"palestra-{hashlib.sha256(' '.join(tokens).encode()).hexdigest()[:8]}"
-        """Its own for each server: cookies do not know ports."""
+        """A name of its own for each server, since servers on other ports share the cookies."""
 
     def check(self, request: web.Request) -> None:
-        self.guard.admit(request)
+        self.request_auth.admit(request)
         if request.path.startswith("/api/play/") and request.method == "POST":
-            if (
-                request.headers.get("X-Palestra") != "1"
-                or request.content_type != "application/json"
-            ):
+            # A page of another site can send neither without the permission of this server (CORS).
+            is_json = request.content_type == "application/json"
+            if not is_json or request.headers.get("X-Palestra") != "1":
                 raise WireError("forbidden", "play is asked with JSON and the header X-Palestra: 1")
         elif request.method not in ("GET", "HEAD"):
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
@@ -99,16 +99,14 @@ class ViewerAuth:
             raise WireError("unauthorized", "open the page with ?token=TOKEN once")
 
     def knows(self, given: str) -> bool:
-        return any(
-            hmac.compare_digest(given.encode(errors="replace"), token.encode())
-            for token in self.tokens
-        )
+        content = given.encode(errors="replace")
+        return any(hmac.compare_digest(content, token.encode()) for token in self.tokens)
 
     def remember(self, request: web.Request, response: web.StreamResponse) -> None:
-        """A browser that brought the token in the address has it in a cookie from now on.
+        """Set a cookie with the token that came in the address.
 
-        The answer is no redirect: to one that follows a link from elsewhere a browser would not
-        send a strict cookie.
+        The answer is not a redirect: after a link from another site, a browser would not send a
+        strict cookie with the redirected request.
         """
         given = request.query.get("token", "")
         if self.knows(given):
@@ -118,8 +116,8 @@ class ViewerAuth:
 class Site:
     """The routes."""
 
-    def __init__(self, answers: Answers, door: ViewerAuth, page: Path) -> None:
-        self.answers, self.door, self.page = answers, door, page
+    def __init__(self, answers: Answers, auth: ViewerAuth, page: Path) -> None:
+        self.answers, self.auth, self.page = answers, auth, page
         self.listeners: set[asyncio.Queue[bytes]] = set()
         self.last: dict[str, Pulse] = {}
 
@@ -151,12 +149,12 @@ class Site:
 
     @web.middleware
     async def outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nobody gets in past the door, and whatever goes wrong leaves as one line."""
+        """Around every request: authenticates it, and turns any error into one line of JSON."""
         try:
-            self.door.check(request)
+            self.auth.check(request)
             response = await handler(request)
-            if not response.prepared:
-                self.door.remember(request, response)
+            if not response.prepared:  # the headers of a stream of events are sent already
+                self.auth.remember(request, response)
             return response
         except WireError as error:
             return _error(STATUS.get(error.code, 400), error.message)
@@ -187,15 +185,11 @@ class Site:
             try:
                 now = await asyncio.to_thread(self.answers.pulse)
                 before, self.last = self.last, now
-                for id in now:
-                    if now[id] != before.get(id):
-                        self._tell(
-                            _event(
-                                id,
-                                now[id],
-                                rewound=id in before and now[id].is_rewound_from(before[id]),
-                            )
-                        )
+                for id, pulse in now.items():
+                    earlier = before.get(id)
+                    if pulse != earlier:
+                        rewound = earlier is not None and pulse.is_rewound_from(earlier)
+                        self._tell(_event(id, pulse, rewound=rewound))
             except Exception:
                 log.exception("looking for changes failed; trying again")
             await asyncio.sleep(POLL_S)
@@ -268,7 +262,7 @@ def _number(text: str) -> int:
 async def serve(
     app: web.Application, host: str, port: int, on_ready: Callable[[int], None]
 ) -> None:
-    """Until it is interrupted. `on_ready` gets the port. Raises OSError where it cannot listen."""
+    """Serve until interrupted. `on_ready` gets the port. Raises OSError if it cannot listen."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""The tokens of an episode as text, by the tokenizer that the run folder holds."""
+"""The tokens of an episode as text, decoded with the run folder's tokenizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palestra.runs.reader import Signature, signature
 TOKENIZER_BYTES = 64 * MB
 """Gemma's tokenizer.json has 33 MB."""
 MOST_TOKENS = 1_000_000
-"""Of a vocabulary: the largest ones have 260,000."""
+"""Limit on a vocabulary. The largest ones have 260,000."""
 CHECKPOINT = re.compile(r"step-\d{1,12}")
 
 PLAIN_DECODERS = (
@@ -33,7 +33,7 @@ MOST_DECODERS = 8
 
 
 class TokenTexts:
-    """Of one run."""
+    """The texts of one run's tokens."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,10 +42,13 @@ class TokenTexts:
         self._known: dict[int, str] = {}
 
     def of(self, streams: list[list[int]]) -> list[list[str]] | None:
-        """The text of each token; None where the run has no tokenizer that can be read."""
+        """The text of each token. None if the run has no readable tokenizer."""
         if not self._open():
             return None
-        return [[self._text(id) for id in ids] for ids in streams]
+        texts: list[list[str]] = []
+        for ids in streams:
+            texts.append([self._text(id) for id in ids])
+        return texts
 
     def _open(self) -> bool:
         name = next((name for name in self._names() if signature(self.folder / name)), None)
@@ -58,18 +61,13 @@ class TokenTexts:
         return self._tokenizer is not None
 
     def _names(self) -> list[str]:
-        """Where there may be one, the newest first."""
-        steps: list[str] = []
+        """The files that may have the tokenizer, the newest first."""
+        names: list[str] = []
         with suppress(Unreadable):
-            steps = [
-                step
-                for step in untrusted.names(self.folder, "checkpoints", "")
-                if CHECKPOINT.fullmatch(step)
-            ]
-        return [
-            *(f"checkpoints/{step}/tokenizer.json" for step in reversed(steps)),
-            "reference/tokenizer.json",
-        ]
+            for step in reversed(untrusted.names(self.folder, "checkpoints", "")):
+                if CHECKPOINT.fullmatch(step):
+                    names.append(f"checkpoints/{step}/tokenizer.json")
+        return [*names, "reference/tokenizer.json"]
 
     def _text(self, id: int) -> str:
         if id in self._known:
@@ -81,7 +79,7 @@ class TokenTexts:
 
 
 class _File(msgspec.Struct):
-    """What it takes to turn tokens into text; how texts become tokens is left out."""
+    """The parts of tokenizer.json that decoding needs."""
 
     model: dict[str, msgspec.Raw]
     added_tokens: list[msgspec.Raw] = []
@@ -99,13 +97,13 @@ def _load(folder: Path, name: str) -> Any:
         file = untrusted.decode(text, _files)
         if not _is_plain(file.decoder):
             return None
+        # Without merges, which decoding does not use: they are most of a BPE file.
         model = {key: value for key, value in file.model.items() if key != "merges"}
         if bytes(file.model.get("type", msgspec.Raw())) == b'"BPE"' or "merges" in file.model:
             model["merges"] = msgspec.Raw(b"[]")
-        if (
-            sum(bytes(value).count(b",") for value in [*model.values(), *file.added_tokens])
-            > MOST_TOKENS
-        ):
+        # Commas bound the number of tokens without parsing the vocabulary.
+        commas = sum(bytes(value).count(b",") for value in [*model.values(), *file.added_tokens])
+        if commas > MOST_TOKENS:
             return None
         known = {
             "version": "1.0",
@@ -116,27 +114,27 @@ def _load(folder: Path, name: str) -> Any:
         return Tokenizer.from_str(msgspec.json.encode(known).decode())
     except (FileNotFoundError, Unreadable):
         return None
-    except Exception:  # noqa: BLE001  what it raises has no class of its own
+    except Exception:  # noqa: BLE001  the library raises plain Exceptions
         return None
 
 
 def _is_plain(decoder: Any) -> bool:
-    """Whether it only puts words together: one that replaces by patterns may take for ever, or turn
-    a word into gigabytes.
+    """Whether a decoder only joins words. One that replaces patterns may never end, or turn a word
+    into gigabytes, and the file may be a stranger's.
     """
-    parts = [decoder]
+    steps = [decoder]
     if isinstance(decoder, dict) and decoder.get("type") == "Sequence":
-        parts = decoder.get("decoders", [])
-        if not isinstance(parts, list) or len(parts) > MOST_DECODERS:
+        steps = decoder.get("decoders", [])
+        if not isinstance(steps, list) or len(steps) > MOST_DECODERS:
             return False
-    return all(part is None or _is_plain_part(part) for part in parts)
+    return all(step is None or _is_plain_step(step) for step in steps)
 
 
-def _is_plain_part(part: Any) -> bool:
-    if not isinstance(part, dict):
+def _is_plain_step(step: Any) -> bool:
+    if not isinstance(step, dict):
         return False
-    if part.get("type") != "Replace":
-        return part.get("type") in PLAIN_DECODERS
-    pattern, content = part.get("pattern"), part.get("content")
+    if step.get("type") != "Replace":
+        return step.get("type") in PLAIN_DECODERS
+    pattern, content = step.get("pattern"), step.get("content")
     is_text = isinstance(pattern, dict) and list(pattern) == ["String"] and bool(pattern["String"])
     return is_text and isinstance(content, str) and len(content) <= 1

@@ -72,7 +72,7 @@ def test_what_hangs_is_not_waited_for(tmp_path, whole, count):
         assert time.monotonic() - began < LEFT_S
         assert code == 143
         assert errors == [
-            f"palestra: stopped; saved up to step 4, go on with: palestra train --resume {folder}"
+            f"palestra: stopped; saved up to step 4, resume with: palestra train --resume {folder}"
         ]
         assert_same(finish(folder), whole)
 
@@ -103,7 +103,7 @@ def test_signals_that_come_together_are_one(tmp_path, whole, count):
         code, errors = ended(start(folder, points=[f"SIGTERM:{point}", f"SIGTERM:{point}"]))
         assert code == 143
         assert errors == [
-            "palestra: stopped by SIGTERM; saved up to step 5, go on with: palestra "
+            "palestra: stopped by SIGTERM; saved up to step 5, resume with: palestra "
             f"train --resume {folder}"
         ]
         assert_same(finish(folder), whole)

@@ -43,9 +43,7 @@ def test_a_run_is_stopped_and_can_go_on_all_the_same(tmp_path):
     run = Run.create(
         tmp_path / "run", build(ECHO, {"steps": 4, "guard": ALWAYS | {"action": "stop"}})
     )
-    with pytest.raises(
-        GuardTripped, match="step 2: .*; to go on all the same: --guard.action warn"
-    ):
+    with pytest.raises(GuardTripped, match="step 2: .*; to continue anyway: --guard.action warn"):
         run_training(run, Display())
     resumed = Run.open(run.folder, {"guard.action": "warn"})
     run_training(resumed, Display())

@@ -86,7 +86,9 @@ def test_a_killed_worker_is_made_good(tmp_path):
     first[1].kill()
     code, out, errors = finished(process)
     assert code == 0, errors
-    assert errors.startswith("worker 1 was lost (killed by SIGKILL); all workers go on from step-")
+    assert errors.startswith(
+        "worker 1 was lost (killed by SIGKILL); all workers continue from step-"
+    )
     assert errors.endswith("(restart 1 of 3)\n")
     assert errors.count("\n") == 1  # no traceback
     assert "resumed after step" in out

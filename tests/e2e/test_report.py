@@ -178,7 +178,7 @@ def test_a_run_that_is_going_on(tmp_path, capsys):
     assert (only["done"], only["steps"], only["is_over"], only["notes"]) == (2, 6, False, [])
     text = "\n".join(Tags((tmp_path / "out" / "report.html").read_text()).texts)
     assert "2 of 6" in text
-    assert "going on, or stopped" in text
+    assert "not complete: running, or stopped" in text
     assert "The last one (raw, after step 0)" in text
 
 

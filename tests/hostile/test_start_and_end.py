@@ -201,7 +201,7 @@ def test_a_signal_while_the_final_evaluation_is_recorded_does_not_cut_it_in_two(
 def test_a_signal_within_the_final_evaluation_says_how_to_go_on(tmp_path):
     _, errors = ended(start_dying(tmp_path, "SIGTERM:call:palestra.training.loop:measure:2"))
     assert errors == [
-        "palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train "
+        "palestra: stopped by SIGTERM; saved up to step 1, resume with: palestra train "
         f"--resume {tmp_path / 'run'}"
     ]
 
@@ -229,7 +229,7 @@ def test_a_run_that_was_over_before_and_is_resumed_is_not_over(tmp_path):
     )
     assert code == 143
     assert errors == [
-        "palestra: stopped by SIGTERM; saved up to step 1, go on with: palestra train "
+        "palestra: stopped by SIGTERM; saved up to step 1, resume with: palestra train "
         f"--resume {tmp_path / 'run'}"
     ]
 

@@ -77,7 +77,7 @@ def test_a_killed_worker_is_made_good(cluster, tmp_path):
     workers()[-1].kill()
     code, out, errors = finished(process, 300)
     assert code == 0, errors
-    assert "all workers go on from the newest checkpoint (restart 1 of 3)" in out
+    assert "all workers continue from the newest checkpoint (restart 1 of 3)" in out
     assert "resumed after step" in out
     assert [row["step"] for row in Run.open(tmp_path / "run").metrics() if "reward" in row] == list(
         range(1, 21)

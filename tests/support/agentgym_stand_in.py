@@ -65,10 +65,11 @@ class Game:
         self.turns += 1
         right = action == self.word
         if self.env == "sciworld":
-            before, self.score = (
-                self.score,
-                self.score + 50 if right else -100 if action == "focus on rat" else self.score,
-            )
+            before = self.score
+            if right:
+                self.score += 50
+            elif action == "focus on rat":
+                self.score = -100
             self.reward, self.done = self.score - before, self.score in (100, -100)
         elif self.env == "babyai":
             if action in WORDS:
@@ -257,11 +258,8 @@ class StandIn:
                 if self.fault == "timeout"
                 else observation.partition("\nOBJECTIVE")[0]
             )
-            return {
-                "observation": page,
-                "sites": [],
-                "object": None,
-            }  # the page alone: the goal comes with /observation
+            # Without the goal, which comes with /observation.
+            return {"observation": page, "sites": [], "object": None}
         if self.env in ("webshop", "sqlgym"):
             return [observation, None]
         return (

@@ -85,10 +85,8 @@ def computed_once(engine):
                 .logits[0]
                 .log_softmax(-1)
             )
-        sampled = [
-            76,
-            *range(79, len(ids)),
-        ]  # after the opening, and after the observation that followed the first reply
+        # After the opening, and after the observation that follows the first reply.
+        sampled = [76, *range(79, len(ids))]
         assert [int(logp[place - 1].argmax()) for place in sampled] == [
             ids[place] for place in sampled
         ]

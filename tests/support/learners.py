@@ -10,22 +10,15 @@ from tests.support.batches import trajectory
 
 
 def some_groups():
-    return [
-        Group(
-            None,
-            [
-                trajectory(
-                    ("see", [3 + g, 4]),
-                    ("say", [5 + n, 6]),
-                    ("see", [7]),
-                    ("say", [8 + n] * (n + 1)),
-                    reward=float(n % 2),
-                )
-                for n in range(4)
-            ],
-        )
-        for g in range(3)
-    ]
+    groups = []
+    for g in range(3):
+        members = []
+        for n in range(4):
+            first = ("see", [3 + g, 4]), ("say", [5 + n, 6])
+            second = ("see", [7]), ("say", [8 + n] * (n + 1))
+            members.append(trajectory(*first, *second, reward=float(n % 2)))
+        groups.append(Group(None, members))
+    return groups
 
 
 def in_two_segments(group, *, pair):
@@ -36,11 +29,10 @@ def in_two_segments(group, *, pair):
     for one in group.trajectories[: 2 if pair else None]:
         (whole,), (first, second) = one.segments, one.turns
         cut, start = first.span[1], second.span[0]
+        columns = (whole.ids, whole.mask, whole.logprobs, whole.versions)
         parts = [
-            Segment(
-                *(column[a:b] for column in (whole.ids, whole.mask, whole.logprobs, whole.versions))
-            )
-            for a, b in ((0, cut), (cut, None))
+            Segment(*(column[:cut] for column in columns)),
+            Segment(*(column[cut:] for column in columns)),
         ]
         members.append(
             replace(

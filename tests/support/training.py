@@ -47,11 +47,12 @@ def trained(folder, tree=ECHO, **overrides):
 
 def records(run):
     """Metrics, trajectories and what was learned from them, without what a clock measured."""
-    metrics = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.metrics()]
-    episodes = {
-        path.name: [_timeless(line) for line in path.read_bytes().splitlines()]
-        for path in sorted((run.folder / "trajectories").iterdir())
-    }
+    metrics = []
+    for row in run.metrics():
+        metrics.append({k: v for k, v in row.items() if not k.startswith("time/")})
+    episodes = {}
+    for path in sorted((run.folder / "trajectories").iterdir()):
+        episodes[path.name] = [_timeless(line) for line in path.read_bytes().splitlines()]
     learned = {
         path.name: path.read_bytes() for path in sorted((run.folder / "token_stats").glob("*"))
     }
@@ -66,11 +67,10 @@ def _timeless(line):
 
 def weights(run):
     folder = checkpoint.newest(run.checkpoints)
-    return {
-        name: value
-        for file in sorted(folder.glob("*.safetensors"))
-        for name, value in load_file(file).items()
-    }
+    tensors = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        tensors |= load_file(file)
+    return tensors
 
 
 def stopped_after(steps, folder, overrides):

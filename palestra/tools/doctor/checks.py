@@ -1,4 +1,4 @@
-"""The examination: all checks in order.
+"""All checks of `palestra doctor`, in order.
 
 What an earlier check found broken is not used by later ones.
 """
@@ -32,7 +32,7 @@ from palestra.training.setup import Components, make_pool, setup
 def run_checks(
     config: Config, prepared: Prepared | None = None, *, folder: Path, fit: bool = False
 ) -> Iterator[CheckResult]:
-    """The result of each check as soon as it is there.
+    """Yield the result of each check when it is done.
 
     `prepared`: what `preflight` has created. `folder`: where runs go. `fit` adds the search for the
     largest sizes.
@@ -49,16 +49,14 @@ def run_checks(
 def _run_checks(
     config: Config, prepared: Prepared, folder: Path
 ) -> Generator[CheckResult, None, bool]:
-    """All but the search for sizes. Returns whether what that needs is in order."""
+    """All checks but the search for sizes. Returns whether that can be done."""
     envs = prepared.envs
     healthy: list[str] = []
     for spec in config.env_specs:
-        pool = make_pool(spec.env)
-        yield (
-            answers := check_answers(
-                spec.label, envs[spec.label], pool, deadline_s=spec.env.deadline_s
-            )
+        answers = check_answers(
+            spec.label, envs[spec.label], make_pool(spec.env), deadline_s=spec.env.deadline_s
         )
+        yield answers
         if answers.ok:
             healthy.append(spec.label)
             yield check_contract(spec)
@@ -66,31 +64,32 @@ def _run_checks(
     yield tokenizer.result
     if tokenizer.made is None:
         return False
-    yield (template := check_template(tokenizer.made, config.agent.template, words_of(envs)))
+    template = check_template(tokenizer.made, config.agent.template, words_of(envs))
+    yield template
     if not template.ok:
         return False
-    whole = attempt(
+    run = attempt(
         "the run can be put together", partial(setup, config, prepared=prepared), _described
     )
-    yield whole.result
-    if whole.made is not None:
+    yield run.result
+    if run.made is not None:
         try:
-            yield from check_components(whole.made, healthy, folder)
+            yield from check_components(run.made, healthy, folder)
         finally:
-            whole.made.close()
+            run.made.close()
     return True
 
 
 def check_components(
     components: Components, healthy: list[str], folder: Path
 ) -> Iterator[CheckResult]:
-    """What needs the model: the episodes are played in the environments that are `healthy`."""
+    """The checks that need the model. Episodes are played in the `healthy` environments."""
     config = components.config
     if healthy:
         play = attempt("episodes can be played", partial(play_some, components, healthy), _told)
         yield play.result
         if play.made is not None:
-            yield from examine_play(components, play.made)
+            yield from check_play(components, play.made)
     yield check_toy(components)
     checkpoints = config.save.keep + 1 if config.save.every else 0
     yield check_disk(
@@ -102,10 +101,12 @@ def check_components(
     yield check_memory(components)
 
 
-def examine_play(components: Components, played: Played) -> Iterator[CheckResult]:
+def check_play(components: Components, played: Played) -> Iterator[CheckResult]:
+    """The checks of episodes that were played, and of the learner on them."""
     renderer = shared_prompt(components.context.bindings).renderer
     yield check_replies(renderer, [generation.ids for generation in played.replies[:20]])
-    yield (mask := check_mask(played))
+    mask = check_mask(played)
+    yield mask
     if mask.ok:
         yield check_logprobs(components, played)
         yield check_handover(components, played)
@@ -113,7 +114,7 @@ def examine_play(components: Components, played: Played) -> Iterator[CheckResult
 
 
 def words_of(envs: Mapping[str, Environment]) -> list[str]:
-    """Some that the environments use."""
+    """Words that the environments use."""
     words: list[str] = []
     for label, env in envs.items():
         with guarded(label, "vocabulary()"):
@@ -127,22 +128,18 @@ def _counted(tokenizer: PreTrainedTokenizerBase) -> tuple[float, str]:
 
 def _described(components: Components) -> tuple[float, str]:
     model = components.learner.model
-    parameters, adapter = (
-        sum(p.numel() for p in some) for some in (model.parameters(), adapter_of(model).values())
-    )
+    parameters = sum(p.numel() for p in model.parameters())
+    adapter = sum(p.numel() for p in adapter_of(model).values())
     learning = f", of which an adapter's {adapter / 1e6:.3g} million learn" if adapter else ""
-    return (
-        parameters,
-        f"{parameters / 1e6:.3g} million parameters{learning}, {model.dtype}, on "
-        f"{model.device}".replace("torch.", ""),
-    )
+    dtype = str(model.dtype).removeprefix("torch.")
+    text = f"{parameters / 1e6:.3g} million parameters{learning}, {dtype}, on {model.device}"
+    return parameters, text
 
 
 def _told(played: Played) -> tuple[float, str]:
+    episodes = len(played.trajectories)
     turns = sum(len(trajectory.turns) for trajectory in played.trajectories)
-    return len(
-        played.trajectories
-    ), f"{len(played.trajectories)} episodes, {turns} turns, {len(played.faults)} faults"
+    return episodes, f"{episodes} episodes, {turns} turns, {len(played.faults)} faults"
 
 
 def read_tokenizer(config: Config, prepared: Prepared) -> PreTrainedTokenizerBase:

@@ -1,4 +1,4 @@
-"""What a run depends on besides its model: environments that answer in time and keep their
+"""Checks of what a run needs besides its model: environments that answer in time and keep their
 contract, and room on the disk.
 """
 
@@ -28,7 +28,7 @@ TURNS = 20
 
 @dataclass
 class _Watch:
-    """Seconds of each call, and what broke."""
+    """The seconds of each call, and the faults."""
 
     reset_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
@@ -45,10 +45,10 @@ def check_answers(
     episodes: int = 16,
     budget_s: float = 5.0,
 ) -> Verdict:
-    """Play as an expert and at random, in turns. No fault is allowed, and hardly a call may take
-    more than half of the deadline.
+    """Play as an expert and at random, alternately. No fault is allowed, and the 95th percentile of
+    the calls may take at most half of the deadline.
 
-    `env` is only asked for its tasks; those of `pool` are played.
+    `env` only lists the tasks. They are played in the environments of `pool`.
     """
     watch = _Watch()
     with guarded(label, "tasks('train')", deadline_s=deadline_s):
@@ -63,24 +63,22 @@ def check_answers(
         )
         return Verdict(False, len(watch.faults), detail)
     slow = _at(calls, 0.95)
-    told = ", ".join(
-        f"{name} {_percentiles(values)}"
-        for name, values in (("reset", watch.reset_s), ("step", watch.step_s))
+    resets, steps = _percentiles(watch.reset_s), _percentiles(watch.step_s)
+    detail = (
+        f"{label}: reset {resets}, step {steps} (p50/p95/max), deadline {deadline_s:g} s, 0 faults"
     )
-    detail = f"{label}: {told} (p50/p95/max), deadline {deadline_s:g} s, 0 faults"
-    return Verdict(
-        slow <= deadline_s / 2,
-        slow,
-        detail if slow <= deadline_s / 2 else f"{detail}: too close to it",
-    )
+    if slow > deadline_s / 2:
+        return Verdict(False, slow, f"{detail}: too close to it")
+    return Verdict(True, slow, detail)
 
 
 async def _watched(pool: EnvPool, tasks: Sequence[Task], watch: _Watch, budget_s: float) -> None:
-    """Episodes one after the other until the time is up; one that hangs is the last, as the others
-    would.
+    """Play one episode after the other until the time is up. Stops at one that hangs, since the
+    others would hang, too.
     """
     began = time.monotonic()
     for number, task in enumerate(tasks):
+        hangs = False
         try:
             async with opened(pool) as env:
                 await _episode(
@@ -88,9 +86,8 @@ async def _watched(pool: EnvPool, tasks: Sequence[Task], watch: _Watch, budget_s
                 )
         except EnvFault as fault:
             watch.faults.append(fault)
-        if time.monotonic() - began > budget_s or any(
-            fault.stop is Stop.TIMEOUT for fault in watch.faults
-        ):
+            hangs = fault.stop is Stop.TIMEOUT
+        if hangs or time.monotonic() - began > budget_s:
             break
     await pool.close()
 
@@ -148,50 +145,42 @@ def check_contract(spec: EnvSpec, *, tasks: int = 2) -> Verdict:
 
 
 def checkpoint_bytes(learner: Learner) -> int:
-    """Weights, the critic's among them, two moments of each that is trained, and exact weights
-    where the model's own are rounded.
+    """The weights of model and critic, Adam's two moments of the trained ones, and their master
+    weights.
     """
-    weights = reference_bytes(learner)
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
-    return (
-        weights
-        + critic
-        + 2 * sum(p.nbytes for p in learner.trained().values())
-        + master_bytes(learner)
-    )
+    moments = 2 * sum(p.nbytes for p in learner.trained().values())
+    return reference_bytes(learner) + critic + moments + master_bytes(learner)
 
 
 def reference_bytes(learner: Learner) -> int:
-    """Of the model as it is kept: the whole of it, or its adapter alone."""
+    """The stored weights: those of the whole model, or of the adapter alone."""
     return sum(p.nbytes for p in (adapter_of(learner.model).values() or learner.model.parameters()))
 
 
 def master_bytes(learner: Learner) -> int:
-    """Of the exact weights behind a model that computes in less than float32; a model in float32 is
-    its own.
-    """
-    return (
-        0
-        if learner.model.dtype == fp32_or_wider(learner.model.dtype)
-        else sum(p.nbytes for p in learner.trained().values())
-    )
+    """The float32 master weights of a model in lower precision. A model in float32 needs none."""
+    if learner.model.dtype == fp32_or_wider(learner.model.dtype):
+        return 0
+    return sum(p.nbytes for p in learner.trained().values())
 
 
 @check("disk has room for checkpoints")
 def check_disk(
     learner: Learner, folder: Path, *, checkpoints: int, keeps_reference: bool
 ) -> Verdict:
-    """Checkpoints are one more than are kept: the oldest goes only when the newest is there."""
+    """`checkpoints`: one more than are kept, since the oldest is deleted after the newest is
+    written.
+    """
     own = checkpoint_bytes(learner)
     reference = reference_bytes(learner) if keeps_reference else 0
-    existing = next(
-        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
-    )
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
     free = shutil.disk_usage(existing).free
     needed = checkpoints * own + reference
-    parts = f"{checkpoints} x {size(own)}" + (
-        f" + {size(reference)} of the reference" if reference else ""
-    )
-    return Verdict(
-        needed <= free, needed, f"{parts} = {size(needed)} of {size(free)} free under {existing}"
-    )
+    terms = f"{checkpoints} x {size(own)}"
+    if reference:
+        terms += f" + {size(reference)} of the reference"
+    detail = f"{terms} = {size(needed)} of {size(free)} free under {existing}"
+    return Verdict(needed <= free, needed, detail)

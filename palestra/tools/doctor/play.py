@@ -1,6 +1,4 @@
-"""A few real episodes with the run's engine, and a record of what the engine itself returned for
-them.
-"""
+"""A few real episodes with the run's engine, and a record of what the engine returned for them."""
 
 from __future__ import annotations
 
@@ -19,13 +17,11 @@ from palestra.training.setup import Components, held_out
 
 TURNS = 6
 REPLY_TOKENS = 256
-"""A model that has not learned yet seldom ends its replies: with fewer tokens there would be no
-second turn.
-"""
+"""An untrained model seldom ends its replies: with fewer tokens there would be no second turn."""
 
 
 class Recording:
-    """An engine that writes down what the one behind it returns."""
+    """An engine that records what the one behind it returns."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -35,9 +31,9 @@ class Recording:
         self, ids: Sequence[int], sampling: Sampling, session: Session
     ) -> Generation:
         generation = await self.engine.generate(ids, sampling, session)
-        self.said.setdefault(session.id, []).append(
-            replace(generation, ids=list(generation.ids), logprobs=list(generation.logprobs))
-        )
+        # A copy: the check is whether the agent changed what it got.
+        copy = replace(generation, ids=list(generation.ids), logprobs=list(generation.logprobs))
+        self.said.setdefault(session.id, []).append(copy)
         return generation
 
     def release(self, session: Session) -> None:
@@ -52,7 +48,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Episodes as training would see them, and as the engine knows them."""
+    """Episodes as training would see them, and what the engine returned for them."""
 
     trajectories: list[Trajectory]
     """Without those that a fault ended."""
@@ -62,32 +58,27 @@ class Played:
 
     @property
     def replies(self) -> list[Generation]:
-        return [
-            generation
-            for trajectory in self.trajectories
-            for generation in self.said.get(trajectory.id, [])
-        ]
+        replies: list[Generation] = []
+        for trajectory in self.trajectories:
+            replies += self.said.get(trajectory.id, [])
+        return replies
 
 
 def play_some(
     components: Components, labels: Sequence[str], *, count: int = 12, version: int = 0
 ) -> Played:
-    """Hand the weights over, and play training tasks of these environments as the first training
-    step would.
+    """Sync the weights, and play training tasks of these environments as the first training step
+    would.
     """
     config = components.config
     components.loop.run(components.engine.sync_weights(version=version))
     tasks = {label: held_out(components.tasks(label, "train"), count) for label in labels}
     horizons = {spec.label: min(horizon_of(spec, State())[0], TURNS) for spec in config.env_specs}
-    episodes = [
-        EpisodeSpec(
-            f"doctor-{n:02d}",
-            tasks[label][n % len(tasks[label])],
-            horizons[label],
-            derive_seed(config.seed, "doctor", n),
-        )
-        for n, label in enumerate(islice(cycle(labels), count))
-    ]
+    episodes: list[EpisodeSpec] = []
+    for number, label in enumerate(islice(cycle(labels), count)):
+        task = tasks[label][number % len(tasks[label])]
+        seed = derive_seed(config.seed, "doctor", number)
+        episodes.append(EpisodeSpec(f"doctor-{number:02d}", task, horizons[label], seed))
     recording = Recording(components.context.engine)
     sampling = components.context.sampling
     longer = max(sampling.max_tokens, min(REPLY_TOKENS, config.agent.context_tokens // 4))
@@ -101,10 +92,8 @@ def play_some(
     valid = [t for t in trajectories if not t.stop.is_fault and t.sampled_tokens]
     faults = [t for t in trajectories if t.stop.is_fault]
     if not valid:
-        why = (
-            f"{faults[0].stop}: {faults[0].fault}"
-            if faults
-            else "the first observation does not fit into agent.context_tokens"
-        )
+        why = "the first observation does not fit into agent.context_tokens"
+        if faults:
+            why = f"{faults[0].stop}: {faults[0].fault}"
         raise RuntimeError(f"no episode could be played; {why}")
     return Played(valid, recording.said, faults)

@@ -1,4 +1,4 @@
-"""What a check says: one line, with a number in it."""
+"""The result of a check: one line with a number."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at, and how it is."""
+    """The outcome of one check."""
 
     name: str
     ok: bool
     number: float | None
-    """The figure that decided, in the unit that `detail` gives; None where it did not come to one.
-
-    """
+    """The figure that decided, in the unit of `detail`; None if the check did not get that far."""
     detail: str
     seconds: float
 
 
 class Verdict(NamedTuple):
-    """What a check makes of what it was given."""
+    """What the function of a check returns."""
 
     ok: bool
     number: float | None
@@ -35,26 +33,26 @@ class Verdict(NamedTuple):
 
 
 def check(name: str) -> Callable[[Callable[P, Verdict]], Callable[P, CheckResult]]:
-    """Makes a finding of a verdict. A check that breaks has found something too: it has failed."""
+    """Decorates a check: adds its name and time to the verdict. An exception is a failed check."""
 
-    def named(examine: Callable[P, Verdict]) -> Callable[P, CheckResult]:
-        @wraps(examine)
-        def find(*args: P.args, **kwargs: P.kwargs) -> CheckResult:
+    def decorate(judge: Callable[P, Verdict]) -> Callable[P, CheckResult]:
+        @wraps(judge)
+        def run(*args: P.args, **kwargs: P.kwargs) -> CheckResult:
             began = time.monotonic()
             try:
-                ok, number, detail = examine(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  an exception is a finding here
+                ok, number, detail = judge(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  an exception is a result here
                 ok, number, detail = False, None, in_one_line(error)
             return CheckResult(name, ok, number, detail, time.monotonic() - began)
 
-        return find
+        return run
 
-    return named
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt(Generic[T]):
-    """Something that other checks need: there it is, or not, and the finding says why."""
+    """Something that later checks need, or None; the result says why."""
 
     result: CheckResult
     made: T | None
@@ -63,7 +61,7 @@ class Attempt(Generic[T]):
 def attempt(
     name: str, make: Callable[[], T], describe: Callable[[T], tuple[float, str]]
 ) -> Attempt[T]:
-    """Make something, as a check of its own."""
+    """Create something that later checks need, as a check of its own."""
     made: list[T] = []
 
     @check(name)
@@ -81,9 +79,9 @@ def in_one_line(error: Exception) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
-    unit, name = next(
-        ((1 << power, name) for power, name in ((30, "GiB"), (20, "MiB")) if count >= 1 << power),
-        (1 << 10, "KiB"),
-    )
-    return f"{count / unit:.1f} {name}"
+    """Bytes in KiB, MiB or GiB."""
+    if count >= 1 << 30:
+        return f"{count / (1 << 30):.1f} GiB"
+    if count >= 1 << 20:
+        return f"{count / (1 << 20):.1f} MiB"
+    return f"{count / (1 << 10):.1f} KiB"

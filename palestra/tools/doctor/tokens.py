@@ -1,5 +1,5 @@
-"""Tokens: rendered once and only appended to, stored as sampled, and trained on exactly where the
-policy chose them.
+"""Checks of tokens: they are rendered once and only appended to, stored as sampled, and trained on
+exactly where the policy sampled them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TURNS = 20
 def check_template(
     tokenizer: PreTrainedTokenizerBase, template: TemplateChoice, words: Sequence[str]
 ) -> Verdict:
-    """Append a conversation of 20 turns piece by piece; after each turn it must be what the
-    template renders in one go.
+    """Append a conversation of 20 turns message by message. After each turn, the tokens must equal
+    those of the whole conversation, rendered at once.
     """
     try:
         renderer = Renderer(tokenizer, template=template)
@@ -37,37 +37,31 @@ def check_template(
         reply, observation = _text(chance, words), _text(chance, words)
         ids += renderer.reply_ids(reply) + renderer.bridge(observation, reply_ended=True)
         messages += [Message("assistant", reply), Message("user", observation)]
-        full_tensor = renderer.prompt(messages)
-        if ids != full_tensor:
-            same = next(
-                (
-                    n
-                    for n, (one, other) in enumerate(zip(ids, full_tensor, strict=False))
-                    if one != other
-                ),
-                min(len(ids), len(full_tensor)),
-            )
+        at_once = renderer.prompt(messages)
+        if ids != at_once:
+            same = 0
+            while ids[same : same + 1] == at_once[same : same + 1]:
+                same += 1
             return Verdict(
                 False,
                 turn - 1,
-                f"after turn {turn} the template renders {len(full_tensor)} tokens, and "
+                f"after turn {turn} the template renders {len(at_once)} tokens, and "
                 f"only {same} are as before",
             )
     return Verdict(True, TURNS, f"{TURNS} turns, {len(ids)} tokens{note}")
 
 
 def _text(chance: random.Random, words: Sequence[str]) -> str:
-    """Words of the environment between others, on one line or two."""
+    """Words of the environment in a sentence with digits, accents, blanks or several lines."""
     own = " ".join(chance.choices(words, k=chance.randint(1, 6)))
-    return chance.choice(
-        [
-            "{}",
-            "Thought: {}.\nAction: 7",
-            "{}, then 12 + 3 = 15",
-            "naïve: {} (two  blanks)",
-            "[{}]\n\n* end",
-        ]
-    ).format(own)
+    sentences = [
+        "{}",
+        "Thought: {}.\nAction: 7",
+        "{}, then 12 + 3 = 15",
+        "naïve: {} (two  blanks)",
+        "[{}]\n\n* end",
+    ]
+    return chance.choice(sentences).format(own)
 
 
 def _fallback_note(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -80,16 +74,16 @@ def _fallback_note(tokenizer: PreTrainedTokenizerBase) -> str:
 
 @check("replies are stored as tokens")
 def check_replies(renderer: Renderer, replies: Sequence[Sequence[int]]) -> Verdict:
-    """How many replies would come back as other tokens, had they been stored as text.
+    """Count the replies that would be other tokens if they were stored as text and encoded again.
 
-    Not a fault: it is why they are not.
+    Such replies are not a fault, but the reason why replies are stored as tokens.
     """
     changed = 0
     for ids in replies:
         kept = [token for token in ids if token not in renderer.stop_ids]
-        changed += (
-            renderer.tokenizer.encode(renderer.reply_text(ids), add_special_tokens=False) != kept
-        )
+        text = renderer.reply_text(ids)
+        if renderer.tokenizer.encode(text, add_special_tokens=False) != kept:
+            changed += 1
     return Verdict(
         bool(replies),
         changed,
@@ -99,20 +93,22 @@ def check_replies(renderer: Renderer, replies: Sequence[Sequence[int]]) -> Verdi
 
 @check("the mask is the sampled tokens")
 def check_mask(played: Played) -> Verdict:
-    """What will be trained on is what the engine returned, token by token, and turns know where it
-    lies.
+    """The action tokens are those that the engine returned, one by one, and lie in the spans of the
+    turns.
     """
     for trajectory in played.trajectories:
         problem = _mask_problem(trajectory, played)
         if problem:
             return Verdict(False, None, f"episode {trajectory.id}: {problem}")
     batch = pack([played.trajectories])
-    returned = [token for generation in played.replies for token in generation.ids]
+    returned: list[int] = []
+    for generation in played.replies:
+        returned += generation.ids
     if batch.ids_T[batch.action_mask_T].tolist() != returned:
         return Verdict(
             False,
             None,
-            "packed into a batch, the chosen tokens are not those that the engine returned",
+            "packed into a batch, the action tokens are not those that the engine returned",
         )
     turns = max(len(trajectory.turns) for trajectory in played.trajectories)
     return Verdict(
@@ -123,41 +119,33 @@ def check_mask(played: Played) -> Verdict:
 
 
 def _mask_problem(trajectory: Trajectory, played: Played) -> str:
-    """What is wrong with the record of an episode; nothing where it is right."""
-    said = played.said.get(trajectory.id, [])
-    returned = [
-        (token, logprob)
-        for generation in said
-        for token, logprob in zip(generation.ids, generation.logprobs, strict=True)
-    ]
+    """What is wrong with the record of an episode; empty if it is right."""
+    returned: list[tuple[int, float]] = []
+    for generation in played.said.get(trajectory.id, []):
+        returned += zip(generation.ids, generation.logprobs, strict=True)
     masked: list[tuple[int, float]] = []
     for number, segment in enumerate(trajectory.segments):
-        if (
-            not len(segment.ids)
-            == len(segment.mask)
-            == len(segment.logprobs)
-            == len(segment.versions)
-        ):
+        columns = (segment.ids, segment.mask, segment.logprobs, segment.versions)
+        if len({len(column) for column in columns}) > 1:
             return f"segment {number} has columns of different lengths"
         if segment.mask[0]:
-            return f"segment {number} begins with a chosen token, and nothing predicts it"
-        chosen = {place for place, flag in enumerate(segment.mask) if flag}
-        spans = [
-            place
-            for turn in trajectory.turns
-            if turn.segment == number
-            for place in range(*turn.span)
-        ]
-        if len(spans) != len(set(spans)) or set(spans) != chosen:
+            return f"segment {number} begins with an action token, and nothing predicts it"
+        actions = [index for index, is_action in enumerate(segment.mask) if is_action]
+        in_spans: list[int] = []
+        for turn in trajectory.turns:
+            if turn.segment == number:
+                in_spans += range(*turn.span)
+        # As a list, since two spans must not overlap.
+        if sorted(in_spans) != actions:
             return (
-                f"segment {number} has {len(chosen)} chosen tokens, and "
-                f"{len(chosen & set(spans))} of them lie in the spans of its turns"
+                f"segment {number} has {len(actions)} action tokens, and "
+                f"{len(set(actions) & set(in_spans))} of them lie in the spans of its turns"
             )
-        masked += [(segment.ids[place], segment.logprobs[place]) for place in sorted(chosen)]
+        masked += [(segment.ids[index], segment.logprobs[index]) for index in actions]
     if masked != returned:
         same = sum(one == other for one, other in zip(masked, returned, strict=False))
         return (
-            f"the engine returned {len(returned)} tokens, {len(masked)} are chosen, and "
+            f"the engine returned {len(returned)} tokens, {len(masked)} are action tokens, and "
             f"{same} of them agree"
         )
     return ""

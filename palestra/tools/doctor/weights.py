@@ -1,5 +1,5 @@
-"""Engine and learner: the same weights, the same log-probs, a gradient that packing does not
-change, and a reward that rises.
+"""Checks of engine and learner: the same weights, the same log-probs, a gradient that packing does
+not change, and a reward that rises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palestra.algos.batch import Batch
 from palestra.algos.grpo import GRPO
 from palestra.algos.losses import kl_divergence
 from palestra.core.action_formats import Plain
-from palestra.core.types import Group, Step, Task, Trajectory
+from palestra.core.types import Group, Step, Task, Trajectory, Turn
 from palestra.engines.fingerprint import digest
 from palestra.envs.base import Environment
 from palestra.envs.serving.handles import InlinePool
@@ -32,30 +32,30 @@ from palestra.tools.doctor.result import Verdict, check
 from palestra.training.setup import Components
 
 RECOMPUTED = GRPO(recompute_logprobs=True)
-"""Asks the learner for its own log-probs beside the engine's."""
+"""GRPO whose batches have the learner's own log-probs as well as the engine's."""
 UPDATES = 20
 TOKENS_PER_TASK = 128
-"""What is sampled for each of the toy's four tasks in a step."""
+"""Tokens sampled for each of the toy's four tasks in a step."""
 
 
 def kl_limit(model: PreTrainedModel) -> float:
-    """In nats a token: on a CPU in float32 only the order of additions differs."""
-    return (
-        1e-5 if model.dtype == fp32_or_wider(model.dtype) and model.device.type == "cpu" else 1e-3
-    )
+    """The largest KL between engine and learner, in nats a token."""
+    # On a CPU in float32, only the order of additions differs.
+    is_exact = model.dtype == fp32_or_wider(model.dtype) and model.device.type == "cpu"
+    return 1e-5 if is_exact else 1e-3
 
 
 class Pace:
-    """A learning rate that finds its size: so large that an update shows, and so small that it does
-    not destroy.
+    """An adaptive learning rate: large enough for an update to show, and small enough not to
+    destroy the model.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         width: int = model.config.get_text_config().hidden_size
         self.lr = min(0.25 / width, 32 / width**2) / 4
 
-    def heed(self, moved: float) -> None:
-        """`moved`: by what mean KL the last update changed the policy."""
+    def adapt(self, moved: float) -> None:
+        """`moved`: the mean KL by which the last update changed the policy."""
         if moved < 0.05:
             self.lr *= 2
         elif moved > 0.3:
@@ -63,26 +63,22 @@ class Pace:
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """A short name for the weights as they are."""
+    """A short digest of the current weights."""
     return digest(model.named_parameters())
 
 
 @contextmanager
 def borrowed(components: Components) -> Iterator[None]:
-    """What happens to the weights in here is undone afterwards,
-    in the learner and in the engine.
-    """
+    """Restores the weights afterwards, in the learner and in the engine."""
     model = components.learner.model
-    learning = {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
-    kept = {name: parameter.detach().to("cpu", copy=True) for name, parameter in learning.items()}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    kept = [parameter.detach().to("cpu", copy=True) for parameter in trained]
     try:
         yield
     finally:
         with torch.no_grad():
-            for name, parameter in learning.items():
-                parameter.copy_(kept[name])
+            for parameter, value in zip(trained, kept, strict=True):
+                parameter.copy_(value)
         model.zero_grad(set_to_none=True)
         components.learner.reset_optimizer()
         components.loop.run(components.engine.sync_weights(version=0))
@@ -90,7 +86,7 @@ def borrowed(components: Components) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Between the log-probs that came with the tokens and the learner's own."""
+    """The difference between the engine's log-probs and the learner's."""
 
     kl: float
     absolute: float
@@ -124,13 +120,11 @@ def check_logprobs(components: Components, played: Played) -> Verdict:
 
 @check("an update reaches the engine")
 def check_handover(components: Components, played: Played) -> Verdict:
-    """Update until old weights could not pass for new ones, hand over, play again: the log-probs
-    must be the new learner's.
+    """Update until old weights could not pass for new ones, sync, play again: the engine's
+    log-probs must be those of the updated learner.
     """
-    learner, labels = (
-        components.learner,
-        sorted({trajectory.task.env for trajectory in played.trajectories}),
-    )
+    learner = components.learner
+    labels = sorted({trajectory.task.env for trajectory in played.trajectories})
     limit, before = kl_limit(learner.model), fingerprint(learner.model)
     with borrowed(components):
         stale = _moved(learner, played.trajectories, least=10 * limit)
@@ -148,7 +142,7 @@ def check_handover(components: Components, played: Played) -> Verdict:
         )
     if not found <= limit:
         detail = (
-            f"after the hand-over the mean KL is {found:.1e} (at most {limit:.0e}); with the "
+            f"after the weight sync the mean KL is {found:.1e} (at most {limit:.0e}); with the "
             f"old weights it would be {stale:.1e}"
         )
         return Verdict(False, found, detail)
@@ -156,13 +150,13 @@ def check_handover(components: Components, played: Played) -> Verdict:
         return Verdict(
             False,
             found,
-            f"version 1 was handed over, and the engine says that versions {versions} sampled",
+            f"version 1 was synced, and the engine says that versions {versions} sampled",
         )
     if fingerprint(learner.model) != before:
         return Verdict(
             False,
             found,
-            f"the weights could not be put back: {before} became {fingerprint(learner.model)}",
+            f"the weights could not be restored: {before} became {fingerprint(learner.model)}",
         )
     return Verdict(
         True,
@@ -173,52 +167,45 @@ def check_handover(components: Components, played: Played) -> Verdict:
 
 
 def _moved(learner: Learner, trajectories: Sequence[Trajectory], *, least: float) -> float:
-    """Update on made-up rewards until the log-probs have moved by `least`, and say how far they
-    have.
+    """Update on artificial rewards until the mean KL to the sampling policy is `least`, and return
+    it.
     """
     algo, pace, moved = GRPO(), Pace(learner.model), 0.0
     batch = learner.prepare(one_group(trajectories), algo)
-    batch = algo.add_advantages(
-        batch.with_(reward_N=torch.arange(len(batch), device=batch.ids_T.device).float() % 2)
-    )
+    reward_N = torch.arange(len(batch), device=batch.ids_T.device).float() % 2  # 0, 1, 0, 1, ...
+    batch = algo.add_advantages(batch.with_(reward_N=reward_N))
     for update in range(UPDATES):
         learner.update(batch, algo, lr=pace.lr, step=update, minibatches=1, epochs=1)
         moved = mismatch(learner, trajectories).kl
         if moved >= least:
             break
-        pace.heed(moved)
+        pace.adapt(moved)
     return moved
 
 
 @check("packing does not change the gradient")
 def check_packing(components: Components, played: Played) -> Verdict:
-    """Of several segments in one row, and of each in a row of its own."""
+    """Compare the gradient of several segments in one row with that of each in a row of its own."""
     learner = components.learner
     limit = 1e-4 if learner.model.dtype == fp32_or_wider(learner.model.dtype) else 5e-2
     batch = learner.prepare(one_group(played.trajectories), GRPO())
     if len(batch.lengths_S) < 2:
         return Verdict(False, None, "only one segment was played: there is nothing to pack")
     segments = max(2, int((batch.lengths_S.cumsum(0) <= learner.optim.microbatch_tokens).sum()))
-    row = batch.take(torch.arange(segments, device=batch.ids_T.device))
-    signs_C = (
-        torch.randint(0, 2, row.trajectory_C.shape, generator=torch.Generator().manual_seed(0))
-        * 2.0
-        - 1
-    )
-    row = row.with_(advantage_C=signs_C.to(row.ids_T.device))
-    packed = _gradient(learner, [row])
-    alone = _gradient(
-        learner, [row.take(torch.tensor([n], device=row.ids_T.device)) for n in range(segments)]
-    )
-    difference = (
-        sum(
-            (one - other).double().square().sum().item()
-            for one, other in zip(packed, alone, strict=True)
-        )
-        ** 0.5
-    )
-    norm = sum(other.double().square().sum().item() for other in alone) ** 0.5
-    error = difference / norm if norm > 0 else float("nan")
+    device = batch.ids_T.device
+    row = batch.take(torch.arange(segments, device=device))
+    # Random advantages of +1 and -1: with a sign for each token, no mistake cancels out.
+    generator = torch.Generator().manual_seed(0)
+    signs_C = torch.randint(0, 2, row.trajectory_C.shape, generator=generator) * 2.0 - 1
+    row = row.with_(advantage_C=signs_C.to(device))
+    alone = [row.take(torch.tensor([n], device=device)) for n in range(segments)]
+    packed_gradients = _gradient(learner, [row])
+    alone_gradients = _gradient(learner, alone)
+    difference, norm = 0.0, 0.0
+    for packed, unpacked in zip(packed_gradients, alone_gradients, strict=True):
+        difference += (packed - unpacked).double().square().sum().item()
+        norm += unpacked.double().square().sum().item()
+    error = difference**0.5 / norm**0.5 if norm > 0 else float("nan")
     detail = (
         f"relative difference {error:.1e} (at most {limit:.0e}), {segments} segments, "
         f"{len(row.ids_T)} tokens"
@@ -237,9 +224,8 @@ def _gradient(learner: Learner, rows: Sequence[Batch]) -> list[Tensor]:
 
 
 class Toy(Environment):
-    """Say anything, once.
-
-    What was said is judged by its tokens, which an environment does not see.
+    """One turn in which any action will do. The check itself rewards the tokens of the reply, which
+    an environment does not see.
     """
 
     name = "toy"
@@ -265,14 +251,13 @@ def check_toy(
     budget_s: float = 20.0,
     margin: float = 0.1,
 ) -> Verdict:
-    """A few steps of GRPO for saying tokens with an even number: about half of them to begin with,
-    in whatever language.
+    """Train a few steps of GRPO with the share of even token ids as the reward: about half to begin
+    with, for any model.
     """
     algo = algo or GRPO()
     learner, prompt = components.learner, shared_prompt(components.context.bindings)
-    binding = EnvBinding(
-        replace(prompt, format=Plain(), instructions="", example=()), InlinePool(Toy, 60.0)
-    )
+    prompt = replace(prompt, format=Plain(), instructions="", example=())
+    binding = EnvBinding(prompt, InlinePool(Toy, 60.0))
     reply_tokens = min(components.context.sampling.max_tokens, 16)
     context = replace(
         components.context,
@@ -280,30 +265,28 @@ def check_toy(
         sampling=replace(components.context.sampling, max_tokens=reply_tokens),
         retries=0,
     )
-    requests = [
-        GroupRequest(task, TOKENS_PER_TASK // reply_tokens, horizon=1)
-        for task in Toy().tasks("train")
-    ]
+    group = TOKENS_PER_TASK // reply_tokens
+    requests = [GroupRequest(task, group, horizon=1) for task in Toy().tasks("train")]
     pace, began, rewards = Pace(learner.model), time.monotonic(), list[float]()
     with borrowed(components):
         components.loop.run(components.engine.sync_weights(version=0))
-        while (
-            not _has_risen(rewards, margin)
-            and len(rewards) < steps
-            and (len(rewards) < 4 or time.monotonic() - began < budget_s)
-        ):
-            step = len(rewards) + 1
+        for step in range(1, steps + 1):
+            is_late = time.monotonic() - began >= budget_s
+            if _has_risen(rewards, margin) or (is_late and len(rewards) >= 4):
+                break
             played = components.loop.run(
                 collect_groups(context, requests, seed=components.config.seed, step=step)
             )
-            groups = [
-                replace(group, trajectories=[_judged(t) for t in group.trajectories])
-                for group in played.groups
-            ]
-            rewards.append(_mean([t.reward for group in groups for t in group.trajectories]))
+            groups: list[Group] = []
+            trajectories: list[Trajectory] = []
+            for collected in played.groups:
+                judged = [_judged(trajectory) for trajectory in collected.trajectories]
+                groups.append(replace(collected, trajectories=judged))
+                trajectories += judged
+            rewards.append(_mean([trajectory.reward for trajectory in trajectories]))
             batch = algo.add_advantages(learner.prepare(groups, algo))
             learner.update(batch, algo, lr=pace.lr, step=step, minibatches=1, epochs=1)
-            pace.heed(mismatch(learner, [t for group in groups for t in group.trajectories]).kl)
+            pace.adapt(mismatch(learner, trajectories).kl)
             components.loop.run(components.engine.sync_weights(version=step))
     first, last = _mean(rewards[:2]), _mean(rewards[-2:])
     told = (
@@ -314,23 +297,18 @@ def check_toy(
 
 
 def _has_risen(rewards: Sequence[float], margin: float) -> bool:
-    """Means of two steps of 512 tokens each differ by 0.02 by chance: that is a fifth of the
-    margin.
-    """
+    # The means of two steps of 512 tokens each differ by 0.02 by chance, a fifth of the margin.
     return len(rewards) >= 4 and _mean(rewards[-2:]) - _mean(rewards[:2]) >= margin
 
 
 def _judged(trajectory: Trajectory) -> Trajectory:
-    """With the share of even tokens in each reply as its reward."""
-
-    def reward(segment: int, span: tuple[int, int]) -> float:
-        ids = trajectory.segments[segment].ids[slice(*span)]
-        return sum(token % 2 == 0 for token in ids) / len(ids)
-
-    return replace(
-        trajectory,
-        turns=[replace(turn, reward=reward(turn.segment, turn.span)) for turn in trajectory.turns],
-    )
+    """The trajectory with the share of even tokens in each reply as its reward."""
+    turns: list[Turn] = []
+    for turn in trajectory.turns:
+        ids = trajectory.segments[turn.segment].ids[slice(*turn.span)]
+        even = sum(token % 2 == 0 for token in ids)
+        turns.append(replace(turn, reward=even / len(ids)))
+    return replace(trajectory, turns=turns)
 
 
 def _mean(values: Sequence[float]) -> float:

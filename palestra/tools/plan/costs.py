@@ -12,47 +12,40 @@ from palestra.tools.plan.shapes import Shape
 
 # learner
 LEARNER_SHARE = 0.47
-"""Of a GPU's peak that the learner reaches, attention counted in."""
+"""The share of a GPU's peak that the learner reaches, counting attention."""
 RECOMPUTED = 4 / 3
-"""What activation checkpointing costs: a second forward pass."""
+"""The cost of activation checkpointing: a second forward pass."""
 LOGIT_BYTES = 4 * 4 * (1 << 28)
-"""Logits, probabilities and their gradients, of as many tokens as are looked at together."""
+"""Logits, probabilities and their gradients, of one chunk of tokens."""
 ALL_REDUCE, PER_ROW = 8, 8
-"""Bytes a parameter that go over the link: float32 gradients there and back; bfloat16 weights twice
-and float32 gradients once.
+"""Bytes a parameter that go over the link: float32 gradients in both directions; bfloat16 weights
+twice and float32 gradients once.
 """
 LINK_SHARE = 0.7
-"""Of a link's speed that is reached."""
+"""The share of a link's speed that is reached."""
 
 # engines
 ROOFLINE_TIMES = 2.1
-"""A decoding step of the native engine takes so many times what reading weights and cache would
-take.
-"""
+"""The time of a decoding step of the torch engine, in multiples of reading weights and cache."""
 LAYER_S = 1.5e-5
-"""What every layer of a decoding step costs whatever its size."""
+"""The fixed cost of every layer in a decoding step."""
 VLLM_SEQUENCE_S = 1.8e-5
-"""What vLLM's scheduler adds to a step for each sequence in it."""
+"""The time that vLLM's scheduler adds to a step for each sequence in it."""
 PREFILL_SHARE = 0.5
-"""Of a GPU's peak, while the tokens of observations are computed."""
+"""The share of a GPU's peak that is reached in prefill."""
 BUSY = 0.55
-"""The share of collecting in which an engine's places are all in use: a step ends with its longest
+"""The share of collecting in which an engine's slots are all in use: a step ends with its longest
 episode.
 """
 HAND_OVER_RATE = 58e9
-"""Bytes a second at which vLLM takes weights over that are on its own GPU, fingerprints included.
-
-"""
+"""Bytes a second at which vLLM copies weights that are on its own GPU, fingerprints included."""
 TENSOR_PARALLEL_SHARE = {1: 1.0, 2: 0.9, 4: 0.8, 8: 0.65}
-"""Of the speed that as many times the bandwidth would give, for an engine over several GPUs.
-
-Not measured.
-"""
+"""The share of the added bandwidth that an engine over several GPUs makes use of. Not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one training step plays and learns from; tokens are means."""
+    """The work of one training step; tokens are means."""
 
     episodes: int
     group: int
@@ -62,7 +55,7 @@ class Work:
     opening_tokens: float
     """Instructions and first observation: computed once for a group."""
     env_s: float = 0.0
-    """What an environment takes for an answer."""
+    """The time of an environment's step."""
 
     @property
     def sampled_tokens(self) -> float:
@@ -74,7 +67,7 @@ class Work:
 
     @property
     def shown_tokens(self) -> float:
-        """That an engine computes and does not sample."""
+        """Tokens that an engine computes and does not sample."""
         own = max(self.episode_tokens - self.opening_tokens - self.turns * self.reply_tokens, 0.0)
         return self.episodes * (own + self.opening_tokens / self.group)
 
@@ -83,33 +76,31 @@ class Work:
 
 
 def state_bytes(shape: Shape, *, shards: int, adapter_rank: int | None = None) -> float:
-    """Weights to compute with, exact weights, gradients and Adam's moments, divided over `shards`
-    GPUs.
+    """Weights, master weights, gradients and Adam's moments, divided over `shards` GPUs.
 
-    Whole: 2 (bfloat16) + 4 + 4 + 8 bytes a parameter, and 2 for gradients on their way. Sharded: 4
-    + 4 + 8, and what is gathered of two layers at a time in bfloat16, with gradients.
+    Not sharded: 2 (bfloat16) + 4 + 4 + 8 bytes a parameter, and 2 for the bfloat16 gradients.
+    Sharded: 4 + 4 + 8, and two layers at a time, gathered in bfloat16 with their gradients.
     """
-    whole = shape.parameters
+    parameters = shape.parameters
     if adapter_rank is not None:
         learned = shape.adapter_parameters(adapter_rank)
-        return (
-            2 * whole / shards
-            + 18 * learned
-            + (2 * 2 * shape.layer_parameters if shards > 1 else 0)
-        )
+        gathered = 2 * 2 * shape.layer_parameters if shards > 1 else 0
+        return 2 * parameters / shards + 18 * learned + gathered
     if shards == 1:
-        return 20 * whole
+        return 20 * parameters
     head = shape.vocabulary * shape.width
-    return 16 * whole / shards + 2 * 2 * max(
-        2 * shape.layer_parameters, shape.layer_parameters + head
-    )
+    gathered = 2 * 2 * max(2 * shape.layer_parameters, shape.layer_parameters + head)
+    return 16 * parameters / shards + gathered
 
 
 def row_bytes(shape: Shape, microbatch_tokens: int, *, checkpointing: bool) -> float:
-    """What is kept of one row of tokens for the way back, logits included."""
+    """Activations that one row of tokens keeps for the backward pass, and its logits."""
     kv = shape.kv_heads * shape.head_width
     layer = 2 * (9 * shape.width + 2 * kv + 3 * shape.inner)
-    kept = 2 * shape.layers * shape.width + layer if checkpointing else shape.layers * layer
+    kept = shape.layers * layer
+    if checkpointing:
+        # Each layer keeps its input; one layer at a time is computed again.
+        kept = 2 * shape.layers * shape.width + layer
     return microbatch_tokens * kept + min(LOGIT_BYTES, 16 * microbatch_tokens * shape.vocabulary)
 
 
@@ -117,12 +108,12 @@ def row_bytes(shape: Shape, microbatch_tokens: int, *, checkpointing: bool) -> f
 
 
 def engine_bytes(shape: Shape, *, tensor_parallel: int) -> float:
-    """Weights of its own in bfloat16."""
+    """An engine's copy of the weights, in bfloat16."""
     return 2 * shape.parameters / tensor_parallel
 
 
 def cache_bytes(shape: Shape, episodes: float, tokens: float, *, tensor_parallel: int) -> float:
-    """Keys and values of so many episodes with room for so many tokens each."""
+    """The keys and values of this many episodes with this many tokens each."""
     return episodes * tokens * shape.cache_bytes / tensor_parallel
 
 
@@ -141,9 +132,9 @@ def learn_seconds(
     microbatch_tokens: int,
     link: float,
 ) -> float:
-    """Forward, backward and the optimizer's step.
+    """The time of the forward and backward passes and the optimizer's step.
 
-    Sharded weights are gathered for every row, beside the work on it.
+    Sharded weights are gathered for every row, concurrently with its computation.
     """
     own_tokens = max(tokens / gpus, min(tokens, microbatch_tokens))  # a row is not divided
     flops = own_tokens * (6 * shape.parameters + 6 * shape.layers * shape.width * length)
@@ -152,24 +143,20 @@ def learn_seconds(
         return compute
     if not sharded:
         return compute + ALL_REDUCE * shape.parameters / (link * LINK_SHARE)
-    return max(
-        compute, own_tokens / microbatch_tokens * PER_ROW * shape.parameters / (link * LINK_SHARE)
-    )
+    gathering = own_tokens / microbatch_tokens * PER_ROW * shape.parameters / (link * LINK_SHARE)
+    return max(compute, gathering)
 
 
 def decode_seconds(
     shape: Shape, gpu: Gpu, episodes: float, length: float, *, tensor_parallel: int, vllm: bool
 ) -> float:
-    """One token for each of so many episodes of this length: reading weights and cache is what
-    takes time.
+    """The time of one token for each of this many episodes of this length. It is bound by reading
+    the weights and the cache.
     """
     read = 2 * shape.parameters + episodes * length * shape.cache_bytes
-    reading = (
-        ROOFLINE_TIMES
-        * read
-        / (gpu.bandwidth * tensor_parallel * TENSOR_PARALLEL_SHARE[tensor_parallel])
-    )
-    return reading + shape.layers * LAYER_S + (episodes * VLLM_SEQUENCE_S if vllm else 0.0)
+    speed = gpu.bandwidth * tensor_parallel * TENSOR_PARALLEL_SHARE[tensor_parallel]
+    scheduling = episodes * VLLM_SEQUENCE_S if vllm else 0.0
+    return ROOFLINE_TIMES * read / speed + shape.layers * LAYER_S + scheduling
 
 
 def collect_seconds(
@@ -182,7 +169,7 @@ def collect_seconds(
     slots: int,
     vllm: bool,
 ) -> float:
-    """All episodes of a step, divided over the engines."""
+    """The time of all episodes of a step, divided over the engines."""
     share = work.episodes / engines
     live = max(min(share, slots), 1.0)
     step = decode_seconds(
@@ -198,11 +185,11 @@ def collect_seconds(
 def hand_over_seconds(
     shape: Shape, *, link: float, moved: bool, vllm: bool, tensor_parallel: int
 ) -> float:
-    """Until the engines have the new weights: nothing where they are the learner's own.
+    """The time of a weight sync: none if engine and learner share the weights.
 
-    `moved`: they come from other GPUs.
+    `moved`: the weights come from other GPUs.
     """
     own = 2 * shape.parameters
-    return (own / (link * LINK_SHARE) if moved else 0.0) + (
-        own / tensor_parallel / HAND_OVER_RATE if vllm else 0.0
-    )
+    moving = own / (link * LINK_SHARE) if moved else 0.0
+    loading = own / tensor_parallel / HAND_OVER_RATE if vllm else 0.0
+    return moving + loading

@@ -1,7 +1,8 @@
-"""Ways to spread a run over GPUs, what each would need and take, and the best of those that fit."""
+"""Layouts of a run over GPUs, the memory and time of each, and the best of those that fit."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,19 +12,19 @@ from palestra.tools.plan.machines import GIB, HOST_GPUS, Gpu, link_between
 from palestra.tools.plan.shapes import Shape
 
 FILLED = 0.9
-"""Of a GPU's memory that a plan may fill: the rest is for fragments, graphs and libraries."""
+"""The share of a GPU's memory that a plan may fill: the rest is for fragments, graphs and
+libraries.
+"""
 
 PAGED = 1.25
-"""What vLLM's cache holds of an episode, beside its mean length: they are not all of the same age.
-
-"""
+"""The cache of vLLM for an episode, in multiples of its mean length: episodes differ in age."""
 ALIKE = 1.05
-"""Steps that differ by less are taken for equally long: the figures are not better than that."""
+"""Steps that differ by less count as equally long: the estimates are not more precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be planned: a model, a step's work and the limits that the recipe sets."""
+    """The input of a plan: a model, a step's work and the limits that the recipe sets."""
 
     shape: Shape
     work: Work
@@ -33,12 +34,12 @@ class Job:
     context_tokens: int
     microbatch_tokens: int
     slots: int
-    """Episodes that one engine plays at once at the most."""
+    """The most episodes that one engine plays at once."""
     reference: bool = False
-    """A second model is kept, to measure KL against."""
+    """Whether a reference model is kept, to measure KL against."""
     adapter_rank: int | None = None
     overlapped: bool = False
-    """Whether the recipe lets the learner work while episodes are played."""
+    """Whether the recipe lets the learner update while episodes are played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Layout:
     learners: int
     """GPUs that learn."""
     generators: int
-    """GPUs that only generate; 0: those that learn do both, in turn."""
+    """GPUs that only generate; 0: the learners do both, alternately."""
     sharding: str
     tensor_parallel: int
     """GPUs of one engine."""
@@ -90,7 +91,7 @@ class Plan:
 
     @property
     def limit(self) -> str:
-        """The part of a step that would have to become shorter first."""
+        """The longest part of a step."""
         return max(self.seconds, key=lambda part: self.seconds[part])
 
 
@@ -99,7 +100,7 @@ def plan(job: Job, layout: Layout) -> Plan:
 
 
 def _memory(job: Job, layout: Layout) -> dict[str, float]:
-    """Of the fullest GPU: where engines are apart, the fuller of the two kinds."""
+    """The memory of the fullest GPU. With separate generators, that of the fuller kind."""
     shape, sharded = job.shape, layout.sharding == "fsdp"
     shards = layout.learners if sharded else 1
     learner = {
@@ -112,20 +113,19 @@ def _memory(job: Job, layout: Layout) -> dict[str, float]:
         ),
     }
     live = min(job.work.episodes / layout.engines, layout.slots)
-    room = (
-        PAGED * job.work.episode_tokens if layout.is_apart else job.context_tokens
-    )  # vLLM gives memory as episodes grow
+    tokens: float = job.context_tokens
+    if layout.is_apart:  # vLLM allocates memory as episodes grow
+        tokens = min(PAGED * job.work.episode_tokens, job.context_tokens)
+    own_weights = 0.0
+    if layout.is_apart or sharded:
+        own_weights = costs.engine_bytes(shape, tensor_parallel=layout.tensor_parallel)
     engine = {
-        "engine's weights": costs.engine_bytes(shape, tensor_parallel=layout.tensor_parallel)
-        if layout.is_apart or sharded
-        else 0.0,
-        "cache": costs.cache_bytes(
-            shape, live, min(room, job.context_tokens), tensor_parallel=layout.tensor_parallel
-        ),
+        "engine's weights": own_weights,
+        "cache": costs.cache_bytes(shape, live, tokens, tensor_parallel=layout.tensor_parallel),
     }
     if not layout.is_apart:
         return learner | engine
-    return max(learner, engine, key=lambda parts: sum(parts.values()))
+    return max(learner, engine, key=lambda memory: sum(memory.values()))
 
 
 def _seconds(job: Job, layout: Layout) -> dict[str, float]:
@@ -163,22 +163,15 @@ def _seconds(job: Job, layout: Layout) -> dict[str, float]:
 
 
 def layouts(job: Job) -> Iterator[Layout]:
-    """All that are worth a look. Engines of several GPUs are servers apart, on GPUs of one host."""
-    for checkpointing in (False, True):
-        for sharding in ("none", "fsdp") if job.gpus > 1 else ("none",):
-            for slots in _halved(job.slots):
-                yield Layout(job.gpus, 0, sharding, 1, checkpointing, slots)
-                for tensor_parallel in (1, 2, 4, 8):
-                    for generators in _splits(job.gpus):
-                        if generators % tensor_parallel == 0:
-                            yield Layout(
-                                job.gpus - generators,
-                                generators,
-                                sharding,
-                                tensor_parallel,
-                                checkpointing,
-                                slots,
-                            )
+    """All layouts to consider. Engines of several GPUs are separate servers on one host."""
+    shardings = ("none", "fsdp") if job.gpus > 1 else ("none",)
+    for checkpointing, sharding in itertools.product((False, True), shardings):
+        for slots in _halved(job.slots):
+            yield Layout(job.gpus, 0, sharding, 1, checkpointing, slots)
+            for size, generators in itertools.product((1, 2, 4, 8), _splits(job.gpus)):
+                if generators % size == 0:
+                    learners = job.gpus - generators
+                    yield Layout(learners, generators, sharding, size, checkpointing, slots)
 
 
 def _halved(slots: int) -> Iterator[int]:
@@ -188,13 +181,13 @@ def _halved(slots: int) -> Iterator[int]:
 
 
 def _splits(gpus: int) -> Iterator[int]:
-    """How many may only generate: any number within a host, eighths of more."""
+    """Numbers of generators to consider: all within a host, multiples of an eighth beyond."""
     step = 1 if gpus <= HOST_GPUS else max(gpus // 8, 1)
     yield from range(step, gpus, step)
 
 
 def best(job: Job) -> Plan:
-    """The simplest of the fastest that fit; where none does, the one that is nearest to fitting."""
+    """The simplest of the fastest plans that fit; if none does, the one with the least memory."""
     plans = [plan(job, layout) for layout in layouts(job)]
     fitting = [one for one in plans if one.fits]
     if not fitting:
@@ -226,8 +219,8 @@ def least_gpus(job: Job, most: int = 4096) -> int | None:
 
 
 def warnings(one: Plan) -> list[str]:
-    """Where the plan goes beyond what its figures were measured with:
-    one H200 and a model of 1.5B.
+    """How the plan differs from what its constants were measured with: one H200 and a model of
+    1.5B.
     """
     job, layout = one.job, one.layout
     found = []
@@ -242,7 +235,7 @@ def warnings(one: Plan) -> list[str]:
         )
     if job.gpus > 1:
         found.append(
-            "speeds were measured on one GPU; what links cost is worked out from their "
+            "speeds were measured on one GPU; the cost of links is computed from their "
             "makers' figures"
         )
     if layout.tensor_parallel > 1:
@@ -252,8 +245,8 @@ def warnings(one: Plan) -> list[str]:
         )
     if layout.is_apart:
         found.append(
-            "weights on their way to other GPUs (engine.weights = 'nccl') were not "
-            "measured, and have not been run yet"
+            "weight syncs to other GPUs (engine.weights = 'nccl') were not measured, and have "
+            "not been run yet"
         )
     if layout.is_apart and layout.learners > layout.engines:
         found.append(
@@ -275,11 +268,9 @@ def warnings(one: Plan) -> list[str]:
 
 
 def parameters(shape: Shape) -> str:
-    return (
-        f"{shape.parameters / 1e9:.2g}B"
-        if shape.parameters >= 1e8
-        else f"{shape.parameters / 1e6:.2g}M"
-    )
+    if shape.parameters >= 1e8:
+        return f"{shape.parameters / 1e9:.2g}B"
+    return f"{shape.parameters / 1e6:.2g}M"
 
 
 def in_gib(count: float) -> float:

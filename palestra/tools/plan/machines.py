@@ -1,4 +1,4 @@
-"""GPUs and what joins them, by their makers' figures."""
+"""GPUs and the links between them, with their makers' figures."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ GPUS = {
 }
 
 LINKS = {"infiniband": 50e9, "ethernet": 12.5e9}
-"""Bytes a second that one GPU has to other hosts: 400 Gbit/s each, or 100 Gbit/s each."""
+"""Bytes a second from one GPU to other hosts: 400 Gbit/s each, or 100 Gbit/s each."""
 
 
 def link_between(gpus: int, link: str) -> float:
-    """What the slowest part of a ring over so many GPUs passes in a second."""
+    """Bytes a second over the slowest link of a ring of this many GPUs."""
     return NVLINK if gpus <= HOST_GPUS else LINKS[link]

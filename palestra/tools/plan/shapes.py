@@ -1,4 +1,4 @@
-"""The shapes of models: all that memory and time depend on."""
+"""The shapes of models, which memory and time depend on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from palestra.core.errors import ConfigError
 from palestra.models.files import CONFIG, MOST_CONFIG, MOST_NUMBER, read_object, shown
 
 NEW_VOCABULARY = 2048
-"""Taken for a model that is made on the spot: its tokenizer is not there yet."""
+"""Assumed for a model that is randomly initialized at startup, since its tokenizer does not exist
+yet.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Shape:
     kv_heads: int
     vocabulary: int
     is_tied: bool = False
-    """Whether words are embedded by the head's own weights."""
+    """Whether the embedding and the head share their weights."""
 
     @property
     def head_width(self) -> int:
@@ -41,10 +43,9 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Norms and biases are left out: they are less than a thousandth."""
-        return self.layers * self.layer_parameters + self.vocabulary * self.width * (
-            1 if self.is_tied else 2
-        )
+        """Without norms and biases, which are less than a thousandth."""
+        embeddings = 1 if self.is_tied else 2
+        return self.layers * self.layer_parameters + self.vocabulary * self.width * embeddings
 
     @property
     def cache_bytes(self) -> int:
@@ -52,7 +53,7 @@ class Shape:
         return 2 * 2 * self.layers * self.kv_heads * self.head_width
 
     def adapter_parameters(self, rank: int) -> int:
-        """Of an adapter beside every linear module."""
+        """The parameters of LoRA adapters on all linear modules."""
         kv = self.kv_heads * self.head_width
         sides = (
             2 * (self.width + self.width) + 2 * (self.width + kv) + 3 * (self.width + self.inner)
@@ -72,25 +73,24 @@ KNOWN = {
 
 def known_shape(name: str) -> Shape | None:
     """By a name such as "Qwen/Qwen2.5-Coder-7B-Instruct" or "meta-llama/Llama-3.1-70B"."""
-    words = re.sub(
-        r"-(coder|math|instruct|base|chat)\b", "", Path(name).name.lower().replace("meta-", "")
-    )
+    words = Path(name).name.lower().replace("meta-", "")
+    words = re.sub(r"-(coder|math|instruct|base|chat)\b", "", words)
     return KNOWN.get(re.sub(r"llama-3\.\d", "llama-3", words))
 
 
 def shape_of(config: Config) -> Shape:
-    """Of the model that a recipe trains."""
+    """The shape of the model that a recipe trains."""
     if isinstance(config.model, TinyModel):
-        new = config.model
+        tiny = config.model
         return Shape(
-            "a model made on the spot",
-            new.layers,
-            new.width,
-            4 * new.width,
-            new.heads,
-            new.heads,
-            NEW_VOCABULARY,
-            True,
+            "a randomly initialized model",
+            layers=tiny.layers,
+            width=tiny.width,
+            inner=4 * tiny.width,
+            heads=tiny.heads,
+            kv_heads=tiny.heads,
+            vocabulary=NEW_VOCABULARY,
+            is_tied=True,
         )
     assert isinstance(config.model, PretrainedModel)
     path = Path(config.model.path)
@@ -115,7 +115,8 @@ def _described(name: str, written: dict[str, Any]) -> Shape:
         "num_attention_heads",
         "vocab_size",
     ]
-    sizes += ["num_key_value_heads"] if written.get("num_key_value_heads") is not None else []
+    if written.get("num_key_value_heads") is not None:
+        sizes.append("num_key_value_heads")
     for size in sizes:
         if size not in written:
             raise ConfigError(

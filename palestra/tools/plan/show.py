@@ -1,4 +1,4 @@
-"""A plan in words, as JSON, and the table of recommended layouts in docs/scaling.md."""
+"""A plan as text and as JSON, and the table of recommended layouts in docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from palestra.tools.plan.machines import GPUS
 from palestra.tools.plan.shapes import KNOWN, Shape, shape_of
 
 REPLY_SHARE, EPISODE_SHARE, OPENING_SHARE = 0.25, 0.33, 0.5
-"""What episodes use of their budgets on average, where nobody says: of a reply's, of an episode's;
-and openings of what is shown.
+"""Default mean shares: of a reply's token budget, of an episode's, and of the opening prompt in the
+tokens that are shown.
 """
 
 
@@ -40,10 +40,8 @@ def work_of(
         )
     turns = max(spec.horizon.full for spec in config.env_specs)
     reply = reply or REPLY_SHARE * config.agent.reply_tokens
-    episode = min(
-        max(episode or EPISODE_SHARE * config.agent.context_tokens, turns * reply),
-        config.agent.context_tokens,
-    )
+    episode = episode or EPISODE_SHARE * config.agent.context_tokens
+    episode = min(max(episode, turns * reply), config.agent.context_tokens)
     group = max(spec.group for spec in config.env_specs)
     opening = OPENING_SHARE * max(episode - turns * reply, 0.0)
     return Work(config.rollout.tasks * group, group, turns, reply, episode, opening, env_s)
@@ -70,41 +68,35 @@ def job_of(config: Config, work: Work, *, gpu: str, gpus: int, link: str) -> Job
 
 
 def described(layout: Layout) -> str:
-    state = (
-        "whole on every GPU"
-        if layout.sharding == "none"
-        else f"sharded over {layout.learners} (fsdp)"
-    )
-    recompute = ", activation checkpointing" if layout.checkpointing else ""
-    if not layout.is_apart:
-        do = (
-            "1 GPU learns and generates"
-            if layout.learners == 1
-            else f"{layout.learners} GPUs learn and generate"
-        )
-        return f"{do} in turn; weights {state}{recompute}"
-    engines = f"{layout.engines} engines" + (
-        f" of {layout.tensor_parallel} GPUs" if layout.tensor_parallel > 1 else ""
-    )
-    return (
-        f"{layout.learners} GPUs learn, {layout.generators} generate ({engines}); weights "
-        f"{state}{recompute}"
-    )
+    weights = "weights whole on every GPU"
+    if layout.sharding != "none":
+        weights = f"weights sharded over {layout.learners} (fsdp)"
+    if layout.checkpointing:
+        weights += ", activation checkpointing"
+    if layout.is_apart:
+        engines = f"{layout.engines} engines"
+        if layout.tensor_parallel > 1:
+            engines += f" of {layout.tensor_parallel} GPUs"
+        return f"{layout.learners} GPUs learn, {layout.generators} generate ({engines}); {weights}"
+    if layout.learners == 1:
+        return f"1 GPU learns and generates in turn; {weights}"
+    return f"{layout.learners} GPUs learn and generate in turn; {weights}"
 
 
 def flags(layout: Layout) -> str:
-    """The settings that make this layout."""
-    said = [f"--launch.workers {layout.learners}"] + (
-        ["--launch.kind ray"] if layout.learners > 8 else []
-    )
-    said += ["--launch.sharding fsdp"] if layout.sharding == "fsdp" else []
-    said += ["--optim.activation_checkpointing"] if layout.checkpointing else []
-    said += (
-        ["--engine.name vllm-server --rollout.max_staleness 1"]
-        if layout.is_apart
-        else [f"--engine.slots {layout.slots}"]
-    )
-    return " ".join(said)
+    """The settings for this layout."""
+    given = [f"--launch.workers {layout.learners}"]
+    if layout.learners > 8:
+        given.append("--launch.kind ray")
+    if layout.sharding == "fsdp":
+        given.append("--launch.sharding fsdp")
+    if layout.checkpointing:
+        given.append("--optim.activation_checkpointing")
+    if layout.is_apart:
+        given.append("--engine.name vllm-server --rollout.max_staleness 1")
+    else:
+        given.append(f"--engine.slots {layout.slots}")
+    return " ".join(given)
 
 
 def text(one: Plan) -> str:
@@ -119,20 +111,17 @@ def text(one: Plan) -> str:
     room = f"{in_gib(one.fullest):.0f} of {in_gib(job.gpu.memory):.0f} GiB on the fullest GPU"
     if not one.fits:
         least = least_gpus(job)
-        lines.append(
-            f"does not fit {room}: "
-            + (f"it would on {least} GPUs" if least else "on no number of them")
-        )
+        where = f"it would on {least} GPUs" if least else "on no number of them"
+        lines.append(f"does not fit {room}: {where}")
     else:
         lines.append(f"fits         {room}, filled to {FILLED:.0%} at the most")
-    lines += [
-        f"  {name:<24}{in_gib(count):6.1f} GiB" for name, count in one.memory.items() if count
-    ]
+    for name, count in one.memory.items():
+        if count:
+            lines.append(f"  {name:<24}{in_gib(count):6.1f} GiB")
     if one.fits:
-        lines.append(
-            f"seconds      {figures(one.step_s)} a step"
-            + (", collecting and learning at the same time" if _overlaps(one) else "")
-        )
+        is_overlapped = one.layout.is_apart or job.overlapped
+        how = ", collecting and learning at the same time" if is_overlapped else ""
+        lines.append(f"seconds      {figures(one.step_s)} a step{how}")
         lines += [f"  {name:<24}{figures(count):>6} s" for name, count in one.seconds.items()]
         lines.append(f"limited by   {one.limit}")
         lines.append(f"layout       {described(one.layout)}")
@@ -140,22 +129,18 @@ def text(one: Plan) -> str:
     return "\n".join(lines + [f"note         {note}" for note in warnings(one)])
 
 
-def _overlaps(one: Plan) -> bool:
-    return one.layout.is_apart or one.job.overlapped
-
-
 def as_tree(one: Plan) -> dict[str, Any]:
     job, layout = one.job, one.layout
+    memory = {name: round(in_gib(count), 2) for name, count in one.memory.items()}
+    seconds = {name: round(count, 3) for name, count in one.seconds.items()}
     return {
         "model": {"name": job.shape.name, "parameters": job.shape.parameters},
         "gpus": job.gpus,
         "gpu": job.gpu.name,
         "fits": one.fits,
         "least_gpus": None if one.fits else least_gpus(job),
-        "memory_gib": {name: round(in_gib(count), 2) for name, count in one.memory.items()}
-        | {"gpu": in_gib(job.gpu.memory)},
-        "seconds": {name: round(count, 3) for name, count in one.seconds.items()}
-        | {"step": round(one.step_s, 3)},
+        "memory_gib": memory | {"gpu": in_gib(job.gpu.memory)},
+        "seconds": seconds | {"step": round(one.step_s, 3)},
         "limited_by": one.limit,
         "layout": {
             "learners": layout.learners,
@@ -171,7 +156,7 @@ def as_tree(one: Plan) -> dict[str, Any]:
 
 
 def figures(seconds: float) -> str:
-    """Two significant ones: there are no more in it."""
+    """Two significant figures: the estimates have no more."""
     return f"{float(f'{seconds:.2g}'):g}"
 
 
@@ -217,14 +202,12 @@ def _row(shape: Shape, gpu: str, gpus: int, link: str) -> list[str]:
             f"{in_gib(one.fullest):.0f}",
             *[""] * 4,
         ]
-    engines = (
-        f"{layout.generators} ({layout.engines} x {layout.tensor_parallel})"
-        if layout.is_apart
-        else "the same"
-    )
-    weights = ("whole" if layout.sharding == "none" else "fsdp") + (
-        ", checkpointing" if layout.checkpointing else ""
-    )
+    engines = "the same"
+    if layout.is_apart:
+        engines = f"{layout.generators} ({layout.engines} x {layout.tensor_parallel})"
+    weights = "whole" if layout.sharding == "none" else "fsdp"
+    if layout.checkpointing:
+        weights += ", checkpointing"
     seconds = [f"{figures(one.seconds[part])} s" for part in ("collect", "learn")]
     return [
         shape.name,

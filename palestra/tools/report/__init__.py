@@ -1,3 +1,3 @@
-"""`palestra report`: what runs came to, as one page without scripts, as Markdown, as pictures and
-as numbers.
+"""`palestra report`: the results of runs as one page without scripts, Markdown, pictures and
+numbers.
 """

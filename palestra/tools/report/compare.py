@@ -1,5 +1,5 @@
-"""Runs side by side: those that differ only in the seed are one group, and groups are compared with
-intervals.
+"""Comparison of runs: those that differ only in the seed are one group, and groups are compared
+with confidence intervals.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class RunGroup:
     runs: list[Record]
 
     def finals(self) -> dict[tuple[str, str], Estimate]:
-        """Held-out success of the last evaluation,
-        by environment and category ("" for all tasks).
-        """
+        """Success of the last evaluation, by environment and category ("" for all tasks)."""
         found: dict[tuple[str, str], list[Score]] = {}
         for run in self.runs:
-            for env, _, category, score in scores(run.last_eval) if run.last_eval else ():
+            if run.last_eval is None:
+                continue
+            for env, _, category, score in scores(run.last_eval):
                 found.setdefault((env, category), []).append(score)
-        return {place: _of_scores(own) for place, own in found.items()}
+        return {key: _of_scores(own) for key, own in found.items()}
 
 
 def _of_scores(found: list[Score]) -> Estimate:
@@ -60,27 +60,29 @@ def _of_scores(found: list[Score]) -> Estimate:
 
 
 def over_runs(values: Sequence[float]) -> Estimate:
-    """Mean and t-interval; without an interval (infinite) where there is only one."""
+    """The mean and its t-interval. The interval of a single value is infinite."""
     n = len(values)
     mean = sum(values) / n
-    variance = sum((value - mean) ** 2 for value in values) / (n - 1) / n if n > 1 else math.inf
-    half = student(n - 1) * math.sqrt(variance) if n > 1 else math.inf
+    if n == 1:
+        return Estimate(mean, -math.inf, math.inf, n, math.inf)
+    variance = sum((value - mean) ** 2 for value in values) / (n - 1) / n
+    half = student(n - 1) * math.sqrt(variance)
     return Estimate(mean, mean - half, mean + half, n, variance)
 
 
 def difference(one: Estimate, other: Estimate) -> Estimate:
-    """`one` less `other`: Welch's interval over runs, where both have several; else from the two
-    intervals (Newcombe's method 10).
+    """`one` minus `other`, with Welch's interval over runs if both have several; else with an
+    interval from the two intervals (Newcombe's method 10).
     """
     gap = one.mean - other.mean
     if one.runs > 1 and other.runs > 1:
         variance = one.variance + other.variance
         if variance == 0:
             return Estimate(gap, gap, gap, min(one.runs, other.runs))
-        freedom = variance**2 / (
-            one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1)
-        )
-        # between whole degrees of freedom the lower one, which is the wider
+        # The Welch-Satterthwaite equation.
+        spread = one.variance**2 / (one.runs - 1) + other.variance**2 / (other.runs - 1)
+        freedom = variance**2 / spread
+        # Between whole degrees of freedom the lower one, which is the wider.
         half = student(max(1, int(freedom))) * math.sqrt(variance)
         return Estimate(gap, gap - half, gap + half, min(one.runs, other.runs), variance)
     low = gap - math.hypot(one.mean - one.low, other.high - other.mean)
@@ -88,10 +90,19 @@ def difference(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(gap, low, high, 1)
 
 
+def runs_of(groups: list[RunGroup]) -> list[Record]:
+    """The runs of all groups."""
+    runs: list[Record] = []
+    for group in groups:
+        runs += group.runs
+    return runs
+
+
 def groups_of(runs: list[Record]) -> list[RunGroup]:
-    """In the order in which they are first seen, each with a name of its own."""
+    """The groups, in the order of their first runs."""
+    names = group_names([(run.name, run.config) for run in runs])
     groups: dict[str, RunGroup] = {}
-    for run, name in zip(runs, group_names([(run.name, run.config) for run in runs]), strict=True):
+    for run, name in zip(runs, names, strict=True):
         groups.setdefault(name, RunGroup(name, [])).runs.append(run)
     return list(groups.values())
 
@@ -99,9 +110,12 @@ def groups_of(runs: list[Record]) -> list[RunGroup]:
 def differing(groups: list[RunGroup]) -> list[tuple[str, list[str]]]:
     """The settings in which groups differ, with each group's value."""
     trees = [dict(_flat(settings_that_count(group.runs[0].config))) for group in groups]
-    names = sorted({name for tree in trees for name in tree})
-    rows = [(name, [str(tree.get(name, "-")) for tree in trees]) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
+    rows: list[tuple[str, list[str]]] = []
+    for name in sorted(set().union(*trees)):
+        values = [str(tree.get(name, "-")) for tree in trees]
+        if len(set(values)) > 1:
+            rows.append((name, values))
+    return rows
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

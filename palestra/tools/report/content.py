@@ -1,4 +1,4 @@
-"""What a report says, before it is a page: sections of text, tables, pictures and stories."""
+"""The content of a report: sections of text, tables, pictures and episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from palestra.core.tables import Table, eval_table, reward_with_interval, with_interval
 from palestra.runs.reader import environments
-from palestra.tools.report.compare import Estimate, RunGroup, difference, differing
+from palestra.tools.report.compare import Estimate, RunGroup, difference, differing, runs_of
 from palestra.tools.report.read import Episode, Record
 
 
@@ -22,7 +22,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Code:
-    """Text shown as it is, folded up where the page can."""
+    """Text shown as it is, collapsed if the format allows it."""
 
     title: str
     text: str
@@ -46,69 +46,51 @@ class Section:
 
 
 LONGEST_STORY = 60
-"""Turns that are told of an episode."""
+"""Turns that are shown of an episode."""
 
 
 def title_of(groups: list[RunGroup]) -> str:
-    return (
-        " and ".join(group.name for group in groups)
-        if len(groups) < 3
-        else f"{groups[0].name} and {len(groups) - 1} others"
-    )
+    if len(groups) < 3:
+        return " and ".join(group.name for group in groups)
+    return f"{groups[0].name} and {len(groups) - 1} others"
 
 
 def sections_of(groups: list[RunGroup], pictures: dict[str, str]) -> list[Section]:
-    runs = [run for group in groups for run in group.runs]
-    stories = list(_stories(groups))  # reading them may add notes
+    runs = runs_of(groups)
+    # Before the notes are collected below: reading the episodes may add some.
+    stories = list(_stories(groups))
+    curves: list[Block] = [Pictures(pictures)] if pictures else ["There are no training steps yet."]
     sections = [
         Section("Runs", [_run_table(groups), *_warnings(groups)]),
         Section("Held-out success", list(_results(groups))),
-        Section(
-            "Curves", [Pictures(pictures)] if pictures else ["There are no training steps yet."]
-        ),
+        Section("Curves", curves),
         Section("Cost", [_cost_table(runs)]),
         Section("Episodes", stories or ["No episodes are stored yet."]),
     ]
     if len(groups) > 1:
-        table = Table(
-            ["setting", *(group.name for group in groups)],
-            [[name, *values] for name, values in differing(groups)],
-        )
-        sections.append(Section("How they differ", [table]))
-    sections.append(
-        Section(
-            "Configuration",
-            [Code(_config_title(group), group.runs[0].config_text) for group in groups],
-        )
-    )
-    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
+        columns = ["setting", *(group.name for group in groups)]
+        rows = [[name, *values] for name, values in differing(groups)]
+        sections.append(Section("How they differ", [Table(columns, rows)]))
+    configs = [Code(_config_title(group), group.runs[0].config_text) for group in groups]
+    sections.append(Section("Configuration", list(configs)))
+    notes: list[str] = []
+    for run in runs:
+        notes += [f"{run.name}: {note}" for note in run.notes]
     if notes:
-        sections.append(
-            Section(
-                "What could not be read",
-                [Code(f"{len(notes)} places were passed over", "\n".join(notes))],
-            )
-        )
+        unread = Code(f"{len(notes)} places were passed over", "\n".join(notes))
+        sections.append(Section("What could not be read", [unread]))
     return sections
 
 
 def _run_table(groups: list[RunGroup]) -> Table:
-    rows = []
+    rows: list[list[str]] = []
     for group in groups:
         for run in group.runs:
             done = run.steps[-1]["step"] if run.steps else 0
-            state = "complete" if run.is_over else "not at its end: going on, or stopped"
-            rows.append(
-                [
-                    group.name,
-                    run.name,
-                    _algo(run),
-                    ", ".join(_envs(run)),
-                    str(run.seed),
-                    f"{done} of {run.planned}",
-                    state,
-                ]
-            )
+            steps = f"{done} of {run.planned}"
+            state = "complete" if run.is_over else "not complete: running, or stopped"
+            envs = ", ".join(_envs(run))
+            rows.append([group.name, run.name, _algo(run), envs, str(run.seed), steps, state])
     return Table(["group", "run", "algorithm", "environments", "seed", "steps", "state"], rows)
 
 
@@ -131,18 +113,18 @@ def _warnings(groups: list[RunGroup]) -> Iterator[str]:
         seeds = [run.seed for run in group.runs]
         if len(set(seeds)) < len(seeds):
             yield (
-                f"{group.name}: two runs have the same seed; intervals take them for "
-                "independent all the same."
+                f"{group.name}: two runs have the same seed; the intervals still treat them as "
+                "independent."
             )
-        if len(group.runs) > 1 and len({run.is_over for run in group.runs}) > 1:
+        if len({run.is_over for run in group.runs}) > 1:
             yield (
-                f"{group.name}: some runs are not at their end; their last evaluation stands "
-                "in for the final one."
+                f"{group.name}: some runs are not complete; their last evaluation is used in "
+                "place of the final one."
             )
 
 
 def _results(groups: list[RunGroup]) -> Iterator[Block]:
-    if not any(run.last_eval for group in groups for run in group.runs):
+    if all(run.last_eval is None for run in runs_of(groups)):
         yield "There is no evaluation yet."
         return
     if len(groups) == 1 and len(groups[0].runs) == 1:
@@ -165,54 +147,44 @@ def _results(groups: list[RunGroup]) -> Iterator[Block]:
         yield (
             f"Differences from {groups[0].name}, in points: Welch's interval where both "
             "groups have several runs, "
-            "else from the intervals of the two (Newcombe). One that does not hold 0 is marked."
+            "else from the intervals of the two (Newcombe). An interval without 0 is marked."
         )
         yield differences
 
 
 def _history(run: Record) -> Table:
-    rows = []
+    rows: list[list[str]] = []
     for result in run.evals:
         score = result.all
         success = with_interval(score.success, score.success_interval)
         reward = reward_with_interval(score.reward, score.reward_interval)
-        rows.append(
-            [
-                result.phase,
-                str(result.step),
-                str(score.tasks),
-                success,
-                reward,
-                f"{score.turns:.1f}",
-            ]
-        )
+        step, tasks, turns = str(result.step), str(score.tasks), f"{score.turns:.1f}"
+        rows.append([result.phase, step, tasks, success, reward, turns])
     return Table(["evaluation", "step", "tasks", "success", "reward", "turns"], rows)
 
 
 def group_table(groups: list[RunGroup]) -> Table:
     finals = [group.finals() for group in groups]
-    places = list(dict.fromkeys(place for own in finals for place in own))
-    rows = [
-        [env, category or "all", *(_shown(own.get((env, category))) for own in finals)]
-        for env, category in places
-    ]
-    return Table(
-        ["environment", "category", *(f"{group.name} (n = {len(group.runs)})" for group in groups)],
-        rows,
-    )
+    keys: dict[tuple[str, str], None] = {}
+    for own in finals:
+        keys |= dict.fromkeys(own)
+    rows: list[list[str]] = []
+    for env, category in keys:
+        shown = [_shown(own.get((env, category))) for own in finals]
+        rows.append([env, category or "all", *shown])
+    names = [f"{group.name} (n = {len(group.runs)})" for group in groups]
+    return Table(["environment", "category", *names], rows)
 
 
 def difference_table(groups: list[RunGroup]) -> Table:
-    """Where another group has been measured on the same environment and category as the first."""
+    """The differences from the first group, by environment and category that both have."""
     first, *others = [group.finals() for group in groups]
-    rows = []
-    for (env, category), base in first.items():
-        gaps = [
-            difference(own[env, category], base) if (env, category) in own else None
-            for own in others
-        ]
+    rows: list[list[str]] = []
+    for key, base in first.items():
+        env, category = key
+        gaps = [difference(own[key], base) if key in own else None for own in others]
         if any(gaps):
-            rows.append([env, category or "all", *(_gap(gap) for gap in gaps)])
+            rows.append([env, category or "all", *map(_gap, gaps)])
     return Table(["environment", "category", *(group.name for group in groups[1:])], rows)
 
 
@@ -226,10 +198,11 @@ def _gap(gap: Estimate | None) -> str:
     if gap is None:
         return "-"
     mark = " *" if gap.low > 0 or gap.high < 0 else ""
-    low, high = (
-        f"{100 * side:+.1f}" if math.isfinite(side) else "?" for side in (gap.low, gap.high)
-    )
-    return f"{100 * gap.mean:+.1f} [{low}, {high}]{mark}"
+    return f"{100 * gap.mean:+.1f} [{_points(gap.low)}, {_points(gap.high)}]{mark}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}" if math.isfinite(share) else "?"
 
 
 def cost_of(run: Record) -> dict[str, Any]:
@@ -244,12 +217,13 @@ def cost_of(run: Record) -> dict[str, Any]:
 
 def _cost_table(runs: list[Record]) -> Table:
     costs = [cost_of(run) for run in runs]
-    phases = list(dict.fromkeys(phase for cost in costs for phase in cost["seconds"]))
-    rows = []
+    phases: dict[str, None] = {}
+    for cost in costs:
+        phases |= dict.fromkeys(cost["seconds"])
+    rows: list[list[str]] = []
     for run, cost in zip(runs, costs, strict=True):
-        counts = [
-            f"{cost[name]:,}" for name in ("steps", "episodes", "eval_episodes", "sampled_tokens")
-        ]
+        counted = ("steps", "episodes", "eval_episodes", "sampled_tokens")
+        counts = [f"{cost[name]:,}" for name in counted]
         seconds = [clock(cost["seconds"].get(phase, 0.0)) for phase in phases]
         rows.append([run.name, *counts, *seconds, clock(sum(cost["seconds"].values()))])
     columns = ["run", "steps", "training episodes", "evaluation episodes", "sampled tokens"]
@@ -258,12 +232,12 @@ def _cost_table(runs: list[Record]) -> Table:
 
 def clock(seconds: float) -> str:
     """1:02:03"""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    rounded = round(seconds)
+    return f"{rounded // 3600}:{rounded // 60 % 60:02d}:{rounded % 60:02d}"
 
 
 def _stories(groups: list[RunGroup]) -> Iterator[Block]:
-    """Of the first run of each group: more of them where there is only one group."""
+    """Episodes of the first run of each group; more of them if there is only one group."""
     for group in groups:
         run = group.runs[0]
         source, best, worst = run.told(3 if len(groups) == 1 else 1)
@@ -285,16 +259,17 @@ def headline(episode: Episode) -> str:
 
 
 def told(episode: Episode) -> Iterator[tuple[str, str, str]]:
-    """Who, what, and a remark: a line for each thing that was seen or said."""
+    """The number, the text and a remark for each observation and reply."""
     for number, turn in enumerate(episode.turns[:LONGEST_STORY], 1):
         yield f"{number}", turn.observation, "observation"
-        remarks = [
-            f"reward {turn.reward:+.3f}" if turn.reward else "",
-            "invalid" if turn.invalid else "",
-        ]
+        remarks = ["reply"]
         if turn.action is not None and turn.action.strip() != turn.reply.strip():
-            remarks.insert(0, f"action: {turn.action}")
-        yield "", turn.reply, ", ".join(filter(None, ["reply", *remarks]))
+            remarks.append(f"action: {turn.action}")
+        if turn.reward:
+            remarks.append(f"reward {turn.reward:+.3f}")
+        if turn.invalid:
+            remarks.append("invalid")
+        yield "", turn.reply, ", ".join(remarks)
     if len(episode.turns) > LONGEST_STORY:
         yield "…", f"{len(episode.turns) - LONGEST_STORY} more turns", ""
     elif episode.final_observation:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from palestra.core.files import replace_file
 from palestra.runs.plot import draw_stages, smoothed
-from palestra.tools.report.compare import Estimate, RunGroup, over_runs
+from palestra.tools.report.compare import Estimate, RunGroup, over_runs, runs_of
 from palestra.tools.report.read import Record, ReportError
 
 
@@ -43,11 +43,11 @@ CURVES = [
     Curve("zero_advantage", "groups without a signal", "groups/zero_advantage", is_share=True),
     Curve("loss", "loss", "loss"),
 ]
-"""Those whose metric no run has are left out."""
+"""A curve is left out if no run has its metric."""
 
 
 def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
-    """Title of each picture, by the name of its file in `out`."""
+    """Write the pictures to `out`. Returns the title of each, by file name."""
     try:
         import matplotlib
     except ImportError:
@@ -57,16 +57,20 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    runs = runs_of(groups)
+    metrics: set[str] = set()
+    for run in runs:
+        metrics.update(*run.steps)
     drawn: dict[str, str] = {}
     for curve in CURVES:
-        if any(curve.metric in row for group in groups for run in group.runs for row in run.steps):
+        if curve.metric in metrics:
             figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
             _draw_curve(axes, curve, groups)
             if curve.is_share:
                 axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
             drawn[f"{curve.file}.png"] = curve.title
             _save(figure, out / f"{curve.file}.png")
-    if any(run.seconds for group in groups for run in group.runs):
+    if any(run.seconds for run in runs):
         figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
         _draw_seconds(axes, groups)
         drawn["time.png"] = "seconds of a training step, by phase"
@@ -75,19 +79,21 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    """The folder may be in a run folder that somebody else made: nothing is written through a link
-    in it.
-    """
     from matplotlib import pyplot
 
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     pyplot.close(figure)
+    # The folder may be in a stranger's run folder: this replaces a link and does not follow it.
     replace_file(path, picture.getvalue())
 
 
 def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
     _draw_horizons(axes, groups)
+    length = 0
+    for group in groups:
+        for run in group.runs:
+            length = max([length, *(row["step"] for row in run.rows)])
     for number, group in enumerate(groups):
         color = f"C{number}"
         label = _label(group)
@@ -96,10 +102,9 @@ def _draw_curve(axes: Any, curve: Curve, groups: list[RunGroup]) -> None:
         else:
             _draw_runs(axes, group.runs, curve.metric, color, label)
         if curve.metric == "success":
-            length = max(
-                (row["step"] for each in groups for run in each.runs for row in run.rows), default=0
-            )
-            _draw_evals(axes, group, color, 0.008 * length * (number - (len(groups) - 1) / 2))
+            # The dots of different groups are drawn next to each other, not on top.
+            shift = 0.008 * length * (number - (len(groups) - 1) / 2)
+            _draw_evals(axes, group, color, shift)
     _finish(axes, curve.title)
     if curve.is_share:
         axes.set_ylim(-0.02, 1.02)
@@ -116,27 +121,27 @@ def _finish(axes: Any, title: str) -> None:
 
 
 def _label(group: RunGroup) -> str:
-    """Names are shown as they are: a dollar sign begins no formula."""
     name = group.name if len(group.name) <= 40 else f"{group.name[:39]}…"
     seeds = f" ({len(group.runs)} runs)" if len(group.runs) > 1 else ""
+    # matplotlib reads "$" as the start of a formula, and leaves labels with "_" out of the legend.
     return (name.replace("$", r"\$") + seeds).lstrip("_")
 
 
 def _draw_horizons(axes: Any, groups: list[RunGroup]) -> None:
-    """Bands where all groups have the same stages; else a dotted line where a group's horizon
-    changes.
+    """Bands if all groups have the same stages; else a dotted line at each change of a group's
+    horizon.
     """
     stages = [group.runs[0].stages for group in groups]
     if all(own == stages[0] for own in stages):
-        draw_stages(
-            axes, [row for row in groups[0].runs[0].steps if "horizon" in row] if stages[0] else []
-        )
+        if stages[0]:
+            draw_stages(axes, [row for row in groups[0].runs[0].steps if "horizon" in row])
         return
     for number, own in enumerate(stages):
-        for stage in own[1:] if len(own) <= 20 else ():
-            axes.axvline(
-                stage["first_step"] - 0.5, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7
-            )
+        if len(own) > 20:  # a horizon that changes at every step would hide the curves
+            continue
+        for stage in own[1:]:
+            first = stage["first_step"] - 0.5
+            axes.axvline(first, color=f"C{number}", linestyle=":", linewidth=1, alpha=0.7)
 
 
 def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:
@@ -145,33 +150,25 @@ def _series(run: Record, metric: str) -> tuple[list[int], list[float]]:
 
 
 def _draw_run(axes: Any, run: Record, metric: str, color: str, label: str) -> None:
-    """Each step faintly, and smoothed."""
+    """The values of all steps as a faint line, and a smoothed one."""
     steps, values = _series(run, metric)
     axes.plot(steps, values, color=color, alpha=0.3, linewidth=1)
     axes.plot(steps, smoothed(values), color=color, label=label)
 
 
 def _draw_runs(axes: Any, runs: list[Record], metric: str, color: str, label: str) -> None:
-    """The mean of the smoothed curves, with its t-interval where at least two
-    runs have the step.
-    """
+    """The mean of the smoothed curves, with its t-interval at steps that several runs have."""
     estimates = _means(runs, metric)
-    axes.plot(
-        list(estimates),
-        [estimate.mean for estimate in estimates.values()],
-        color=color,
-        label=label,
-    )
-    sure = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
-    low, high = (
-        [estimate.low for estimate in sure.values()],
-        [estimate.high for estimate in sure.values()],
-    )
-    axes.fill_between(list(sure), low, high, color=color, alpha=0.15, linewidth=0)
+    means = [estimate.mean for estimate in estimates.values()]
+    axes.plot(list(estimates), means, color=color, label=label)
+    several = {step: estimate for step, estimate in estimates.items() if estimate.runs > 1}
+    low = [estimate.low for estimate in several.values()]
+    high = [estimate.high for estimate in several.values()]
+    axes.fill_between(list(several), low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
-    """Of the smoothed curves, at each step that any of the runs has."""
+    """The means of the smoothed curves, at each step that any of the runs has."""
     at: dict[int, list[float]] = {}
     for run in runs:
         steps, values = _series(run, metric)
@@ -180,20 +177,23 @@ def _means(runs: list[Record], metric: str) -> dict[int, Estimate]:
     return {step: over_runs(values) for step, values in sorted(at.items())}
 
 
-def _draw_evals(axes: Any, group: RunGroup, color: str, aside: float) -> None:
-    """Dots, drawn so many steps aside that those of other groups do not cover them."""
-    places = list(_eval_points(group))
-    if not places:
+def _draw_evals(axes: Any, group: RunGroup, color: str, shift: float) -> None:
+    """Dots with error bars, drawn `shift` steps to the right."""
+    steps: list[float] = []
+    means: list[float] = []
+    below: list[float] = []
+    above: list[float] = []
+    for step, mean, low, high in _eval_points(group):
+        steps.append(step + shift)
+        means.append(mean)
+        below.append(max(mean - low, 0))
+        above.append(max(high - mean, 0))
+    if not steps:
         return
-    steps, means, lows, highs = zip(*places, strict=True)
-    errors = [
-        [max(mean - low, 0) for mean, low in zip(means, lows, strict=True)],
-        [max(high - mean, 0) for mean, high in zip(means, highs, strict=True)],
-    ]
     axes.errorbar(
-        [step + aside for step in steps],
+        steps,
         means,
-        yerr=errors,
+        yerr=[below, above],
         fmt="o",
         color=color,
         markeredgecolor="white",
@@ -218,19 +218,14 @@ def _eval_points(group: RunGroup) -> Iterator[tuple[int, float, float, float]]:
 
 
 def _draw_seconds(axes: Any, groups: list[RunGroup]) -> None:
-    """Means over the runs of a group; collecting drawn through, learning dashed."""
+    """Means over the runs of a group: a solid line for collecting, a dashed one for learning."""
     for number, group in enumerate(groups):
-        for name, style in (("collect", "-"), ("learn", "--")):
-            means = _means(group.runs, f"time/{name}")
+        for name, line in (("collect", "-"), ("learn", "--")):
+            estimates = _means(group.runs, f"time/{name}")
+            means = [estimate.mean for estimate in estimates.values()]
+            style = {"color": f"C{number}", "linestyle": line, "linewidth": 1.2}
             label = name if len(groups) == 1 else f"{_label(group)}: {name}"
-            axes.plot(
-                list(means),
-                [own.mean for own in means.values()],
-                color=f"C{number}",
-                linestyle=style,
-                label=label,
-                linewidth=1.2,
-            )
+            axes.plot(list(estimates), means, label=label, **style)
     _finish(axes, "seconds of a training step, by phase")
     axes.set_ylim(bottom=0)
     axes.legend(loc="best", fontsize=8)

@@ -1,6 +1,6 @@
-"""A report as one HTML page that needs nothing else, and as Markdown beside its pictures.
+"""A report as one self-contained HTML page, and as Markdown next to its pictures.
 
-All texts are shown as text.
+All texts are escaped: they come from models and environments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from palestra.core.tables import Table, markdown_text
 from palestra.tools.report.content import Block, Code, Pictures, Section, told
 
 MOST_CHARACTERS = 4000
-"""Of one observation or reply."""
+"""Characters that are shown of one observation or reply."""
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2024; background: #fff; max-width: 1120px; \
@@ -40,15 +40,14 @@ pre-wrap }
 """
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""For the browser: whatever a text may hold, nothing runs and nothing is fetched."""
+"""A second line of defense after the escaping: the browser runs and fetches nothing."""
 
 
 def write_html(path: Path, title: str, sections: list[Section], pictures: Path) -> None:
-    body = "".join(
-        f"<h2>{escape(section.title)}</h2>\n"
-        f"{''.join(_html(block, pictures) for block in section.blocks)}"
-        for section in sections
-    )
+    body = ""
+    for section in sections:
+        body += f"<h2>{escape(section.title)}</h2>\n"
+        body += "".join(_html(block, pictures) for block in section.blocks)
     head = (
         '<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
         f'content="{POLICY}"><title>{shown(title)}</title>'
@@ -61,20 +60,18 @@ def write_html(path: Path, title: str, sections: list[Section], pictures: Path) 
 
 
 def shown(text: str) -> str:
-    """Escaped, with a mark in place of what a terminal or a browser would obey."""
+    """Escaped for HTML, with replacement characters for control characters."""
     return escape(_plain(text))
 
 
 def _plain(text: str) -> str:
-    cut = (
-        text
-        if len(text) <= MOST_CHARACTERS
-        else f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
-    )
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
+    # Control characters, changes of the writing direction, and lone surrogates.
     return re.sub(
         r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]",
         "\N{REPLACEMENT CHARACTER}",
-        cut,
+        text,
     )
 
 
@@ -83,32 +80,30 @@ def _html(block: Block, pictures: Path) -> str:
         return f"<p>{shown(block)}</p>\n"
     if isinstance(block, Table):
         head = "".join(f"<th>{shown(column)}</th>" for column in block.columns)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{shown(cell)}</td>' for cell in row)}</tr>\n" for row in block.rows
-        )
+        rows = ""
+        for row in block.rows:
+            cells = "".join(f"<td>{shown(cell)}</td>" for cell in row)
+            rows += f"<tr>{cells}</tr>\n"
         return (
-            "<div "
-            f'class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n'
+            '<div class="wide"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
         )
     if isinstance(block, Pictures):
-        images = (
-            f'<img alt="{shown(title)}" '
-            f'src="data:image/png;base64,{b64encode((pictures / name).read_bytes()).decode()}">'
-            for name, title in block.titles.items()
-        )
-        return f'<div class="pictures">{"".join(images)}</div>\n'
+        images = ""
+        for name, title in block.titles.items():
+            data = b64encode((pictures / name).read_bytes()).decode()
+            images += f'<img alt="{shown(title)}" src="data:image/png;base64,{data}">'
+        return f'<div class="pictures">{images}</div>\n'
     if isinstance(block, Code):
-        whole = escape(_plain_lines(block.text))
-        return f"<details><summary>{shown(block.title)}</summary><pre>{whole}</pre></details>\n"
+        text = escape(_plain_lines(block.text))
+        return f"<details><summary>{shown(block.title)}</summary><pre>{text}</pre></details>\n"
     rows = ""
     for who, what, remark in told(block.episode):
         kind = "reply" if remark.startswith("reply") else "seen"
         rows += f'<tr class="{kind}"><td>{shown(who)}</td><td><pre>{shown(what)}</pre></td>'
         rows += f'<td class="remark">{shown(remark)}</td></tr>\n'
-    return (
-        f"<details><summary>{shown(block.title)}</summary><table "
-        f'class="story">{rows}</table></details>\n'
-    )
+    table = f'<table class="story">{rows}</table>'
+    return f"<details><summary>{shown(block.title)}</summary>{table}</details>\n"
 
 
 def _plain_lines(text: str) -> str:
@@ -116,13 +111,12 @@ def _plain_lines(text: str) -> str:
 
 
 def write_markdown(path: Path, title: str, sections: list[Section]) -> None:
-    parts = [f"# {markdown_text(_plain(title))}\n"]
+    paragraphs = [f"# {markdown_text(_plain(title))}\n"]
     for section in sections:
-        parts += [
-            f"## {section.title}\n",
-            *(part for block in section.blocks for part in _markdown(block)),
-        ]
-    replace_file(path, "\n".join(parts).encode(errors="replace"))
+        paragraphs.append(f"## {section.title}\n")
+        for block in section.blocks:
+            paragraphs += _markdown(block)
+    replace_file(path, "\n".join(paragraphs).encode(errors="replace"))
 
 
 def _markdown(block: Block) -> Iterator[str]:
@@ -132,19 +126,18 @@ def _markdown(block: Block) -> Iterator[str]:
         rows = [list(map(_plain, row)) for row in block.rows]
         yield f"{Table(block.columns, rows).markdown()}\n"
     elif isinstance(block, Pictures):
-        yield from (f"![{title}]({name})\n" for name, title in block.titles.items())
+        for name, title in block.titles.items():
+            yield f"![{title}]({name})\n"
     elif isinstance(block, Code):
         yield f"**{markdown_text(_plain(block.title))}**\n\n{_indented(_plain_lines(block.text))}"
     else:
         yield f"**{markdown_text(_plain(block.title))}**\n"
-        yield _indented(
-            "\n".join(
-                f"[{who or ' '}] {remark}: {_plain(what)}"
-                for who, what, remark in told(block.episode)
-            )
-        )
+        lines: list[str] = []
+        for number, text, remark in told(block.episode):
+            lines.append(f"[{number or ' '}] {remark}: {_plain(text)}")
+        yield _indented("\n".join(lines))
 
 
 def _indented(text: str) -> str:
-    """A block of code: nothing in it ends it, as a fence might."""
+    """An indented code block, which no text can end. A fence could occur in the text."""
     return "".join(f"    {line}\n" for line in text.splitlines())

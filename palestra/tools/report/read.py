@@ -1,6 +1,4 @@
-"""A run folder as a report sees it: read-only, perhaps still being written, perhaps damaged in
-places.
-"""
+"""Reads a run folder for a report. The run may be in progress, and files may be damaged."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ from palestra.runs.reader import (
 Row = dict[str, Any]
 
 MOST_NOTES = 200
-"""Of a run; what else could not be read is not listed."""
+"""Notes of a run that are kept; further ones are dropped."""
 MOST_EPISODES = 1_000_000
 
 
 class ReportError(UserError, ValueError):
-    """One line: why there is no report."""
+    """There is no report; the message says why in one line."""
 
 
 class Task(msgspec.Struct):
@@ -53,7 +51,7 @@ class Turn(msgspec.Struct):
 
 
 class Episode(msgspec.Struct):
-    """What a report tells of an episode; the tokens are left where they are."""
+    """What a report shows of an episode; the tokens are not read."""
 
     id: str
     task: Task
@@ -67,7 +65,7 @@ class Episode(msgspec.Struct):
 
 
 class _Brief(msgspec.Struct):
-    """What an episode is chosen by."""
+    """What an episode is selected by."""
 
     id: str
     task: Task
@@ -77,8 +75,8 @@ class _Brief(msgspec.Struct):
     is_baseline: bool = False
 
 
-class _Place(NamedTuple):
-    """Where an episode stands, ordered from the best to the worst."""
+class _Position(NamedTuple):
+    """The position of an episode in its file. Sorts from the best to the worst."""
 
     loss: float
     turns: int
@@ -95,16 +93,16 @@ _results = msgspec.json.Decoder(EvalResult)
 
 @dataclass
 class Record:
-    """All that a report says of a run is in here, or is read from its trajectories."""
+    """All that a report needs of a run, except for its trajectories."""
 
     folder: Path
     config: Row
     config_text: str
     rows: list[Row]
     evals: list[EvalResult]
-    """Those that the metrics have a row of, in that order."""
+    """The evaluations that the metrics have a row of, in that order."""
     notes: list[str]
-    """What could not be read."""
+    """Descriptions of what could not be read."""
 
     @property
     def name(self) -> str:
@@ -137,17 +135,18 @@ class Record:
 
     @property
     def stages(self) -> list[Row]:
-        """Of one environment's horizon: those of a mixture have each their own."""
+        """The stages of the horizon. Empty for a mixture, whose environments have their own."""
         return [] if self.is_mixture else stages(self.steps)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By phase. Play that learning hid took no time of its own."""
+        """By phase. Collecting that overlapped with learning took no time of its own."""
         total: dict[str, float] = {}
         for row in self.rows:
             for name, value in row.items():
                 if name.startswith("time/") and name != "time/collect_hidden":
-                    total[name[5:]] = total.get(name[5:], 0.0) + value
+                    phase = name.removeprefix("time/")
+                    total[phase] = total.get(phase, 0.0) + value
         return total
 
     @property
@@ -166,8 +165,8 @@ class Record:
         return count
 
     def told(self, count: int) -> tuple[str, list[Episode], list[Episode]]:
-        """Where episodes are from, the best and the worst: of the last evaluation, else of the last
-        step.
+        """The name of the file, and its best and worst episodes: of the last evaluation, else of
+        the last step.
         """
         name = f"trajectories/eval-{self.last_eval.name}.jsonl" if self.last_eval else ""
         if name not in self._stored("eval-"):
@@ -175,26 +174,21 @@ class Record:
             if not stored:
                 return "", [], []
             name = stored[-1]
-        ordered = sorted(self._places(name))
+        ordered = sorted(self._positions(name))
         half = min(count, (len(ordered) + 1) // 2)
-        worst = sorted(ordered, reverse=True)
-        best, rest = _varied(ordered, half), _varied(worst, min(half, len(ordered) - half))
-        return Path(name).stem, self._episodes(name, best), self._episodes(name, rest)
+        best = _varied(ordered, half)
+        worst = _varied(ordered[::-1], min(half, len(ordered) - half))
+        return Path(name).stem, self._episodes(name, best), self._episodes(name, worst)
 
     def _stored(self, kind: str) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         with self._noting("trajectories"):
-            found = [
-                f"trajectories/{name}"
-                for name in untrusted.names(self.folder, "trajectories", ".jsonl")
-                if name.startswith(kind)
-            ]
-        return found
+            names = untrusted.names(self.folder, "trajectories", ".jsonl")
+        return [f"trajectories/{name}" for name in names if name.startswith(kind)]
 
-    def _places(self, name: str) -> Iterator[_Place]:
-        """Of the episodes that can be told.
-
-        Only their places are kept: all episodes may be too many.
+    def _positions(self, name: str) -> Iterator[_Position]:
+        """The positions of the episodes that can be shown. The episodes themselves may be too many
+        to keep.
         """
         start = damaged = 0
         with self._noting(name), untrusted.open_file(self.folder, name) as file:
@@ -204,7 +198,7 @@ class Record:
                     brief = untrusted.decode(line, _briefs, is_flat=True)
                     if not _is_fault(brief.stop) and not brief.is_baseline and brief.turns:
                         kind = (brief.task.env[:100], brief.task.category[:100])
-                        yield _Place(
+                        yield _Position(
                             -brief.reward, len(brief.turns), brief.id[:100], kind, start, len(line)
                         )
                 except Unreadable as error:
@@ -216,17 +210,17 @@ class Record:
                         "too many lines, or too many that are damaged; the rest is passed over"
                     )
 
-    def _episodes(self, name: str, places: list[_Place]) -> list[Episode]:
+    def _episodes(self, name: str, positions: list[_Position]) -> list[Episode]:
         found = []
         with self._noting(name), untrusted.open_file(self.folder, name) as file:
-            for place in places:
-                file.seek(place.start)
-                found.append(untrusted.decode(file.read(place.size), _episodes))
+            for position in positions:
+                file.seek(position.start)
+                found.append(untrusted.decode(file.read(position.size), _episodes))
         return found
 
     @contextmanager
     def _noting(self, name: str) -> Iterator[None]:
-        """Around what reads the file `name`: what cannot be read is noted."""
+        """Around reading the file `name`: adds a note if it cannot be read."""
         try:
             yield
         except (OSError, Unreadable) as error:
@@ -246,27 +240,29 @@ def _integer(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _varied(places: list[_Place], count: int) -> list[_Place]:
-    """The first ones, of different categories while there are any."""
+def _varied(positions: list[_Position], count: int) -> list[_Position]:
+    """The first `count`, preferring the first of each category."""
     seen: set[tuple[str, str]] = set()
-    fresh: list[_Place] = []
-    others: list[_Place] = []
-    for place in places:
-        (others if place.kind in seen else fresh).append(place)
-        seen.add(place.kind)
-    return [*fresh, *others][:count]
+    first_of_kind: list[_Position] = []
+    others: list[_Position] = []
+    for position in positions:
+        if position.kind in seen:
+            others.append(position)
+        else:
+            first_of_kind.append(position)
+            seen.add(position.kind)
+    return [*first_of_kind, *others][:count]
 
 
 def find_runs(folders: list[Path]) -> list[Path]:
-    """The run folders that are meant: each of them, or all in a folder of runs. None twice."""
+    """All run folders among and in these folders, each once."""
     found: dict[Path, Path] = {}
     for folder in folders:
         inside = runs_in(folder)
         if not inside:
-            place = untrusted.terminal_safe(str(folder))
             raise ReportError(
-                f"{place}: there is no run in this folder (no config.toml), nor in the "
-                "folders in it"
+                f"{untrusted.terminal_safe(str(folder))}: there is no run in this folder (no "
+                "config.toml), nor in the folders in it"
             )
         for run in inside:
             found.setdefault(run.resolve(), run)
@@ -274,16 +270,15 @@ def find_runs(folders: list[Path]) -> list[Path]:
 
 
 def read_run(folder: Path) -> Record:
-    """Raises Unreadable where there is no configuration that can be read."""
+    """Raises Unreadable if the configuration cannot be read."""
     text, config, damages = read_config(folder / "config.toml")
     if damages:
         raise Unreadable(f"config.toml: {damages[0]['why']}")
     rows, damages = read_metrics(folder / "metrics.jsonl", most=MOST_ROWS)
     record = Record(folder, config, text, [_numbers_of(row) for row in rows], [], [])
     for damage in damages:
-        record.note(
-            f"metrics.jsonl{f', line {line}' if (line := damage['line']) else ''}: {damage['why']}"
-        )
+        line = f", line {damage['line']}" if damage["line"] else ""
+        record.note(f"metrics.jsonl{line}: {damage['why']}")
     names = dict.fromkeys(_eval_name(row) for row in record.rows if "eval/success" in row)
     left = EVALS_BYTES
     for name in names:
@@ -295,20 +290,20 @@ def read_run(folder: Path) -> Record:
                 "evaluations; some are left out"
             )
             break
-        record.evals += [found] if found is not None else []
+        if found is not None:
+            record.evals.append(found)
     return record
 
 
 def _numbers_of(row: Row) -> Row:
-    """Numbers only, save for the phase; what was not a number (null), or none that one can reckon
-    with, is left out.
-    """
-    numbers = {
-        name: value
-        for name, value in row.items()
-        if isinstance(value, float | int) and abs(value) <= LARGEST
-    }
-    return numbers | ({"phase": str(row["phase"])} if "phase" in row else {})
+    """The phase and the numbers of a row. Nulls and numbers that are too large are left out."""
+    numbers: Row = {}
+    for name, value in row.items():
+        if isinstance(value, float | int) and abs(value) <= LARGEST:
+            numbers[name] = value
+    if "phase" in row:
+        numbers["phase"] = str(row["phase"])
+    return numbers
 
 
 def _eval_name(row: Row) -> str:
@@ -316,7 +311,7 @@ def _eval_name(row: Row) -> str:
 
 
 def _eval(record: Record, name: str) -> tuple[EvalResult | None, int]:
-    """And the bytes that were read."""
+    """An evaluation, and the number of bytes that were read."""
     try:
         text = untrusted.read_file(record.folder, f"eval/{name}.json", untrusted.RESULT_BYTES)
         return untrusted.decode(text, _results), len(text)

@@ -17,7 +17,10 @@ from palestra.tools.report.read import Record, ReportError, find_runs, read_run
 
 
 def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[RunGroup]:
-    """`on_bad` is told of each run that cannot be read. Raises ReportError where none can."""
+    """The runs in these folders, in groups. `on_bad` is called for each run that cannot be read.
+
+    Raises ReportError if none can.
+    """
     runs, bad = [], []
     for folder in find_runs(folders):
         try:
@@ -34,10 +37,9 @@ def load_groups(folders: list[Path], *, on_bad: Callable[[str], None]) -> list[R
 
 
 def write_report(groups: list[RunGroup], out: Path, *, is_own: bool = False) -> Path:
-    """`is_own`: `out` is in the run folder, and nobody asked for it by name.
+    """Write report.html, report.md and the pictures of both. Overwrites an earlier report.
 
-    report.html, report.md and the pictures of both; what an earlier report left there is
-    overwritten.
+    `is_own`: `out` is in the run folder by default, and was not named by the user.
     """
     if is_own and out.is_symlink():
         raise ReportError(
@@ -55,32 +57,19 @@ def write_report(groups: list[RunGroup], out: Path, *, is_own: bool = False) -> 
 
 
 def numbers(groups: list[RunGroup]) -> dict[str, Any]:
-    """What the tables of a report say, for programs."""
-    first = groups[0].finals()
-    return {
-        "groups": [
-            {
-                "name": group.name,
-                "runs": [_run_numbers(run) for run in group.runs],
-                "success": _places(group.finals()),
-            }
-            for group in groups
-        ],
-        "differences": [
-            {
-                "from": groups[0].name,
-                "of": group.name,
-                "success": _places(
-                    {
-                        place: difference(own, first[place])
-                        for place, own in group.finals().items()
-                        if place in first
-                    }
-                ),
-            }
-            for group in groups[1:]
-        ],
-    }
+    """The numbers in the tables of a report, as JSON values."""
+    base = groups[0].finals()
+    described: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
+    for group in groups:
+        finals = group.finals()
+        runs = [_run_numbers(run) for run in group.runs]
+        described.append({"name": group.name, "runs": runs, "success": _success(finals)})
+        if group is not groups[0]:
+            gaps = {key: difference(own, base[key]) for key, own in finals.items() if key in base}
+            gap = {"from": groups[0].name, "of": group.name, "success": _success(gaps)}
+            differences.append(gap)
+    return {"groups": described, "differences": differences}
 
 
 def _run_numbers(run: Record) -> dict[str, Any]:
@@ -97,15 +86,9 @@ def _run_numbers(run: Record) -> dict[str, Any]:
     }
 
 
-def _places(estimates: dict[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
-    return [
-        {
-            "env": env,
-            "category": category,
-            "mean": own.mean,
-            "low": own.low,
-            "high": own.high,
-            "runs": own.runs,
-        }
-        for (env, category), own in estimates.items()
-    ]
+def _success(estimates: dict[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
+    success: list[dict[str, Any]] = []
+    for (env, category), own in estimates.items():
+        interval = {"mean": own.mean, "low": own.low, "high": own.high, "runs": own.runs}
+        success.append({"env": env, "category": category, **interval})
+    return success

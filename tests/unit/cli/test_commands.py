@@ -140,8 +140,8 @@ def test_explain_prints_the_objective_with_its_numbers(capsys):
 
 def test_explain_says_what_overlaps(capsys):
     out = run(capsys, "explain", QUICKSTART, "--rollout.prefetch", "1", "--rollout.partial", "5")
-    assert "played while this one is learned from" in out
-    assert "up to 5 groups still in play" in out
+    assert "the next step is played during this step's update" in out
+    assert "up to 5 unfinished groups carry over" in out
     stale = [
         "--rollout.max_staleness",
         "2",
@@ -152,7 +152,7 @@ def test_explain_says_what_overlaps(capsys):
         "--engine.deterministic",
         "false",
     ]
-    assert "by weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
+    assert "with weights that are up to 2 steps older" in run(capsys, "explain", QUICKSTART, *stale)
     assert "play" not in run(capsys, "explain", QUICKSTART)
 
 

@@ -48,7 +48,7 @@ def count_of(value):
 @given(value=values, deepest=st.integers(0, 6))
 def test_nesting_is_what_a_walk_over_the_value_finds(piece, value, deepest):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(untrusted, "_PIECE", piece)
+        patch.setattr(untrusted, "_CHUNK", piece)
         patch.setattr(untrusted, "DEPTH", deepest)
         text = msgspec.json.encode(value)
         assert len(untrusted._brackets(text)) == 2 * count_of(value)

@@ -294,7 +294,7 @@ def test_stale_weights(components, played):
     assert check_handover(components, played).ok
     finding = check_handover(with_engine(components, Stale(components.learner.model)), played)
     assert not finding.ok
-    assert "after the hand-over the mean KL is" in finding.detail
+    assert "after the weight sync the mean KL is" in finding.detail
     assert fingerprint(components.learner.model) == before
 
 
