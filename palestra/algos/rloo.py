@@ -1,4 +1,4 @@
-"""RLOO (arXiv:2402.14740): the baseline is the mean reward of the other trajectories of the group."""
+"""RLOO (arXiv:2402.14740): the baseline is the mean reward of the group's other trajectories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RLOO(CriticFree):
         return leave_one_out(batch.reward_N, batch.group_N)[batch.trajectory_U]
 
     def kl_to_go(self, batch: Batch) -> Tensor:
-        """The baseline includes the KL penalty too: the mean over the others' whole trajectories."""
+        """The baseline includes the KL penalty: the mean over the others' whole trajectories."""
         kl_C = self.kl_in_reward(batch)
         kl_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype)
         kl_N.index_add_(0, batch.trajectory_C, kl_C)
