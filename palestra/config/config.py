@@ -216,7 +216,7 @@ class Config(Settings):
             )
         if self.rollout.max_staleness and self.is_deterministic:
             race = (
-                "what is played beside the learner depends on timing; set "
+                "what is sampled during an update depends on timing; set "
                 "engine.deterministic = false"
             )
             raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: {race}")
