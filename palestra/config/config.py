@@ -369,7 +369,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """By name."""
+    """The files of the shipped recipes, by name."""
     found = {}
     for path in sorted(RECIPES.rglob("*.toml")):
         found[path.relative_to(RECIPES).with_suffix("").as_posix()] = path
@@ -377,7 +377,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def is_environment(source: str) -> bool:
-    """Whether a name means an environment where a recipe could stand; recipes come first."""
+    """Whether `source` is the name of an environment rather than a recipe; recipes come first."""
     if Path(source).exists() or source.endswith(".toml") or source in shipped_recipes():
         return False
     return is_url(source) or envs.is_external(source) or source in envs

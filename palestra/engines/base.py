@@ -84,13 +84,13 @@ class EngineSettings(Settings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> Engine:
         """Build an engine for `model`, whose weights the learner updates.
 
-        `beside_learner`: it samples during updates, and so needs its own copy of the weights.
+        `overlaps_updates`: it samples during updates, and so needs its own copy of the weights.
         `world`: the ranks that sample together. `barriers`: for a deterministic engine to wait for.
         """
 

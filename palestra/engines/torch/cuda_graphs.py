@@ -231,11 +231,11 @@ class CudaGraphEngine(TorchEngine):
         settings: TorchEngineSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         barriers: Sequence[Barrier] = (),
     ) -> None:
         super().__init__(
-            model, settings, context_tokens, beside_learner=beside_learner, barriers=barriers
+            model, settings, context_tokens, overlaps_updates=overlaps_updates, barriers=barriers
         )
         self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}

@@ -62,10 +62,10 @@ class TorchEngine:
         settings: TorchEngineSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         barriers: Sequence[Barrier] = (),
     ) -> None:
-        self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
+        self.model = copy.deepcopy(model).requires_grad_(False) if overlaps_updates else model
         self._learners = model
         """The model whose weights `sync_weights` copies."""
         self.settings = settings

@@ -53,7 +53,7 @@ class TorchEngineSettings(EngineSettings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> TorchEngine:
@@ -65,4 +65,6 @@ class TorchEngineSettings(EngineSettings):
             from palestra.engines.torch.cuda_graphs import CudaGraphEngine
 
             kind = CudaGraphEngine
-        return kind(model, self, context_tokens, beside_learner=beside_learner, barriers=barriers)
+        return kind(
+            model, self, context_tokens, overlaps_updates=overlaps_updates, barriers=barriers
+        )

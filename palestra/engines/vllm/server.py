@@ -57,13 +57,13 @@ class VLLMServers:
         settings: VLLMServerSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
     ) -> None:
         share = Share.of(settings.urls, world)
         sharers = len(share.ranks)
         self.model = model
-        self._wait_s = 0.0 if beside_learner or sharers > 1 else settings.wait_s
+        self._wait_s = 0.0 if overlaps_updates or sharers > 1 else settings.wait_s
         """What a server had that came back while the learner is at work, nobody has any more; and
         others may be at a shared one.
         """

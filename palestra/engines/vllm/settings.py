@@ -72,11 +72,11 @@ class VLLMSettings(EngineSettings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> VLLM:
-        if self.sleep and beside_learner:
+        if self.sleep and overlaps_updates:
             raise EngineFailed(
                 "engine.sleep = true: it never sleeps while episodes overlap with updates "
                 "(rollout.prefetch, rollout.max_staleness)"
@@ -147,7 +147,7 @@ class VLLMServerSettings(EngineSettings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> VLLMServers:
@@ -161,4 +161,6 @@ class VLLMServerSettings(EngineSettings):
             )
         from palestra.engines.vllm.server import VLLMServers
 
-        return VLLMServers(model, self, context_tokens, beside_learner=beside_learner, world=world)
+        return VLLMServers(
+            model, self, context_tokens, overlaps_updates=overlaps_updates, world=world
+        )
