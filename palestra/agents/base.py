@@ -15,17 +15,18 @@ from palestra.engines.base import Engine, Session
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One reply: what was written, and what it means to the environment."""
+    """One reply of the model, and the action parsed from it."""
 
     reply: str
     text: str | None
-    """The action; None where the reply could not be read as one."""
+    """The action; None if the reply could not be parsed."""
     error: str
-    """What was expected, where `text` is None."""
+    """The expected format, if `text` is None."""
     span: tuple[int, int]
+    """Start and end of the reply in the segment's tokens."""
     segment: int
     was_cut: bool
-    """The token budget of the reply ran out."""
+    """Whether the reply ran out of its token budget."""
 
 
 class ContextFull(Exception):
@@ -33,17 +34,17 @@ class ContextFull(Exception):
 
 
 class Hints(Protocol):
-    """What an environment tells scripted agents about its present state."""
+    """What an environment tells scripted agents about its current state."""
 
     async def actions(self) -> list[str] | None:
-        """The actions that are valid now; None where the environment cannot list them."""
+        """The valid actions; None if the environment cannot list them."""
 
     async def expert(self) -> str | None:
-        """What the environment's expert would do now; None where there is no expert."""
+        """The expert's next action; None if there is no expert."""
 
 
 class NoHints:
-    """For agents that act where no environment can be asked."""
+    """For agents that act without an environment to ask."""
 
     async def actions(self) -> list[str] | None:
         return None
@@ -54,14 +55,14 @@ class NoHints:
 
 @dataclass
 class PromptConfig:
-    """What all episodes of a run share about how the agent is told things and how it answers."""
+    """How a run's observations become prompts, and how actions are written."""
 
     renderer: Renderer
     format: Format
     instructions: str = ""
     example: Sequence[Example] = ()
     context_tokens: int = 4096
-    """All tokens of an episode must fit into this."""
+    """Maximum number of tokens in an episode."""
 
     def opening(self, observation: str) -> list[Message]:
         """The messages before the first reply."""
@@ -77,13 +78,13 @@ class PromptConfig:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeContext:
-    """What an agent is given for one episode."""
+    """What an agent gets for one episode."""
 
     prompt: PromptConfig
     engine: Engine
     session: Session
     sampling: Sampling
-    """Its seed is the episode's; each reply derives its own from it."""
+    """With the episode's seed, from which each reply derives its own."""
     hints: Hints
 
 
@@ -94,7 +95,7 @@ class Agent(ABC):
     """
 
     samples_from_engine: ClassVar[bool] = True
-    """Whether its tokens are the engine's, so that they can be trained on."""
+    """Whether the engine samples its tokens, so that they can be trained on."""
 
     def __init__(self, context: EpisodeContext) -> None:
         self.context = context
@@ -106,10 +107,10 @@ class Agent(ABC):
 
     @abstractmethod
     async def act(self, observation: str) -> Action:
-        """The next action. Raises `ContextFull` where observation and reply do not fit."""
+        """The next action. Raises `ContextFull` if observation and reply do not fit."""
 
     def observe(self, observation: str) -> None:
-        """Take note of the observation after the last action: no further action is asked for."""
+        """Record the final observation, which is followed by no action."""
 
     def close(self) -> None:
         """The episode is over."""

@@ -1,4 +1,4 @@
-"""The agent of most runs: its context is one chat, to which every turn is appended."""
+"""The default agent: its context is one chat, to which every turn is appended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palestra.core.types import Generation, Sampling, Segment
 
 
 class ChatAgent(Agent):
-    """Renders only what is new onto the token ids that it already holds, so that the tokens trained
-    on are the tokens sampled.
+    """Appends only the tokens of new messages to its context, so that the tokens it is trained on
+    are the tokens that were sampled.
     """
 
     def __init__(self, context: EpisodeContext) -> None:
@@ -45,9 +45,9 @@ class ChatAgent(Agent):
         return await self.context.engine.generate(ids, sampling, self.context.session)
 
     def resume_from(self, segment: Segment, replies: int) -> None:
-        """Continue the tokens of an earlier episode, in which `replies` replies were given.
+        """Continue an earlier episode from its tokens, after `replies` replies.
 
-        `segment` is appended to.
+        Further tokens are appended to `segment`.
         """
         self.segment, self.replies, self.last_was_cut = segment, replies, False
 
@@ -58,7 +58,8 @@ class ChatAgent(Agent):
     def _show(self, observation: str, reply_tokens: int) -> None:
         prompt = self.context.prompt
         if self.segment.ids and not self.segment.mask[-1]:
-            new = []  # resumed from a record that ends with this observation
+            # Resumed from a record that already ends with this observation.
+            new = []
         elif self.segment.ids:
             new = prompt.renderer.bridge(observation, reply_ended=not self.last_was_cut)
         else:

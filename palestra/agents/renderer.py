@@ -1,6 +1,4 @@
-"""From messages to tokens, append-only: what was rendered or sampled once is
-never rendered again.
-"""
+"""From messages to tokens, append-only: no token is rendered again once it is in the context."""
 
 from __future__ import annotations
 
@@ -22,36 +20,34 @@ log = logging.getLogger(__name__)
 TemplateChoice = Literal["auto", "model", "chatml"]
 
 REMEMBERED = 4096
-"""Texts whose tokens are kept: the episodes of a group begin alike, and environments repeat
-themselves.
+"""Size of the cache of encoded texts: the episodes of a group share their prompt, and environments
+repeat themselves.
 """
 
 
 class TemplateError(UserError, ValueError):
-    """A chat template that cannot be used for tokens that are only ever appended."""
+    """A chat template that cannot be used append-only."""
 
 
 class Renderer:
-    """Renders a conversation piece by piece over a Hugging Face chat template.
+    """Renders a conversation incrementally with a Hugging Face chat template.
 
-    Between a reply and the next one stands a *bridge*: the end of the reply, the observation, and
-    the opening of the next reply. The renderer is usable only if the bridge is the same text at
-    every depth, which it proves when it is made.
+    Between two replies is a *bridge*: the end of the first reply, the observation, and the opening
+    of the next reply. The template must render the same bridge at every depth, which the
+    constructor verifies.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, *, template: TemplateChoice = "auto"
     ) -> None:
         self.tokenizer = tokenizer
-        self._special = sorted(
-            (t for t in {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()} if t.strip()),
-            key=len,
-        )
-        self._encoded = lru_cache(maxsize=REMEMBERED)(self._encode_anew)
+        control_tokens = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+        self._special = sorted((token for token in control_tokens if token.strip()), key=len)
+        self._encoded = lru_cache(maxsize=REMEMBERED)(self._encode_uncached)
         self._template: str | None = CHATML if template == "chatml" else None
         """None is the tokenizer's own."""
         try:
-            self._prove()
+            self._verify()
         except TemplateError as error:
             if template != "auto":
                 raise
@@ -61,17 +57,17 @@ class Renderer:
                 error,
             )
             self._template = CHATML
-            self._prove()
+            self._verify()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The opening of a conversation, up to where the first reply begins."""
-        return self._encode(self._text(self._placed(messages)))
+        """The tokens of the opening messages, up to where the first reply begins."""
+        return self._encode(self._text(self._safe(messages)))
 
     def bridge(self, observation: str, *, reply_ended: bool) -> list[int]:
-        """What is appended after a reply: an observation, up to where the next reply begins.
+        """The tokens from the end of a reply, over an observation, to where the next reply begins.
 
-        A reply that ended by itself has its end token among the sampled ones; one that was cut gets
-        it here, unsampled.
+        The end token of a reply is among its sampled tokens; a truncated reply has none, and gets
+        it here.
         """
         text = self._before + self._defuse(observation) + self._after
         return self._encode(text if reply_ended else self._end_text + text)
@@ -83,19 +79,19 @@ class Renderer:
         return (self._end_id,) if eos is None or eos == self._end_id else (self._end_id, eos)
 
     def reply_ids(self, text: str) -> list[int]:
-        """A reply as tokens, for replies that no model sampled; ends with the end token."""
+        """The tokens of a reply that no model sampled, with the end token."""
         return [*self._encode(self._defuse(text)), self._end_id]
 
     def reply_text(self, ids: Sequence[int]) -> str:
-        """What a person, a parser and an environment see of sampled tokens."""
+        """The text of sampled tokens, without the end token."""
         stops = self.stop_ids
         text = self.tokenizer.decode([i for i in ids if i not in stops], skip_special_tokens=False)
         assert isinstance(text, str)
         return text
 
-    def _placed(self, messages: Sequence[Message]) -> list[Message]:
-        """Untrusted text made harmless; system text inside the first user message where the
-        template knows no system role.
+    def _safe(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages without control tokens in their text. If the template has no system role, the
+        system message is merged into the first user message.
         """
         safe = [Message(m.role, self._defuse(m.content)) for m in messages]
         if safe and safe[0].role == "system" and not self._has_system:
@@ -104,7 +100,7 @@ class Renderer:
         return safe
 
     def _defuse(self, text: str) -> str:
-        """Control tokens in an environment's text must stay text: a blank breaks each of them."""
+        """Break control tokens in untrusted text with a space, so that they stay text."""
         for token in self._special:
             if token in text:
                 text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -113,11 +109,12 @@ class Renderer:
     def _encode(self, text: str) -> list[int]:
         return list(self._encoded(text))
 
-    def _encode_anew(self, text: str) -> tuple[int, ...]:
+    def _encode_uncached(self, text: str) -> tuple[int, ...]:
         try:
             return tuple(self.tokenizer.encode(text, add_special_tokens=False))
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of a library in Rust, and no Exception
+            # A panic in the Rust library, which does not derive from Exception.
+            if type(error).__name__ != "PanicException":
                 raise
             raise TemplateError(
                 f"the tokenizer cannot encode a text of {len(text)} characters: "
@@ -125,21 +122,22 @@ class Renderer:
             ) from error
 
     def _text(self, messages: Sequence[Message], *, open_reply: bool = True) -> str:
-        """By the template: ours right here, a model's own in a process where it may hang."""
-        said = [{"role": m.role, "content": m.content} for m in messages]
+        """Render messages with the template; a model's own runs in a confined process, as it is an
+        untrusted program.
+        """
+        chat = [{"role": m.role, "content": m.content} for m in messages]
         try:
             template = self._template or self.tokenizer.get_chat_template()
             if template in OURS:
                 rendered = self.tokenizer.apply_chat_template(
-                    said, chat_template=template, add_generation_prompt=open_reply, tokenize=False
+                    chat, chat_template=template, add_generation_prompt=open_reply, tokenize=False
                 )
             else:
-                special = self.tokenizer.special_tokens_map
                 question = {
                     "template": template,
-                    "messages": said,
+                    "messages": chat,
                     "open_reply": open_reply,
-                    "special": special,
+                    "special": self.tokenizer.special_tokens_map,
                 }
                 rendered = foreign.ask({"render": question}, **RENDERING)
         except (Refused, Overran, ValueError) as error:
@@ -147,18 +145,14 @@ class Renderer:
         assert isinstance(rendered, str)
         return rendered
 
-    def _prove(self) -> None:
-        """Find the bridge, and show that appending it gives what the template
-        would have rendered.
-        """
+    def _verify(self) -> None:
+        """Find the bridge, and verify that appending it gives what the template renders."""
         if self._template is None and not self.tokenizer.chat_template:
             raise TemplateError("the tokenizer has no chat template")
         self._has_system = self._try_system()
-        opening, replies, observations = (
-            Message("user", "o0"),
-            ["r1 x", "r2", "r3 y z"],
-            ["o1", "o2 w", "o3"],
-        )
+        opening = Message("user", "o0")
+        replies = ["r1 x", "r2", "r3 y z"]
+        observations = ["o1", "o2 w", "o3"]
         conversation = [opening]
         text = self._text(conversation)
         for depth, (reply, observation) in enumerate(zip(replies, observations, strict=True)):
@@ -178,12 +172,12 @@ class Renderer:
             elif (self._end_text + self._before, self._after) != (before, after):
                 raise TemplateError("what stands between two turns depends on their number")
             text = longer
-        self._prove_thoughts(opening)
-        self._prove_tokens(text, opening, replies, observations)
+        self._verify_thoughts(opening)
+        self._verify_tokens(text, opening, replies, observations)
 
-    def _prove_thoughts(self, opening: Message) -> None:
-        """Show that the thoughts in an earlier reply stay: templates of reasoning models drop them,
-        and nothing else of it.
+    def _verify_thoughts(self, opening: Message) -> None:
+        """Verify that the template keeps the thoughts of earlier replies, which those of reasoning
+        models drop.
         """
         reply = "<think>\nt1\n</think>\n\nr1"
         text = self._text([opening, Message("assistant", reply), Message("user", "o1")])
@@ -197,7 +191,8 @@ class Renderer:
         try:
             return "s0" in self._text([Message("system", "s0"), Message("user", "o0")])
         except TemplateError as error:
-            if isinstance(error.__cause__, Overran):  # it would do so again
+            # A template that ran out of time once would do so again.
+            if isinstance(error.__cause__, Overran):
                 raise
             log.debug("the chat template knows no system role: %s", error)
             return False
@@ -212,9 +207,10 @@ class Renderer:
         self._end_id = end_id
         self._before, self._after = before.removeprefix(self._end_text), after
 
-    def _prove_tokens(
+    def _verify_tokens(
         self, text: str, opening: Message, replies: list[str], observations: list[str]
     ) -> None:
+        """Verify that tokens of the parts, appended, are the tokens of the whole text."""
         ids = self.prompt([opening])
         for reply, observation in zip(replies, observations, strict=True):
             ids += self.reply_ids(reply) + self.bridge(observation, reply_ended=True)

@@ -1,6 +1,6 @@
-"""Agents without a model: the environment's expert, and random play.
+"""Agents without a model: the environment's expert, and random actions.
 
-They show what a task is worth to chance and to an expert, and give a warm start its demonstrations.
+They are baselines for evaluations, and the expert provides demonstrations for a warm start.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from palestra.core.types import Generation, Sampling
 
 
 class ScriptedAgent(ChatAgent):
-    """Replies come from a script; they become tokens as a model's would.
-
-    Their log-probs are 0: a script is certain of what it does.
-    """
+    """Replies come from a script and are tokenized like a model's, with log-probs of 0."""
 
     samples_from_engine: ClassVar[bool] = False
 
@@ -35,9 +32,9 @@ class ScriptedAgent(ChatAgent):
 
 
 class ExpertAgent(ScriptedAgent):
-    """Does what the environment's expert would do, and gives up where it has no answer.
+    """Takes the action of the environment's expert, and gives up if there is none.
 
-    `noise`: how often it takes any valid action instead, as a demonstrator to be surpassed.
+    `noise`: probability of a random valid action instead.
     """
 
     def __init__(self, context: EpisodeContext, noise: float = 0.0) -> None:
@@ -45,14 +42,17 @@ class ExpertAgent(ScriptedAgent):
         self.noise = noise
 
     async def reply(self, sampling: Sampling) -> str:
-        chance, hints = random.Random(sampling.seed), self.context.hints
-        if chance.random() < self.noise and (actions := await hints.actions()):
-            return self.context.prompt.format.write("", chance.choice(actions))
-        return self.context.prompt.format.write("", await hints.expert() or "give up")
+        rng = random.Random(sampling.seed)
+        hints, format = self.context.hints, self.context.prompt.format
+        if rng.random() < self.noise:
+            actions = await hints.actions()
+            if actions:
+                return format.write("", rng.choice(actions))
+        return format.write("", await hints.expert() or "give up")
 
 
 class RandomAgent(ScriptedAgent):
-    """Takes any of the actions that are valid now, all with the same probability."""
+    """Takes a valid action uniformly at random."""
 
     async def reply(self, sampling: Sampling) -> str:
         actions = await self.context.hints.actions() or ["do something"]

@@ -1,7 +1,7 @@
-"""What `palestra.core.confined` runs on tokenizers and chat templates of strangers. Only for its
-child process: torch is kept out.
+"""Runs untrusted tokenizers and chat templates, in the child process of `palestra.core.confined`
+and without torch.
 
-A tokenizer may have a regular expression without end, and a chat template is a program.
+A tokenizer may have a regular expression that never terminates, and a chat template is a program.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import string
 import sys
 from typing import Any
 
-sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # seconds and hundreds of megabytes, and tokenizers need it not
+# Importing torch takes seconds and hundreds of megabytes, and tokenizers do not need it.
+sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
 from transformers import AutoTokenizer  # noqa: E402
 from transformers.utils.chat_template_utils import render_jinja_template  # noqa: E402
 
 MOST_RENDERED = 2_000_000
-"""Characters of a chat."""
+"""Maximum number of characters in a rendered chat."""
 RUN = 48
-"""How often a character stands in a row: regular expressions that backtrack without end do so over
-less.
-"""
+"""Length of runs of one character: enough for catastrophic backtracking of regular expressions."""
 TEXTS = (
     "Say red.\nThought: 12 + 3 = 15, isn't it?\n\nAction: go to the kitchen 7",
     "naïve Größe 東京 \U0001f600 <think>\n{'a': [1, 2.5e-3]}</think>\t| x_1 == \"y\";",
@@ -35,9 +34,9 @@ TEXTS = (
 
 def answer(question: dict[str, Any]) -> Any:
     """Render a chat, or load a tokenizer and try it on some texts."""
-    return (
-        _rendered(**question["render"]) if "render" in question else _tried(question["tokenizer"])
-    )
+    if "render" in question:
+        return _rendered(**question["render"])
+    return _tried(question["tokenizer"])
 
 
 def _rendered(

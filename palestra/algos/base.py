@@ -1,5 +1,5 @@
-"""The contract of every algorithm: where it learns from, what it needs to know, whom it credits,
-what it minimizes.
+"""The contract of every algorithm: its data source, the estimates it needs, its advantages and its
+loss.
 """
 
 from __future__ import annotations
@@ -25,48 +25,49 @@ Need = Literal["old", "reference", "value"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutput:
-    """What the model being trained says of the chosen tokens."""
+    """The trained model's outputs for the action tokens."""
 
     logp_C: Tensor
     entropy_C: Tensor
-    """Carries a gradient only where the algorithm asks for one."""
+    """Has a gradient only if the algorithm asks for one."""
     value_C: Tensor | None = None
-    """What the critic expects before each of them, where there is a critic."""
+    """The critic's estimate before each token; None without a critic."""
 
 
 class Algorithm(Settings):
-    """Small, pure and blind to the learner, as the learner is to it. Its settings are itself."""
+    """An algorithm: pure functions whose object is its own settings.
+
+    It knows nothing of the learner, and the learner does not know which algorithm it runs.
+    """
 
     name: str
     means_of_loss: ClassVar[frozenset[str]] = frozenset()
-    """Diagnostics that are averaged as the loss is, by `weights`.
+    """Diagnostics averaged by the loss's own `weights`.
 
     All others are means over all action tokens.
     """
 
     def source(self) -> Source:
-        """Where a step's trajectories come from."""
+        """The data source of each step's trajectories."""
         return OnPolicy()
 
     @property
     def is_on_policy(self) -> bool:
-        """Whether the policy plays at every step."""
+        """Whether every step trains on new rollouts of the policy."""
         return isinstance(self.source(), OnPolicy)
 
     @property
     def plays(self) -> bool:
-        """Whether the policy plays at all while it is trained."""
+        """Whether training includes any rollouts of the policy."""
         return not isinstance(self.source(), Offline)
 
     @property
     def weighs_rewards(self) -> bool:
-        """Whether the size of a reward matters, beside which one is larger."""
+        """Whether the scale of rewards matters, and not only their order."""
         return False
 
     def temperature(self, sampling: float) -> float:
-        """That of the log-probs which are learned from,
-        where episodes are sampled at `sampling`.
-        """
+        """The temperature of the trained log-probs, given the sampling temperature."""
         return sampling
 
     def learnable(self, group: Group) -> list[Trajectory]:
@@ -74,41 +75,35 @@ class Algorithm(Settings):
         return [t for t in group.valid if t.sampled_tokens]
 
     def turn_rewards(self, trajectory: Trajectory) -> list[float]:
-        """What each turn is credited with."""
+        """The reward of each turn, as the advantages count it."""
         return own_rewards(trajectory)
 
     def has_signal(self, group: Group) -> bool:
-        """Whether there is something to learn from the group: one without is replaced in dynamic
-        sampling.
-        """
+        """Whether the group has a learning signal; dynamic sampling replaces groups without one."""
         return bool(self.learnable(group))
 
     @property
     def may_lack_signal(self) -> bool:
-        """Whether a group of sound episodes can be without a signal, so that playing another one in
-        its place can help.
-        """
+        """Whether a group of valid episodes can lack a signal, so that replacing it can help."""
         return False
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What is to be computed before the first update, besides the log-probs that the engine
-        gave.
-        """
+        """Estimates to compute before the first update, besides the engine's log-probs."""
         return frozenset()
 
     @property
     def keeps_reference(self) -> bool:
-        """Whether the model as it was before the first step is kept, and goes with the run."""
+        """Whether the run keeps a copy of the model from before the first step."""
         return "reference" in self.needs
 
     @property
     def needs_baseline(self) -> bool:
-        """Whether each task is played once more, greedily, to compare with."""
+        """Whether each task gets one more episode, sampled greedily, as a baseline."""
         return False
 
     def baseline_reward(self, group: Group) -> float:
-        """What the greedy episode of the group's task is credited with."""
+        """The reward of the greedy episode of the group's task."""
         assert group.baseline is not None
         return math.fsum(self.turn_rewards(group.baseline))
 
@@ -118,74 +113,68 @@ class Algorithm(Settings):
 
     @property
     def compares_within_groups(self) -> bool:
-        """Whether a trajectory without others of its task teaches nothing."""
+        """Whether advantages are relative to the group, so that a group of one teaches nothing."""
         return False
 
     @property
     def off_policy_error(self) -> str:
-        """Why it cannot learn from episodes that were sampled by older weights;
-        empty where it can.
-        """
+        """Why it cannot learn from episodes sampled by older weights; empty if it can."""
         return "takes no importance ratios, so nothing would make up for episodes of older weights"
 
     @property
     def supports_off_policy(self) -> bool:
-        """Whether tokens are weighed by how likely the learner's own policy is to choose them next
-        to the one that sampled them.
-        """
+        """Whether importance weights correct for tokens that older weights sampled."""
         return False
 
     @property
     def learns_only_from_advantages(self) -> bool:
-        """Whether a token without an advantage has no gradient but that of the entropy, so that it
-        need not be computed.
+        """Whether a token with advantage 0 has no gradient apart from the entropy bonus, so that
+        its forward pass can be skipped.
         """
         return False
 
     @property
     def unit(self) -> Unit:
-        """What one forward pass must hold whole for the loss to be computed."""
+        """What must not be split across forward passes, because the loss needs all of it."""
         return "segment"
 
     def lr_progress(self, step: int, steps: int) -> tuple[int, int]:
-        """Where training step `step` (from 1) stands in the schedule of the learning rate, and how
-        long that is.
+        """The position of training step `step` (from 1) in the learning-rate schedule, and the
+        schedule's length.
         """
         return step - 1, steps
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """The objective as formulas that can be computed, with the numbers filled in: `name =
-        expression  # comment`, a line each.
+        """The objective as formulas that can be evaluated, with the numbers filled in: one `name =
+        expression  # comment` per line.
 
-        Suffixes say what a name has one number for: c an action token, u a turn, i a trajectory, p
-        a pair. The first line is what is maximized, over what one optimizer step learns from. Lines
-        that begin with # are for people alone.
+        Suffixes say what a name has one value per: c an action token, u a turn, i a trajectory, p a
+        pair. The first line is the maximized objective of one optimizer step. Lines that begin with
+        # are comments for the reader.
         """
 
     @abstractmethod
     def add_advantages(self, batch: Batch) -> Batch:
-        """The batch with what the loss will read of it: advantages, and returns where there is a
-        critic.
-        """
+        """The batch with what the loss reads: advantages, and returns if there is a critic."""
 
     @abstractmethod
     def weights(self, batch: Batch) -> Tensor:
-        """What each chosen token's loss counts for in one optimizer step over `batch`."""
+        """The weight of each action token's loss in one optimizer step over `batch`."""
 
     @abstractmethod
     def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
-        """The loss of each chosen token."""
+        """The loss of each action token, and its diagnostics."""
 
 
 class CriticSettings(Settings):
-    """Who estimates what is still to come."""
+    """The value function."""
 
     kind: Literal["head", "model"] = "head"
-    """One more output of the policy's own network, or a network of its own that begins as a copy of
-    it.
+    """"head": a value head on the policy network. "model": a separate network, initialized as a
+    copy of the policy.
     """
     lr: PositiveFloat | None = None
-    """Of the critic's own parameters; as the policy's where not set."""
+    """Learning rate of the critic's own parameters. Default: the policy's."""
     warmup: NonNegativeInt = 0
-    """Training steps in which the critic learns and the policy does not."""
+    """Training steps in which only the critic is updated."""

@@ -1,11 +1,12 @@
-"""Trajectories as tensors: segments laid end to end, without padding.
+"""Trajectories as tensors: packed segments, without padding.
 
-Shapes stand in names. T: all tokens. S: segments. N: trajectories. U: turns. C: chosen tokens,
-those the policy sampled; credit and losses see only these, so no mask can be forgotten.
+Suffixes name the shape. T: all tokens. S: segments. N: trajectories. U: turns. C: action tokens,
+which the policy sampled; advantages and losses see only these, so no mask can be forgotten.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -19,56 +20,56 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Unit = Literal["segment", "trajectory", "group"]
-"""What a loss must see as a whole."""
+"""What a loss must see whole in one forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Everything an update needs to know about some trajectories."""
+    """Everything an update needs to know about its trajectories."""
 
     ids_T: Tensor
     action_mask_T: Tensor
-    """Whether the policy chose the token."""
+    """Whether the policy sampled the token."""
     lengths_S: Tensor
     trajectory_S: Tensor
     """The trajectory (0..N-1) a segment belongs to."""
     trajectory_C: Tensor
     turn_C: Tensor
-    """The turn (0..U-1) in which a token was chosen."""
+    """The turn (0..U-1) in which a token was sampled."""
     index_C: Tensor
-    """Which one it is of all chosen tokens that were packed: pieces of a batch still know it."""
+    """The token's index among the action tokens of the packed batch; micro-batches keep it."""
     sampled_logp_C: Tensor
-    """As the engine returned them."""
+    """The log-probs that the engine returned."""
     version_C: Tensor
-    """Of the weights that sampled the token."""
+    """The version of the weights that sampled the token."""
     reward_N: Tensor
     group_N: Tensor
-    """Trajectories of one task share a number."""
+    """The group (0..G-1) of a trajectory: all trajectories of one task."""
     reward_U: Tensor
-    """What each turn brought; trajectory by trajectory, in the order of play."""
+    """The reward of each turn, in chronological order, trajectory by trajectory."""
     trajectory_U: Tensor
     anchor_U: Tensor
-    """Turns of one group that began with the same observation share a number."""
+    """Turns of one group that started with the same observation share a number."""
     truncated_N: Tensor
-    """Whether only a time limit ended the trajectory: the horizon, or the environment's own."""
+    """Whether a time limit truncated the trajectory: the horizon, or the environment's own."""
     old_logp_C: Tensor
-    """What the ratio is taken against: the engine's log-probs, or the learner's before its first
-    update.
+    """The denominator of the importance ratio: the engine's log-probs, or the learner's before its
+    first update.
     """
     reference_logp_C: Tensor | None = None
     value_C: Tensor | None = None
-    """What the critic expected before each chosen token, ahead of the first update."""
+    """The critic's estimate before each action token, from before the first update."""
     value_after_N: Tensor | None = None
-    """What the critic expects after the last token of each trajectory."""
+    """The critic's estimate after the last token of each trajectory."""
     baseline_N: Tensor | None = None
     """The reward of the greedy episode of the same task."""
     advantage_C: Tensor | None = None
     return_C: Tensor | None = None
-    """What the critic should have expected."""
+    """The regression target of the critic."""
     entropy_weight_C: Tensor | None = None
-    """What a token's entropy counts for."""
+    """The weight of each token's entropy bonus."""
     weight_C: Tensor | None = None
-    """What a token's loss counts for in the whole update; set by `Algorithm.weights`."""
+    """The weight of each token's loss in the whole update; set by `Algorithm.weights`."""
 
     def __len__(self) -> int:
         """The number of trajectories."""
@@ -76,16 +77,14 @@ class Batch:
 
     @property
     def positions_T(self) -> Tensor:
-        """Counting anew in each segment."""
+        """The position of each token in its segment, from 0."""
         return torch.cat(
             [torch.arange(n, device=self.ids_T.device) for n in self.lengths_S.tolist()]
         )
 
     @property
     def ends_with_observation_N(self) -> Tensor:
-        """Whether the last token of a trajectory was shown to the policy rather
-        than chosen by it.
-        """
+        """Whether the last token of a trajectory is an observation token."""
         is_last_S = self.is_last_S
         ends_S = self.lengths_S.cumsum(0) - 1
         shown_N = torch.zeros(len(self), dtype=torch.bool, device=self.ids_T.device)
@@ -94,55 +93,52 @@ class Batch:
 
     @property
     def is_last_S(self) -> Tensor:
-        """Whether a segment is the last one of its trajectory.
-
-        Those of a trajectory stand together.
-        """
-        return torch.cat(
-            [
-                self.trajectory_S[1:] != self.trajectory_S[:-1],
-                torch.ones_like(self.trajectory_S[:1], dtype=torch.bool),
-            ]
-        )
+        """Whether a segment is the last one of its trajectory, whose segments are contiguous."""
+        is_last_S = self.trajectory_S[1:] != self.trajectory_S[:-1]
+        return torch.cat([is_last_S, torch.ones_like(self.trajectory_S[:1], dtype=torch.bool)])
 
     @property
     def in_common_S(self) -> list[int]:
-        """The tokens that a segment begins with like the one before it.
+        """How many tokens of each segment are a prefix that it shares with the segment before it.
 
-        Never all of them, and none where they are few.
+        Never all of a segment, and 0 for prefixes too short to be worth sharing.
         """
-        ids_S = numpy.split(self.ids_T.cpu().numpy(), self.lengths_S.cumsum(0).tolist()[:-1])
-        return [0, *(_alike(one, other) for one, other in pairwise(ids_S))][: len(self.lengths_S)]
+        if len(self.lengths_S) == 0:
+            return []
+        ends = self.lengths_S.cumsum(0).tolist()
+        ids_S = numpy.split(self.ids_T.cpu().numpy(), ends[:-1])
+        return [0, *(_shared_prefix(before, own) for before, own in pairwise(ids_S))]
 
     def with_(self, **tensors: Tensor) -> Batch:
         return replace(self, **tensors)
 
     def to(self, device: torch.device) -> Batch:
-        return replace(
-            self,
-            **{
-                f.name: value.to(device)
-                for f in fields(self)
-                if (value := getattr(self, f.name)) is not None
-            },
-        )
+        moved = {name: tensor.to(device) for name, tensor in self._tensors().items()}
+        return replace(self, **moved)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The fields that are set, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def take(self, segments: Tensor) -> Batch:
         """The batch of these segments, in this order.
 
-        Trajectories keep their numbers and rewards.
+        Trajectories, turns and groups keep their numbers and rewards.
         """
         starts_S = self.lengths_S.cumsum(0) - self.lengths_S
-        per_segment_C = actions_per_segment(self)
-        chosen_starts_S = per_segment_C.cumsum(0) - per_segment_C
-        tokens = _ranges(starts_S[segments], self.lengths_S[segments])
-        chosen = _ranges(chosen_starts_S[segments], per_segment_C[segments])
-        index = {"T": tokens, "C": chosen, "S": segments}
-        taken = {
-            f.name: value[index[f.name[-1]]]
-            for f in fields(self)
-            if (value := getattr(self, f.name)) is not None and f.name[-1] in index
+        actions_S = actions_per_segment(self)
+        action_starts_S = actions_S.cumsum(0) - actions_S
+        index_of = {
+            "T": _ranges(starts_S[segments], self.lengths_S[segments]),
+            "C": _ranges(action_starts_S[segments], actions_S[segments]),
+            "S": segments,
         }
+        taken = {}
+        for name, tensor in self._tensors().items():
+            # The last letter of a field's name is its shape; _N and _U stay as they are.
+            if name[-1] in index_of:
+                taken[name] = tensor[index_of[name[-1]]]
         return replace(self, **taken)
 
     def unit_S(self, unit: Unit) -> Tensor:
@@ -152,25 +148,24 @@ class Batch:
         return self.trajectory_S if unit == "trajectory" else self.group_N[self.trajectory_S]
 
     def with_signal(self, unit: Unit = "segment") -> Batch:
-        """Without the units whose advantages are all 0."""
+        """The units that have a nonzero advantage."""
         return self.take(self._signal_S(unit).nonzero().flatten())
 
     def sample_without_signal(self, unit: Unit = "segment", *, every: int) -> Batch:
-        """Of the units whose advantages are all 0, the first, and one in `every` after it."""
-        is_spared_S = ~self._signal_S(unit)
+        """One in `every` of the units whose advantages are all 0, starting with the first."""
+        has_none_S = ~self._signal_S(unit)
         unit_S = self.unit_S(unit)
-        sampled = torch.unique_consecutive(unit_S[is_spared_S])[::every]
-        return self.take((is_spared_S & torch.isin(unit_S, sampled)).nonzero().flatten())
+        sampled = torch.unique_consecutive(unit_S[has_none_S])[::every]
+        return self.take((has_none_S & torch.isin(unit_S, sampled)).nonzero().flatten())
 
     def _signal_S(self, unit: Unit) -> Tensor:
-        """Whether any token of a segment's unit has an advantage."""
+        """Whether any token of a segment's unit has a nonzero advantage."""
         assert self.advantage_C is not None
         unit_S = self.unit_S(unit)
         unit_C = unit_S.repeat_interleave(actions_per_segment(self))
         units = int(unit_S.max()) + 1 if len(unit_S) else 0
-        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device).index_add_(
-            0, unit_C, (self.advantage_C != 0).long()
-        )
+        signals = torch.zeros(units, dtype=torch.long, device=self.ids_T.device)
+        signals.index_add_(0, unit_C, (self.advantage_C != 0).long())
         return (signals > 0)[unit_S]
 
     def split(
@@ -179,71 +174,70 @@ class Batch:
         """Mini-batches in random order, of whole trajectories or whole groups."""
         unit_S = self.unit_S("group" if unit == "group" else "trajectory")
         units = int(unit_S.max()) + 1
-        for part in (
-            torch.randperm(units, generator=generator)
-            .to(unit_S.device)
-            .tensor_split(min(parts, units))
-        ):
-            numbers = (
-                part.sort().values
-            )  # trajectories of a group stay side by side: they begin alike
-            yield self.take(
-                torch.cat([(unit_S == number).nonzero().flatten() for number in numbers])
-            )
+        shuffled = torch.randperm(units, generator=generator).to(unit_S.device)
+        for part in shuffled.tensor_split(min(parts, units)):
+            # Sorted, so that trajectories of a group stay next to each other: they share prefixes.
+            numbers = part.sort().values
+            segments = [(unit_S == number).nonzero().flatten() for number in numbers]
+            yield self.take(torch.cat(segments))
 
     def share(self, rank: int, size: int, unit: Unit = "segment") -> Batch:
-        """One of `size` parts of about as many tokens to compute.
+        """Part `rank` of `size` parts of about equally many computed tokens.
 
         Units stay whole; a part may be empty.
         """
-        own_S = self.lengths_S - torch.tensor(
-            self.in_common_S, dtype=torch.long, device=self.lengths_S.device
-        )
+        shared_S = torch.tensor(self.in_common_S, dtype=torch.long, device=self.lengths_S.device)
+        computed_S = self.lengths_S - shared_S
         unit_S = self.unit_S(unit)
-        _, place_S = torch.unique_consecutive(unit_S, return_inverse=True)
-        tokens = torch.zeros_like(self.lengths_S).index_add_(0, place_S, own_S)
+        _, unit_index_S = torch.unique_consecutive(unit_S, return_inverse=True)
+        tokens = torch.zeros_like(self.lengths_S).index_add_(0, unit_index_S, computed_S)
+        # A unit belongs to the part in which its middle token falls.
         middle = tokens.cumsum(0) - tokens / 2
-        part_S = (middle * size / max(int(own_S.sum()), 1)).long()[place_S]
+        part_S = (middle * size / max(int(computed_S.sum()), 1)).long()[unit_index_S]
         return self.take((part_S == rank).nonzero().flatten())
 
     def microbatches(self, max_tokens: int, unit: Unit = "segment") -> Iterator[Batch]:
-        """Pieces of at most `max_tokens` tokens to compute, each for one forward pass.
+        """Micro-batches of at most `max_tokens` computed tokens, each for one forward pass.
 
-        Units stay whole, even one that alone is longer.
+        Units stay whole, even one that alone has more tokens.
         """
-        common_S = self.in_common_S
-        own_S = [
-            length - common
-            for length, common in zip(self.lengths_S.tolist(), common_S, strict=True)
-        ]
-        start = begun = used = 0
+        device = self.ids_T.device
+        shared_S = self.in_common_S
+        lengths_S = self.lengths_S.tolist()
+        computed_S = [length - shared for length, shared in zip(lengths_S, shared_S, strict=True)]
+        first = 0  # segment of the micro-batch
+        start = 0  # segment of the unit
+        used = 0
         for _, same in groupby(self.unit_S(unit).tolist()):
-            members = len(list(same))
-            length = sum(own_S[start : start + members])
-            if used and used + length > max_tokens:
-                yield self.take(torch.arange(begun, start, device=self.ids_T.device))
-                begun, used = start, common_S[start]
-            start, used = start + members, used + length
+            segments = len(list(same))
+            tokens = sum(computed_S[start : start + segments])
+            if used and used + tokens > max_tokens:
+                yield self.take(torch.arange(first, start, device=device))
+                first = start
+                # The first segment of a micro-batch has none before it to share its prefix with.
+                used = shared_S[start]
+            start += segments
+            used += tokens
         if used:
-            yield self.take(torch.arange(begun, start, device=self.ids_T.device))
+            yield self.take(torch.arange(first, start, device=device))
 
 
 SHARED_AT_LEAST = 16
-"""Tokens in common that are worth the trouble."""
+"""Shorter shared prefixes are computed again: sharing them costs more than it saves."""
 
 
-def _alike(one: numpy.ndarray, other: numpy.ndarray) -> int:
+def _shared_prefix(one: numpy.ndarray, other: numpy.ndarray) -> int:
+    """How many tokens both begin with; at least one token of `other` stays its own."""
     most = min(len(one), len(other) - 1)
     differs = (one[:most] != other[:most]).nonzero()[0]
-    common = int(differs[0]) if len(differs) else most
-    return common if common >= SHARED_AT_LEAST else 0
+    shared = int(differs[0]) if len(differs) else most
+    return shared if shared >= SHARED_AT_LEAST else 0
 
 
 def actions_per_segment(batch: Batch) -> Tensor:
-    """How many tokens the policy chose in each segment."""
-    segment_T = torch.arange(len(batch.lengths_S), device=batch.ids_T.device).repeat_interleave(
-        batch.lengths_S
-    )
+    """The number of action tokens in each segment."""
+    segments = torch.arange(len(batch.lengths_S), device=batch.ids_T.device)
+    segment_T = segments.repeat_interleave(batch.lengths_S)
     return torch.zeros_like(batch.lengths_S).index_add_(0, segment_T, batch.action_mask_T.long())
 
 
@@ -256,12 +250,12 @@ def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
 
 
 def own_rewards(trajectory: Trajectory) -> list[float]:
-    """What the environment gave for each turn."""
+    """The environment's reward for each turn."""
     return [turn.reward for turn in trajectory.turns]
 
 
 TurnRewards = Callable[[Trajectory], list[float]]
-"""What the turns of a trajectory are credited with."""
+"""The reward of each turn of a trajectory, as an algorithm counts it."""
 
 
 def pack(
@@ -270,12 +264,12 @@ def pack(
     *,
     keep_tail: bool = False,
 ) -> Batch:
-    """One batch of all trajectories; those of one inner list form a group.
+    """Pack all trajectories into one batch; each inner list is a group.
 
-    Tokens after the last action token teach nothing. They are left out unless `keep_tail`: a critic
-    may look at where the trajectory stands.
+    Tokens after the last action token have no gradient. They are left out unless `keep_tail`: a
+    critic may estimate the value of the last observation.
     """
-    trajectories = [trajectory for group in groups for trajectory in group]
+    trajectories = list(itertools.chain.from_iterable(groups))
     if not any(trajectory.sampled_tokens for trajectory in trajectories):
         raise ValueError("there is nothing to learn from: no trajectory has a sampled token")
     ids_T: list[int] = []
@@ -290,7 +284,7 @@ def pack(
     for number, trajectory in enumerate(trajectories):
         for segment_number, segment in enumerate(trajectory.segments):
             actions = [token for token, chosen in enumerate(segment.mask) if chosen]
-            # A segment without an action is kept whole: no token of it is in the loss anyway.
+            # A segment without an action token is kept whole: none of its tokens is in the loss.
             end = len(segment.ids) if keep_tail or not actions else actions[-1] + 1
             ids_T += segment.ids[:end]
             action_mask_T += segment.mask[:end]
@@ -318,7 +312,7 @@ def pack(
 
 
 def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own_rewards) -> Batch:
-    """A batch without tokens: what was earned, by which turns of which trajectories."""
+    """A batch without tokens: the rewards of turns and trajectories alone."""
     reward_U: list[float] = []
     trajectory_U: list[int] = []
     anchor_U: list[int] = []
@@ -334,7 +328,7 @@ def rewards_only(groups: list[list[Trajectory]], turn_rewards: TurnRewards = own
             for turn in trajectory.turns:
                 seen = (group_number, turn.observation)
                 anchor_U.append(anchors.setdefault(seen, len(anchors)))
-            # Exactly rounded: the same rewards in another order have the same sum.
+            # fsum rounds exactly: the same rewards in another order have the same sum.
             reward_N.append(math.fsum(rewards))
             group_N.append(group_number)
             truncated_N.append(trajectory.stop.is_time_limit)

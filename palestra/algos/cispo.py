@@ -1,5 +1,5 @@
-"""CISPO (arXiv:2506.13585): importance weights are clipped, not gradients;
-no token falls silent.
+"""CISPO (arXiv:2506.13585): clips importance weights instead of gradients, so that every token
+keeps a gradient.
 """
 
 from __future__ import annotations

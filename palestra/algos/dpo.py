@@ -1,6 +1,4 @@
-"""DPO (arXiv:2305.18290) on whole episodes: of two trajectories of a task, make the better one
-likelier than the worse.
-"""
+"""DPO (arXiv:2305.18290) on whole episodes: preference pairs of two trajectories of one task."""
 
 from __future__ import annotations
 
@@ -26,24 +24,24 @@ class DPO(Algorithm):
         {"dpo/accuracy", "dpo/margin", "dpo/chosen", "dpo/rejected"}
     )
     data: tuple[str, ...] = Field(min_length=1)
-    """Run folders and trajectory files with several trajectories of a task."""
+    """Run folders and trajectory files with several trajectories per task."""
     min_gap: PositiveFloat = 0.01
-    """How much better the chosen one must be."""
+    """Minimum difference in reward between the chosen and the rejected trajectory."""
     min_reward: float = 0.7
-    """What the chosen one must have reached."""
+    """Minimum reward of the chosen trajectory."""
     per_task: PositiveInt = 4
-    """Pairs of a task at the most, the widest gaps first."""
+    """Maximum number of pairs per task; those with the largest differences are taken."""
     batch: PositiveInt = 16
     """Pairs per training step."""
     beta: PositiveFloat = 0.1
-    """How closely to stay to the model before the first step."""
+    """Strength of the KL constraint towards the reference model."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
-    """The share of pairs taken to be the wrong way round."""
+    """Assumed fraction of pairs with flipped preferences (conservative DPO)."""
     length_normalized: bool = False
-    """Take means over the tokens of a trajectory instead of sums."""
+    """Average log-ratios over the tokens of a trajectory instead of summing them."""
     imitation: NonNegativeFloat = 0.0
-    """What imitating the chosen trajectory counts for besides (arXiv:2404.19733): it keeps both
-    from becoming unlikely.
+    """Weight of an additional SFT loss on the chosen trajectory (arXiv:2404.19733), which keeps its
+    likelihood from falling.
     """
 
     def source(self) -> Offline:
@@ -77,12 +75,11 @@ class DPO(Algorithm):
     def explain(self) -> list[str]:
         over = "mean_tokens" if self.length_normalized else "sum_tokens"
         smooth = self.label_smoothing
-        gain = (
-            f"{1 - smooth:.10g} * log_sigmoid(margin_p) + {smooth:.10g} * log_sigmoid(-margin_p)"
-            if smooth
-            else "log_sigmoid(margin_p)"
-        )
-        gain += f" + {self.imitation:.10g} * chosen(mean_tokens(logp_c))" if self.imitation else ""
+        gain = "log_sigmoid(margin_p)"
+        if smooth:
+            gain = f"{1 - smooth:.10g} * {gain} + {smooth:.10g} * log_sigmoid(-margin_p)"
+        if self.imitation:
+            gain += f" + {self.imitation:.10g} * chosen(mean_tokens(logp_c))"
         return [
             f"maximize  mean_p({gain})",
             f"margin_p = {self.beta:.10g} * (chosen(score_i) - rejected(score_i))",
@@ -101,13 +98,10 @@ class DPO(Algorithm):
 
     def loss(self, policy: PolicyOutput, batch: Batch) -> tuple[Tensor, Stats]:
         assert batch.reference_logp_C is not None
-        is_first_N = torch.cat(
-            [
-                torch.ones_like(batch.group_N[:1], dtype=torch.bool),
-                batch.group_N[1:] != batch.group_N[:-1],
-            ]
-        )
-        is_chosen_C = is_first_N[batch.trajectory_C]  # a pair is [chosen, rejected]
+        is_first_N = torch.ones_like(batch.group_N, dtype=torch.bool)
+        is_first_N[1:] = batch.group_N[1:] != batch.group_N[:-1]
+        # A pair is a group of two: [chosen, rejected].
+        is_chosen_C = is_first_N[batch.trajectory_C]
         loss_C, stats = dpo_loss(
             policy.logp_C,
             batch.reference_logp_C,
@@ -118,6 +112,5 @@ class DPO(Algorithm):
             length_normalized=self.length_normalized,
         )
         length_C = batch.trajectory_C.bincount()[batch.trajectory_C]
-        return loss_C - self.imitation * torch.where(
-            is_chosen_C, policy.logp_C / length_C, 0.0
-        ), stats
+        imitation_C = torch.where(is_chosen_C, policy.logp_C / length_C, 0.0)
+        return loss_C - self.imitation * imitation_C, stats

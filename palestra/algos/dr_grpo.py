@@ -1,7 +1,5 @@
-"""Dr.
-
-GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the deviation and by the
-length.
+"""Dr. GRPO (arXiv:2503.20783): GRPO without its two biases, the division by the standard deviation
+and the division by the length.
 """
 
 from __future__ import annotations
@@ -19,4 +17,4 @@ class DrGRPO(GroupRelative):
     scale: bool = False
     normalize: Normalize = "constant"
     constant: PositiveInt | None = 256
-    """The token budget of an episode: it sets the scale of the loss and nothing else."""
+    """Divisor of the loss: usually the token budget of an episode. It only scales the loss."""

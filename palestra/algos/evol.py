@@ -1,5 +1,5 @@
-"""AgentEvol (arXiv:2406.04151): explore, keep what succeeded, train the base model anew on all that
-was kept; again.
+"""AgentEvol (arXiv:2406.04151): expert iteration. Each round explores, adds the successful
+trajectories to a set, and trains the base model on that set.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from palestra.core.types import Group, Trajectory
 class AgentEvol(Imitation):
     name: Literal["evol"] = "evol"
     round: PositiveInt = 50
-    """Training steps of a round.
+    """Training steps per round.
 
-    Each begins with exploration (`rollout.tasks` x `rollout.group` episodes) and the base model.
+    Each round starts with exploration (`rollout.tasks` x `rollout.group` episodes) and resets the
+    weights to the base model.
     """
     min_reward: float = 0.5
-    """What an explored trajectory must reach to be kept."""
+    """Minimum reward of explored trajectories that are kept."""
     best: PositiveInt = 1
-    """Trajectories of a task that a round keeps at the most, by reward and then by fewer turns."""
+    """Maximum number of trajectories per task that a round keeps: the highest rewards, then the
+    fewest turns.
+    """
     data: tuple[str, ...] = ()
-    """The base set, kept in all rounds: run folders and files, as for `sft`.
+    """The base set, part of every round: run folders and files, as for `sft`.
 
-    With a base set the first round does not explore.
+    With a base set, the first round does not explore.
     """
     episodes: NonNegativeInt = 0
-    """Episodes of the environment's expert that join the base set."""
+    """Episodes of the environment's expert to add to the base set."""
     noise: float = Field(default=0.0, ge=0, le=1)
-    """The share of the expert's actions that are any valid ones."""
+    """Probability that the expert takes a random valid action instead."""
     batch: PositiveInt = 32
     """Trajectories per training step."""
 
@@ -67,25 +70,25 @@ class AgentEvol(Imitation):
         return True
 
     def lr_progress(self, step: int, steps: int) -> tuple[int, int]:
-        """Every round begins anew, and so does its learning rate."""
+        """The learning-rate schedule restarts with every round."""
         return (step - 1) % self.round, self.round
 
     def kept(self, group: Group) -> list[Trajectory]:
-        """What exploration adds to the set that is imitated."""
+        """The trajectories of an explored group that join the training set."""
         return best_of(self.learnable(group), min_reward=self.min_reward, best=self.best)
 
     def explores(self, step: int) -> bool:
-        """Whether training step `step` (from 1) begins with exploration."""
+        """Whether training step `step` (from 1) starts with exploration."""
         return (step - 1) % self.round == 0 and (step > 1 or not self.has_base_set)
 
     def explain(self) -> list[str]:
-        base = ", ".join(
-            [*self.data, *([f"{self.episodes} episodes of the expert"] if self.episodes else [])]
-        )
+        parts = list(self.data)
+        if self.episodes:
+            parts.append(f"{self.episodes} episodes of the expert")
+        base = f", and of {', '.join(parts)}" if parts else ""
         return [
             *super().explain(),
-            f"# over {self.batch} trajectories a step of all kept so "
-            f"far{f', and of {base}' if base else ''}",
+            f"# over {self.batch} trajectories a step of all kept so far{base}",
             f"# every {self.round} steps: explore, keep the best {self.best} of each task "
             f"with R_i >= {self.min_reward:g}, "
             "go back to the base model",

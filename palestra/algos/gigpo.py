@@ -1,5 +1,5 @@
-"""GiGPO (arXiv:2505.10978): GRPO, and besides it each turn is judged against those that began at
-the same place.
+"""GiGPO (arXiv:2505.10978): GRPO plus a step advantage relative to turns that start from the same
+state.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class GiGPO(CriticFree):
     name: Literal["gigpo"] = "gigpo"
     scale: bool = True
-    """Divide by the standard deviation, of the group and of the turns that share a place."""
+    """Divide by the standard deviation, of the group and of the turns with the same start state."""
     step_weight: NonNegativeFloat = 1.0
-    """What the credit of turns counts for beside that of trajectories."""
+    """Weight of the step advantage relative to the episode advantage."""
     gamma: float = Field(default=0.95, gt=0, le=1)
-    """Discount a turn."""
+    """Discount factor per turn."""
 
     @property
     def weighs_rewards(self) -> bool:
-        """What is divided by the rewards' own deviation is the same however large they are."""
+        """Rewards divided by their own standard deviation have no scale."""
         return not self.scale
 
     @property
@@ -45,9 +45,10 @@ class GiGPO(CriticFree):
         ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        """Equal rewards teach as well, where one came sooner than another from the same place."""
-        episode_U = group_relative(batch.reward_N, batch.group_N, scale=self.scale)[
-            batch.trajectory_U
-        ]
+        """A group of equal rewards can have a signal too: one trajectory may reach the reward
+        sooner than another from the same state.
+        """
+        episode_N = group_relative(batch.reward_N, batch.group_N, scale=self.scale)
         returns_U = returns_to_go(batch.reward_U, batch.trajectory_U, gamma=self.gamma)
-        return episode_U + self.step_weight * anchored(returns_U, batch.anchor_U, scale=self.scale)
+        step_U = anchored(returns_U, batch.anchor_U, scale=self.scale)
+        return episode_N[batch.trajectory_U] + self.step_weight * step_U

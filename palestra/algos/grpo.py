@@ -1,4 +1,4 @@
-"""GRPO (arXiv:2402.03300): a trajectory is judged against the others of its task."""
+"""GRPO (arXiv:2402.03300): advantages are rewards relative to the group."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ if TYPE_CHECKING:
 
 
 class GroupRelative(CriticFree):
-    """Credit by comparison within the group;
-    what is made of it is up to the subclasses' defaults.
-    """
+    """Group-relative advantages; subclasses differ in the defaults of their settings."""
 
     scale: bool = True
     """Divide by the group's standard deviation."""
 
     @property
     def weighs_rewards(self) -> bool:
-        """What is divided by the rewards' own deviation is the same however large they are."""
+        """Rewards divided by their own standard deviation have no scale."""
         return not self.scale
 
     @property

@@ -1,4 +1,4 @@
-"""GSPO (arXiv:2507.18071): one importance ratio for each trajectory, clipped as a whole."""
+"""GSPO (arXiv:2507.18071): one importance ratio per trajectory, clipped as a whole."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ class GSPO(GroupRelative):
     ratio: Literal["token", "sequence"] = "sequence"
     clip_low: NonNegativeFloat = 3e-4
     clip_high: NonNegativeFloat = 4e-4
-    """Ratios of whole trajectories are means over their tokens, so they stay far closer to 1."""
+    """A sequence ratio is a mean over tokens, so it stays far closer to 1 than a token's."""
     normalize: Normalize = "sequence"

@@ -1,9 +1,9 @@
-"""GRPO for many turns, unbiased: each turn is judged by what followed it, against the others of the
-group at the same turn.
+"""Unbiased multi-turn GRPO: the advantage of a turn is its return relative to the same turn of the
+other trajectories in the group.
 
-Three things bias GRPO's gradient: a trajectory's own reward in the mean, the deviation, and the
-length in the denominator (arXiv:2503.20783). Here the mean is over the others, nothing is divided
-by a deviation, and the denominator is a constant.
+Three things bias GRPO's gradient: a trajectory's own reward in the group mean, the division by the
+standard deviation, and the length in the denominator (arXiv:2503.20783). Here the mean is over the
+other trajectories, nothing is divided by a standard deviation, and the denominator is a constant.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class MultiTurnGRPO(CriticFree):
     name: Literal["mt_grpo"] = "mt_grpo"
     gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount a turn: below 1, what comes later counts less for a turn."""
+    """Discount factor per turn."""
     normalize: Normalize = "constant"
     constant: PositiveInt | None = 256
-    """The token budget of an episode: it sets the scale of the loss and nothing else."""
+    """Divisor of the loss: usually the token budget of an episode. It only scales the loss."""
 
     @property
     def credit_formulas(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""What all policy-gradient methods share: the surrogate, the bounds on it, and what is added to it.
+"""What all policy-gradient methods share: the surrogate loss, its clipping, KL and entropy terms.
 
-Credit is left to each.
+Each method computes its own advantages.
 """
 
 from __future__ import annotations
@@ -33,37 +33,36 @@ from palestra.core.types import Group, Trajectory
 if TYPE_CHECKING:
     from torch import Tensor
 
+NO_GRADIENT_IN_REWARD = (
+    "its gradient through the reward is near 0, so it would not regularize; use k1"
+)
+NO_GRADIENT_IN_LOSS = (
+    "its expected gradient in the loss is 0, so it would not regularize; use k3, or k2"
+)
 REFUSED_KL = {
-    (
-        "reward",
-        "k2",
-    ): "its gradient through the reward is near 0, so it would not regularize; use k1",
-    (
-        "reward",
-        "k3",
-    ): "its gradient through the reward is near 0, so it would not regularize; use k1",
-    (
-        "loss",
-        "k1",
-    ): "its expected gradient in the loss is 0, so it would not regularize; use k3, or k2",
+    ("reward", "k2"): NO_GRADIENT_IN_REWARD,
+    ("reward", "k3"): NO_GRADIENT_IN_REWARD,
+    ("loss", "k1"): NO_GRADIENT_IN_LOSS,
 }
+"""(kl_in, kl_estimator) that do not regularize, and why."""
 
 
 class ImportanceSampling(Settings):
-    """Importance weights against the difference between the probabilities that sampled a token and
-    the learner's before its update: that between two implementations, and that between older
-    weights and new ones.
+    """Importance weights that correct for the difference between the probabilities that sampled a
+    token and the learner's before its update: numerical mismatch between engine and learner, and
+    staleness of the weights.
     """
 
     level: Literal["token", "sequence", "geometric"] = "token"
-    """One weight for each token, or for each trajectory: the product of its tokens' (0 or the cap
-    for long ones), or their geometric mean."""
+    """"token": one weight per token. "sequence": one per trajectory, the product of its tokens'
+    ratios (0 or the cap for long ones). "geometric": one per trajectory, their geometric mean.
+    """
     cap: PositiveFloat = 2.0
-    """The largest weight."""
+    """Maximum weight."""
     mask: bool = False
-    """Leave tokens beyond the cap out instead of counting them with it."""
+    """Mask tokens whose weight exceeds the cap instead of clipping the weight."""
     mask_below: PositiveFloat | None = None
-    """Leave tokens out whose weight is below this. Default: keep all."""
+    """Mask tokens whose weight is below this. Default: none."""
 
     @model_validator(mode="after")
     def _leaves_something(self) -> ImportanceSampling:
@@ -81,9 +80,10 @@ class ImportanceSampling(Settings):
             "geometric": f"mean_tokens({log_ratio})",
         }
         x = "x_c" if self.level == "token" else "x_i"
-        bounded = (
-            f"where({x} > {self.cap:.10g}, 0, {x})" if self.mask else f"min({x}, {self.cap:.10g})"
-        )
+        if self.mask:
+            bounded = f"where({x} > {self.cap:.10g}, 0, {x})"
+        else:
+            bounded = f"min({x}, {self.cap:.10g})"
         if self.mask_below is not None:
             bounded = f"where({x} < {self.mask_below:.10g}, 0, {bounded})"
         limit = f"{MOST_LOG_RATIO:.10g}"
@@ -94,73 +94,72 @@ class ImportanceSampling(Settings):
 
 
 class PolicyGradient(Algorithm):
-    """A surrogate loss whose parts are settings; subclasses say who is credited."""
+    """A surrogate loss whose parts are settings; subclasses compute the advantages."""
 
     objective: Literal["clip", "cispo"] = "clip"
-    """PPO's clipped objective, or CISPO's clipped weights of log-probs."""
+    """Loss: "clip" (PPO's clipped surrogate) or "cispo" (clipped importance weights)."""
     ratio: Literal["token", "sequence"] = "token"
-    """Importance ratios of single tokens, or one for each trajectory (GSPO)."""
+    """Importance ratios per token, or one per trajectory (GSPO)."""
     clip_low: NonNegativeFloat = 0.2
-    """How far below 1 a ratio may fall before its gradient is cut."""
+    """Lower clip range: ratios are clipped at 1 - clip_low."""
     clip_high: NonNegativeFloat = 0.2
-    """Above `clip_low` it leaves unlikely tokens more room to grow (clip-higher)."""
+    """Upper clip range: ratios are clipped at 1 + clip_high. Larger than `clip_low`, it leaves
+    unlikely tokens more room to grow (clip-higher).
+    """
     dual_clip: float | None = Field(default=None, gt=1)
-    """The most that a bad token can cost, in advantages."""
+    """Dual clip: bounds the loss of a token with a negative advantage at this multiple of it."""
     entropy: NonNegativeFloat = 0.0
-    """What the entropy of the policy counts for beside its advantages."""
+    """Weight of the entropy bonus."""
     entropy_target: PositiveFloat | None = None
-    """The bonus is full at entropy 0, falls to nothing at this entropy (in nats a token), and stays
-    so above it.
+    """Entropy, in nats per token, at which the bonus reaches 0; it is full at entropy 0 and falls
+    linearly between.
     """
     overlong: Literal["train", "mask"] = "train"
-    """Trajectories that a token budget ended: learned from, or left out of the gradient and of the
-    group's statistics.
+    """Trajectories that ran out of a token budget: train on them, or mask them, which leaves them
+    out of the gradient and of the group's statistics.
     """
     overlong_penalty: NonNegativeFloat = 0.0
-    """Taken off the reward of a trajectory that a token budget ended."""
+    """Subtracted from the reward of trajectories that ran out of a token budget."""
     invalid_penalty: NonNegativeFloat = 0.0
-    """Taken off the reward for each turn whose action could not be read or done.
+    """Subtracted from the reward for each turn with an invalid action.
 
-    The environment's own reward is what is reported.
+    Metrics report the environment's own reward.
     """
     turn_discount: float = Field(default=1.0, gt=0, le=1)
-    """What a reward is multiplied by for each turn before it: below 1, of two successes the quicker
-    one is better.
-    """
+    """Factor on a reward for each turn before it; below 1, quicker successes earn more."""
     negative_reward_scale: NonNegativeFloat = 1.0
-    """What a reward below 0 counts for: below 1, a policy is not taught to shun whatever may fail
-    before it knows how to succeed.
-    """
+    """Factor on negative rewards; below 1, early failures discourage exploration less."""
     normalize: Normalize = "token"
     """How token losses are averaged: over all tokens, per trajectory first, or by `constant`."""
     constant: PositiveInt | None = None
-    """The divisor of `normalize = "constant"`: usually the token budget of an episode."""
+    """Divisor of `normalize = "constant"`: usually the token budget of an episode."""
     kl: NonNegativeFloat = 0.0
-    """Weight of the KL divergence from the reference, the model as it was before the first step."""
+    """Weight of the KL divergence from the reference model, a copy from before the first step."""
     kl_estimator: KL = "k3"
-    """Default: k3 in the loss, where k2 does as well; k1 in the reward, where nothing else
-    regularizes.
+    """Estimator of the KL divergence. Default: "k3" in the loss ("k2" works too), "k1" in the
+    reward, where it is the only one that regularizes.
     """
     kl_in: Literal["loss", "reward"] = "loss"
-    """Added to the loss of each token, or taken off its reward: then a token's advantage is less
-    the KL of itself and all later tokens of its trajectory."""
+    """Add the KL divergence to each token's loss, or subtract it from its reward. In the reward, a
+    token's advantage is reduced by the KL of itself and of all later tokens of its trajectory.
+    """
     recompute_logprobs: bool = False
-    """Take ratios against the learner's own log-probs instead of the engine's."""
+    """Compute ratios against the learner's own log-probs instead of the engine's."""
     correction: ImportanceSampling | None = None
-    """Against a mismatch between engine and learner, and against older weights; needs
+    """Importance sampling that corrects for engine mismatch and older weights; needs
     `recompute_logprobs`.
     """
 
     @model_validator(mode="before")
     @classmethod
-    def _estimator_of_the_place(cls, given: Any) -> Any:
+    def _default_estimator(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("kl_in") == "reward" and given.get("kl"):
             return {"kl_estimator": "k1"} | given
         return given
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> PolicyGradient:
-        """A setting that would do nothing is an error."""
+        """A setting that has no effect is an error."""
         if (self.normalize == "constant") != (self.constant is not None):
             raise ValueError(
                 "constant goes with normalize = 'constant' and only with it; normalize "
@@ -209,8 +208,8 @@ class PolicyGradient(Algorithm):
 
     @property
     def off_policy_error(self) -> str:
-        """Ratios against the log-probs as sampled make up for older weights, and so does a
-        correction; else nothing would.
+        """Ratios against the sampled log-probs account for older weights, and so does a correction;
+        ratios against recomputed log-probs alone do not.
         """
         if self.recompute_logprobs and self.correction is None:
             return (
@@ -232,7 +231,7 @@ class PolicyGradient(Algorithm):
         ]
 
     def explain_objective(self) -> list[str]:
-        """What is maximized of each action token, given its advantage."""
+        """The objective of each action token, given its advantage."""
         low, high = f"{1 - self.clip_low:.10g}", f"{1 + self.clip_high:.10g}"
         if self.objective == "cispo":
             gain = f"stop(clip(ratio_c, {low}, {high})) * A_c * logp_c"
@@ -240,9 +239,12 @@ class PolicyGradient(Algorithm):
             gain = f"min(ratio_c * A_c, clip(ratio_c, {low}, {high}) * A_c)"
         if self.dual_clip is not None:
             gain = f"where(A_c < 0, max({gain}, {self.dual_clip:.10g} * A_c), {gain})"
-        gain = f"correction_c * {gain}" if self.correction is not None else gain
-        gain += " + bonus * entropy_c" if self.entropy else ""
-        gain += f" - {self.kl:.10g} * KL_c" if self.kl and self.kl_in == "loss" else ""
+        if self.correction is not None:
+            gain = f"correction_c * {gain}"
+        if self.entropy:
+            gain += " + bonus * entropy_c"
+        if self.kl and self.kl_in == "loss":
+            gain += f" - {self.kl:.10g} * KL_c"
         weights = {
             "token": "1 / tokens  # all action tokens alike",
             "sequence": "1 / (trajectories * tokens_i)  # all trajectories alike",
@@ -255,15 +257,15 @@ class PolicyGradient(Algorithm):
         old = "logp_sampled_c  # as the engine sampled it"
         if self.recompute_logprobs:
             old = "logp_learner_c  # the learner's own, before the first update of the step"
-        return [
+        lines = [
             f"objective_c = {gain}",
             f"weight_c = {weights[self.normalize]}",
             f"ratio_c = exp(clip({difference}, -{limit}, {limit}))",
             f"logp_old_c = {old}",
-            *(self.correction.explain() if self.correction is not None else []),
-            *self._explain_entropy(),
-            *self._explain_kl(limit),
         ]
+        if self.correction is not None:
+            lines += self.correction.explain()
+        return [*lines, *self._explain_entropy(), *self._explain_kl(limit)]
 
     def _explain_entropy(self) -> list[str]:
         if not self.entropy:
@@ -291,33 +293,26 @@ class PolicyGradient(Algorithm):
 
     @abstractmethod
     def explain_credit(self) -> list[str]:
-        """The formulas of A_c, given what each turn is rewarded with (reward_u, and R_i in all)."""
+        """The formulas of A_c, given the rewards of turns (reward_u) and their sum (R_i)."""
 
     def explain_reward(self) -> list[str]:
-        """What a trajectory is credited with, and which have no part."""
-        reward = (
-            f"where(r_u < 0, {self.negative_reward_scale:.10g} * r_u, r_u)"
-            if self.negative_reward_scale != 1
-            else "r_u"
-        )
-        reward += f" * {self.turn_discount:.10g} ** turn_u" if self.turn_discount < 1 else ""
-        reward += f" - {self.invalid_penalty:.10g} * invalid_u" if self.invalid_penalty else ""
-        reward += f" - {self.overlong_penalty:.10g} * overlong_u" if self.overlong_penalty else ""
+        """The formulas of rewards, and which trajectories are left out."""
+        reward = "r_u"
         names = ["r_u: the environment's reward for turn u"]
-        names += ["turn_u: the number of turns before it"] if self.turn_discount < 1 else []
-        names += (
-            ["invalid_u: 1 where its action could not be read or done"]
-            if self.invalid_penalty
-            else []
-        )
-        names += (
-            ["overlong_u: 1 where a token budget ended the trajectory in it"]
-            if self.overlong_penalty
-            else []
-        )
-        left_out = (
-            "a fault ended" if self.overlong == "train" else "a fault or a token budget ended"
-        )
+        if self.negative_reward_scale != 1:
+            reward = f"where(r_u < 0, {self.negative_reward_scale:.10g} * r_u, r_u)"
+        if self.turn_discount < 1:
+            reward += f" * {self.turn_discount:.10g} ** turn_u"
+            names.append("turn_u: the number of turns before it")
+        if self.invalid_penalty:
+            reward += f" - {self.invalid_penalty:.10g} * invalid_u"
+            names.append("invalid_u: 1 where its action could not be read or done")
+        if self.overlong_penalty:
+            reward += f" - {self.overlong_penalty:.10g} * overlong_u"
+            names.append("overlong_u: 1 where a token budget ended the trajectory in it")
+        left_out = "a fault ended"
+        if self.overlong == "mask":
+            left_out = "a fault or a token budget ended"
         return [
             "R_i = sum_turns(reward_u)",
             f"reward_u = {reward}",
@@ -337,21 +332,24 @@ class PolicyGradient(Algorithm):
 
     @property
     def unit(self) -> Unit:
-        is_whole = self.ratio == "sequence" or (
-            self.correction is not None and self.correction.level != "token"
-        )
-        return "trajectory" if is_whole else "segment"
+        if self.ratio == "sequence":
+            return "trajectory"
+        if self.correction is not None and self.correction.level != "token":
+            return "trajectory"
+        return "segment"
 
     @abstractmethod
     def advantages(self, batch: Batch) -> Tensor:
-        """How much better than expected it went from each chosen token on."""
+        """The advantage of each action token."""
 
     def add_advantages(self, batch: Batch) -> Batch:
         batch = batch.with_(advantage_C=self.advantages(batch))
         if self.entropy == 0:
             return batch
         weight_C = entropy_weight(batch.sampled_logp_C, self.entropy, self.entropy_target)
-        return batch.with_(entropy_weight_C=weight_C) if weight_C.any() else batch
+        if not weight_C.any():
+            return batch
+        return batch.with_(entropy_weight_C=weight_C)
 
     def weights(self, batch: Batch) -> Tensor:
         trajectories = len(set(batch.trajectory_S.tolist()))
@@ -385,19 +383,16 @@ class PolicyGradient(Algorithm):
                 loss_C = loss_C + self.kl * kl_divergence(
                     policy.logp_C, batch.reference_logp_C, self.kl_estimator
                 )
-            # one meaning in every setting: the unbiased estimate that is never negative
+            # Always k3, whatever estimator is trained on, so that runs can be compared.
             stats["policy/kl_reference"] = kl_divergence(
                 policy.logp_C.detach(), batch.reference_logp_C, "k3"
             )
-        # of the policy that sampled from the one it has become: the tokens are samples of the
-        # former
+        # KL(old policy, new policy): the tokens are samples of the old one.
         stats["policy/kl"] = kl_divergence(batch.old_logp_C, policy.logp_C.detach(), "k3")
         return loss_C, stats
 
     def kl_in_reward(self, batch: Batch) -> Tensor:
-        """What is taken off the reward of each token;
-        0 where the divergence is part of the loss.
-        """
+        """The KL penalty on the reward of each token; 0 if the KL term is in the loss."""
         if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
         assert batch.reference_logp_C is not None
@@ -405,37 +400,33 @@ class PolicyGradient(Algorithm):
 
 
 class CriticFree(PolicyGradient):
-    """Credit that follows from the rewards alone: no critic has to be asked."""
+    """Advantages computed from rewards alone, without a critic."""
 
     @abstractmethod
     def turn_credit(self, batch: Batch) -> Tensor:
-        """How much better than expected it went from each turn on.
-
-        Reads rewards, turns and groups, and no tokens.
-        """
+        """The advantage of each turn, from rewards, turns and groups; it reads no tokens."""
 
     @property
     @abstractmethod
     def credit_formulas(self) -> list[str]:
-        """Those of A_u or A_i; the first line is that of either."""
+        """The formulas of A_u or A_i, which the first line defines."""
 
     def advantages(self, batch: Batch) -> Tensor:
         return self.turn_credit(batch)[batch.turn_C] - self.kl_to_go(batch)
 
     def kl_to_go(self, batch: Batch) -> Tensor:
-        """What each token and all later ones of its trajectory have taken off their rewards."""
+        """The KL penalty summed over each token and all later ones of its trajectory."""
         if self.kl == 0 or self.kl_in == "loss":
             return torch.zeros_like(batch.old_logp_C)
-        return returns_to_go(self.kl_in_reward(batch), batch.trajectory_C, gamma=1.0).to(
-            batch.old_logp_C.dtype
-        )
+        to_go_C = returns_to_go(self.kl_in_reward(batch), batch.trajectory_C, gamma=1.0)
+        return to_go_C.to(batch.old_logp_C.dtype)
 
     def explain_credit(self) -> list[str]:
-        add_advantages = self.credit_formulas[0].split(" = ")[0]
-        in_reward = (
-            f" - to_go_tokens({self.kl:.10g} * KL_c)" if self.kl and self.kl_in == "reward" else ""
-        )
-        return [f"A_c = {add_advantages}{in_reward}", *self.credit_formulas]
+        # "A_u" or "A_i"
+        advantage = self.credit_formulas[0].split(" = ")[0]
+        if self.kl and self.kl_in == "reward":
+            advantage += f" - to_go_tokens({self.kl:.10g} * KL_c)"
+        return [f"A_c = {advantage}", *self.credit_formulas]
 
     @property
     def compares_within_groups(self) -> bool:
@@ -446,10 +437,7 @@ class CriticFree(PolicyGradient):
         return True
 
     def has_signal(self, group: Group) -> bool:
-        """Whether the rewards credit any turn.
-
-        A divergence in the reward is no reason to play a group again.
-        """
+        """Whether any turn has a nonzero advantage, the KL penalty not counted."""
         members = self.learnable(group)
         if not members:
             return False
@@ -458,5 +446,5 @@ class CriticFree(PolicyGradient):
         return bool((self.turn_credit(self.rewards_of(group)) != 0).any())
 
     def rewards_of(self, group: Group) -> Batch:
-        """What `turn_credit` reads, of one group."""
+        """The rewards of one group, as `turn_credit` reads them."""
         return rewards_only([self.learnable(group)], self.turn_rewards)

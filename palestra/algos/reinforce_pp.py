@@ -1,4 +1,4 @@
-"""REINFORCE++ (arXiv:2501.03262): rewards whitened over the whole batch, with or without the
+"""REINFORCE++ (arXiv:2501.03262): advantages normalized over the whole batch, with or without the
 group's mean as a baseline.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ReinforcePP(CriticFree):
     name: Literal["reinforce_pp"] = "reinforce_pp"
     baseline: bool = False
-    """Take off the mean of the group first."""
+    """Subtract the group's mean reward first."""
 
     @property
     def compares_within_groups(self) -> bool:
@@ -25,7 +25,7 @@ class ReinforcePP(CriticFree):
 
     @property
     def may_lack_signal(self) -> bool:
-        """Without a baseline a trajectory is judged against all others of the step."""
+        """Without a baseline, advantages are relative to all trajectories of the step."""
         return self.baseline
 
     @property
@@ -42,11 +42,9 @@ class ReinforcePP(CriticFree):
         ]
 
     def turn_credit(self, batch: Batch) -> Tensor:
-        credit_N = (
-            group_relative(batch.reward_N, batch.group_N, scale=False)
-            if self.baseline
-            else batch.reward_N
-        )
+        credit_N = batch.reward_N
+        if self.baseline:
+            credit_N = group_relative(batch.reward_N, batch.group_N, scale=False)
         return credit_N[batch.trajectory_U]
 
     def advantages(self, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""ReMax (arXiv:2310.10505): a trajectory is judged against the greedy one of its task."""
+"""ReMax (arXiv:2310.10505): the baseline is the reward of a greedy episode of the same task."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class ReMax(CriticFree):
         return False
 
     def learnable(self, group: Group) -> list[Trajectory]:
-        """None where a fault left the group without its baseline."""
+        """No trajectory if a fault left the group without its baseline."""
         baseline = group.baseline
-        has_baseline = baseline is not None and super().learnable(Group(group.task, [baseline]))
-        return super().learnable(group) if has_baseline else []
+        if baseline is None or not super().learnable(Group(group.task, [baseline])):
+            return []
+        return super().learnable(group)
 
     def rewards_of(self, group: Group) -> Batch:
         batch = super().rewards_of(group)

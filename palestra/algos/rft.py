@@ -1,5 +1,5 @@
-"""Rejection-sampling fine-tuning (arXiv:2308.01825): play, keep the best of each task, imitate
-them.
+"""Rejection-sampling fine-tuning (arXiv:2308.01825): sample, keep the best trajectories of each
+task, and fine-tune on them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def best_of(trajectories: list[Trajectory], *, min_reward: float, best: int) -> 
 class RFT(Imitation):
     name: Literal["rft"] = "rft"
     min_reward: float = 0.5
-    """Trajectories of less are rejected."""
+    """Minimum reward; trajectories below it are rejected."""
     best: PositiveInt = 1
-    """Trajectories of a task that are kept at the most, by reward and then by fewer turns."""
+    """Maximum number of trajectories kept per task: the highest rewards, then the fewest turns."""
 
     @property
     def may_lack_signal(self) -> bool:
-        """A group in which nothing was good enough to be imitated."""
+        """All trajectories of a group can be rejected."""
         return True
 
     def learnable(self, group: Group) -> list[Trajectory]:

@@ -1,4 +1,4 @@
-"""RLOO (arXiv:2402.14740): a trajectory is judged against the mean of the others of its task."""
+"""RLOO (arXiv:2402.14740): the baseline is the mean reward of the group's other trajectories."""
 
 from __future__ import annotations
 
@@ -32,11 +32,8 @@ class RLOO(CriticFree):
         return leave_one_out(batch.reward_N, batch.group_N)[batch.trajectory_U]
 
     def kl_to_go(self, batch: Batch) -> Tensor:
-        """The divergence is part of the baseline, too: that of the others, from their first token
-        on.
-        """
+        """The baseline includes the KL penalty: the mean over the others' whole trajectories."""
         kl_C = self.kl_in_reward(batch)
-        total_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype).index_add_(
-            0, batch.trajectory_C, kl_C
-        )
-        return super().kl_to_go(batch) - mean_of_others(total_N, batch.group_N)[batch.trajectory_C]
+        kl_N = torch.zeros_like(batch.reward_N, dtype=kl_C.dtype)
+        kl_N.index_add_(0, batch.trajectory_C, kl_C)
+        return super().kl_to_go(batch) - mean_of_others(kl_N, batch.group_N)[batch.trajectory_C]

@@ -1,4 +1,4 @@
-"""Which stored trajectories are learned from: solved ones, and pairs of a better and a worse."""
+"""Which stored trajectories to train on: solved ones, and preference pairs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from palestra.core.types import Group, Task, Trajectory
 
 ROUNDING = 1e-9
-"""Rewards are sums: ten times 0.1 must count as 1."""
+"""Tolerance on rewards, which are sums of floats: ten times 0.1 must count as 1."""
 
 
 def solved(trajectories: Iterable[Trajectory], *, min_reward: float) -> list[Trajectory]:
-    """Those that can be learned from and earned enough."""
+    """The trainable trajectories with at least `min_reward`."""
     return [t for t in trajectories if is_learnable(t) and t.reward >= min_reward - ROUNDING]
 
 
 def pairs(
     trajectories: Iterable[Trajectory], *, min_gap: float, min_reward: float, per_task: int
 ) -> list[Group]:
-    """DPO pairs of one task: groups of exactly two trajectories [chosen, rejected], the largest
-    gaps in reward first.
+    """DPO pairs: groups of exactly two trajectories of one task, [chosen, rejected]; of each task
+    the `per_task` pairs with the largest differences in reward.
 
     A trajectory is chosen at most once and rejected at most once.
     """
@@ -27,35 +27,35 @@ def pairs(
     for trajectory in trajectories:
         if is_learnable(trajectory):
             tasks.setdefault(trajectory.task, []).append(trajectory)
-    return [
-        group
-        for played in tasks.values()
-        for group in _pairs_of_task(played, min_gap, min_reward)[:per_task]
-    ]
+    groups: list[Group] = []
+    for played in tasks.values():
+        groups += _pairs_of_task(played, min_gap, min_reward)[:per_task]
+    return groups
 
 
 def _pairs_of_task(played: list[Trajectory], min_gap: float, min_reward: float) -> list[Group]:
-    candidates = [
-        (a, b)
-        for a in solved(played, min_reward=min_reward)
-        for b in played
-        if _is_better(a, b, min_gap)
-    ]
-    # Rounded, so that gaps which differ only in their last bit are in the order of their ids.
-    candidates.sort(
-        key=lambda pair: (-round(pair[0].reward - pair[1].reward, 9), pair[0].id, pair[1].id)
-    )
+    candidates: list[tuple[Trajectory, Trajectory]] = []
+    for chosen in solved(played, min_reward=min_reward):
+        for rejected in played:
+            if _is_better(chosen, rejected, min_gap):
+                candidates.append((chosen, rejected))
+    candidates.sort(key=_by_gap)
     used: set[tuple[str, int]] = set()
     groups: list[Group] = []
     for chosen, rejected in candidates:
-        roles = {
-            ("chosen", id(chosen)),
-            ("rejected", id(rejected)),
-        }  # of the objects: two runs may use the same episode ids
+        # Identity of the objects, not their ids: two runs may use the same episode ids.
+        roles = {("chosen", id(chosen)), ("rejected", id(rejected))}
         if not roles & used:
             used |= roles
             groups.append(Group(chosen.task, [chosen, rejected]))
     return groups
+
+
+def _by_gap(pair: tuple[Trajectory, Trajectory]) -> tuple[float, str, str]:
+    """A sort key: the largest gap in reward first."""
+    chosen, rejected = pair
+    # Rounded, so that gaps which differ only in their last bit are ordered by episode ids.
+    return -round(chosen.reward - rejected.reward, 9), chosen.id, rejected.id
 
 
 def _is_better(chosen: Trajectory, rejected: Trajectory, min_gap: float) -> bool:

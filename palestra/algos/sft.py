@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on trajectories: make the chosen tokens likelier, and no others."""
+"""Supervised fine-tuning on trajectories: the loss is over action tokens only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 class Imitation(Algorithm):
-    """The loss of all that imitate; whom they imitate is up to the subclasses."""
+    """The cross-entropy loss of all imitation; subclasses select the trajectories."""
 
     def temperature(self, sampling: float) -> float:
-        """Imitation makes the model itself likelier to say what it is shown, however it is sampled
-        afterwards.
-        """
+        """Imitation trains the model's own distribution, at any sampling temperature."""
         return 1.0
 
     def add_advantages(self, batch: Batch) -> Batch:
@@ -42,16 +40,16 @@ class Imitation(Algorithm):
 class SFT(Imitation):
     name: Literal["sft"] = "sft"
     data: tuple[str, ...] = ()
-    """Run folders and files: our trajectories, AgentGym's conversations, OpenAI's chats.
+    """Run folders and files: Palestra's trajectories, AgentGym's conversations, OpenAI chats.
 
-    Without any, the environment's expert shows.
+    Default: episodes of the environment's expert.
     """
     min_reward: float = 0.5
-    """Trajectories of less are not imitated. Conversations have no reward and all count."""
+    """Minimum reward of trajectories to train on. Conversations have no reward and are all used."""
     episodes: PositiveInt = 1000
-    """Of the expert, where there is no data."""
+    """Episodes of the environment's expert, if there is no `data`."""
     noise: float = Field(default=0.0, ge=0, le=1)
-    """The share of the expert's actions that are any valid ones."""
+    """Probability that the expert takes a random valid action instead."""
     batch: PositiveInt = 32
     """Trajectories per training step."""
 
@@ -82,13 +80,11 @@ class SFT(Imitation):
         return each_alone(solved(trajectories, min_reward=self.min_reward))
 
     def explain(self) -> list[str]:
-        expert = (
-            f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), "
-            "those that were solved"
-        )
-        of = (
-            f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}"
-            if self.data
-            else expert
-        )
-        return [*super().explain(), f"# over {self.batch} trajectories a step of: {of}"]
+        if self.data:
+            data = f"{', '.join(self.data)}; those with R_i >= {self.min_reward:g}"
+        else:
+            data = (
+                f"{self.episodes} episodes of the environment's expert (noise {self.noise:g}), "
+                "those that were solved"
+            )
+        return [*super().explain(), f"# over {self.batch} trajectories a step of: {data}"]

@@ -1,4 +1,4 @@
-"""Where an algorithm's trajectories come from, as data; training makes a data source of it."""
+"""Where an algorithm's trajectories come from, as plain data; `training` builds the data source."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ Select = Callable[[list[Trajectory]], list[Group]]
 
 @dataclass(frozen=True, slots=True)
 class OnPolicy:
-    """Episodes that the policy plays at every step."""
+    """New rollouts of the policy at every step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """A fixed set of groups: from stored trajectories, from episodes of the environments' experts,
-    or from both.
+    """A fixed dataset of groups: from stored trajectories, from episodes of the environments'
+    experts, or from both.
     """
 
     batch: int
     """Groups per training step."""
     select: Select
-    """Which groups the stored trajectories make up."""
+    """Forms groups from the stored trajectories."""
     data: tuple[str, ...] = ()
     """Run folders and files."""
     expected: str = "no trajectory can be learned from"
-    """What is wrong with data that nothing can be selected from."""
+    """The error if nothing can be selected from the data."""
     expert_episodes: int = 0
     expert_noise: float = 0.0
-    """The share of the experts' actions that are any valid ones."""
+    """Probability that an expert takes a random valid action instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertIteration:
-    """Rounds: the policy explores, the best episodes join the set, and the base model is trained on
-    all of the set.
+    """Rounds of exploration and training: the best explored episodes join a dataset, and the base
+    model is trained on all of it.
     """
 
     base: Offline
-    """The set of the first round, which may be empty."""
+    """The dataset of the first round, which may be empty."""
     round: int
-    """Training steps of a round."""
+    """Training steps per round."""
     explores: Callable[[int], bool]
-    """Whether a training step (from 1) begins with exploration."""
+    """Whether a training step (from 1) starts with exploration."""
     keep: Callable[[Group], list[Trajectory]]
-    """What an explored group adds to the set."""
+    """The trajectories of an explored group that join the dataset."""
 
 
 Source = OnPolicy | Offline | ExpertIteration

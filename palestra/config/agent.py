@@ -21,8 +21,8 @@ class AgentSettings(Settings):
     example: bool = False
     """Show the environment's worked example in the prompt."""
     template: Literal["auto", "model", "chatml"] = "auto"
-    """The model's own chat template, the built-in ChatML, or ChatML only where the model's cannot
-    be appended to.
+    """Chat template: "model" (the model's own), "chatml" (built in), or "auto", which uses the
+    model's own if it is append-only and ChatML otherwise.
     """
     context_tokens: PositiveInt = 4096
     """Maximum number of tokens in an episode."""

@@ -1,4 +1,4 @@
-"""A run is one typed, closed, frozen object: from a TOML file, then from the command line."""
+"""The configuration of a run as one typed, frozen object: from a TOML file and the command line."""
 
 from __future__ import annotations
 
@@ -50,12 +50,10 @@ from palestra.horizons.fixed import Fixed
 log = logging.getLogger(__name__)
 
 CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind", "env": "name"}
-"""Tables whose other keys depend on this one: choosing anew starts from the defaults."""
+"""Tables whose other keys depend on this one: another choice starts from its own defaults."""
 
 LEARNING_RATES = {"tiny": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
-"""Defaults of `optim.lr`: of a new model, of an adapter, and of all weights of a pretrained model.
-
-"""
+"""Defaults of `optim.lr` for a tiny model, an adapter, and all weights of a pretrained model."""
 
 DEFAULTS = {
     "algo": "grpo",
@@ -67,33 +65,32 @@ DEFAULTS = {
 
 
 LARGEST = 1_000_000
-"""Bytes of a recipe."""
+"""Maximum size of a recipe in bytes."""
 
 
 class Config(Settings):
     """Everything that defines a run."""
 
     seed: NonNegativeInt = 0
-    """Seeds the weights, the choice of tasks and the sampling noise."""
+    """Random seed of weight initialization, task sampling and token sampling."""
     steps: PositiveInt = 100
     """Training steps."""
     limit: LimitSettings = LimitSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; "auto" is CUDA where there is a GPU."""
+    """Device of the model; "auto" uses CUDA if there is a GPU."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    """What the model computes in.
+    """Type that the model computes in.
 
-    Weights are kept and stepped in float32 at least. float64 is slow, and for comparing runs to the
-    end.
+    Master weights are float32 or wider. float64 is slow; it makes runs comparable to the last step.
     """
     threads: NonNegativeInt = 0
-    """CPU threads; 0 is one per core. Bit-equal runs need the same number."""
+    """CPU threads; 0 uses one per core. Bit-identical runs need the same number."""
     model: Annotated[SerializeAsAny[Settings], chosen_from(models, "kind", DEFAULTS["model"])] = (
         TinyModel()
     )
     env: EnvSettings | None = None
     mixture: tuple[Member, ...] = ()
-    """Several environments instead of one `env`."""
+    """Several environments to train on, instead of one `env`."""
     agent: AgentSettings = AgentSettings()
     engine: Annotated[
         SerializeAsAny[EngineSettings], chosen_from(engines, "name", DEFAULTS["engine"])
@@ -104,7 +101,7 @@ class Config(Settings):
     )
     optim: OptimizerConfig = OptimizerConfig()
     lora: LoraSettings | None = None
-    """Train an adapter; all weights learn where the table is not there."""
+    """Train a LoRA adapter. Default: train all weights."""
     horizon: Annotated[
         SerializeAsAny[Horizon], chosen_from(horizons, "kind", DEFAULTS["horizon"])
     ] = Fixed()
@@ -112,7 +109,7 @@ class Config(Settings):
     eval: EvalSettings = EvalSettings()
     save: SaveSettings = SaveSettings()
     guard: GuardSettings | None = None
-    """What is done when a run goes wrong; nothing where the table is not there."""
+    """Bounds on metrics, and what to do if one is crossed. Default: no bounds."""
     track: TrackSettings = TrackSettings()
     launch: LaunchSettings = LaunchSettings()
 
@@ -126,7 +123,7 @@ class Config(Settings):
     @model_validator(mode="before")
     @classmethod
     def _learning_rate_of_the_model(cls, tree: Any) -> Any:
-        """The default of `optim.lr`."""
+        """Fill in the default of `optim.lr`, which depends on the model."""
         optim = tree.get("optim", {}) if isinstance(tree, dict) else None
         if isinstance(optim, OptimizerConfig) and "lr" not in optim.model_fields_set:
             optim = optim.model_dump(exclude_unset=True)
@@ -136,19 +133,16 @@ class Config(Settings):
         is_pretrained = isinstance(model, PretrainedModel) or (
             isinstance(model, dict) and model.get("kind") == "pretrained"
         )
-        kind = (
-            "tiny"
-            if not is_pretrained
-            else "lora"
-            if tree.get("lora") not in (None, UNSET)
-            else "pretrained"
-        )
+        kind = "pretrained" if is_pretrained else "tiny"
+        if is_pretrained and tree.get("lora") not in (None, UNSET):
+            kind = "lora"
         return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
         if self.unresolved:
-            return self  # what fits together is judged where the classes may be imported
+            # Only a configuration whose classes were imported can be checked as a whole.
+            return self
         if self.env is not None and self.mixture:
             raise ValueError(
                 "env and mixture: there is either one environment or a mixture of them"
@@ -160,11 +154,9 @@ class Config(Settings):
                     f"mixture: two environments are called {label!r}; give each a label of its own"
                 )
         for spec in self.env_specs:
-            self._check_place(spec)
+            self._check_env(spec)
         if isinstance(self.model, TinyModel) and self.dtype == "bfloat16":
-            raise ValueError(
-                "dtype = 'bfloat16': a model made on the spot is too small for it; use 'float32'"
-            )
+            raise ValueError("dtype = 'bfloat16': a tiny model is too small for it; use 'float32'")
         if isinstance(self.model, TinyModel) and self.lora is not None:
             raise ValueError(
                 "lora: an adapter needs a model that has learned something; set "
@@ -178,15 +170,15 @@ class Config(Settings):
             self.guard.check(
                 self.algo,
                 reach,
-                is_beside_learner=self.rollout.is_beside_learner,
+                is_concurrent=self.rollout.is_concurrent,
                 partial=self.rollout.partial,
             )
         return self
 
     @property
     def unresolved(self) -> str:
-        """The first table whose class is named "module:Class" and was not imported; empty where
-        there is none.
+        """The first table whose class is named "module:Class" and was not imported; empty if there
+        is none.
         """
         tables: dict[str, Settings | None] = {
             "algo.name": self.algo,
@@ -202,7 +194,7 @@ class Config(Settings):
         return ""
 
     def refuse_unresolved(self, command: str) -> None:
-        """Where a command needs a class that it must not import."""
+        """Raise ConfigError if a class that the command needs was not imported."""
         if self.unresolved:
             raise ConfigError(
                 f"{self.unresolved}: {command} imports nothing that a configuration names; "
@@ -210,16 +202,12 @@ class Config(Settings):
             )
 
     def _check_age(self) -> None:
-        """Whether the algorithm can learn from what older weights have played."""
-        objection = self.algo.off_policy_error
-        overlap = {
-            name: getattr(self.rollout, name)
-            for name in ("prefetch", "partial", "max_staleness")
-            if getattr(self.rollout, name)
-        }
-        for name, value in overlap.items():
-            if objection:
-                raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {objection}")
+        """Whether the algorithm can learn from episodes that older weights sampled."""
+        error = self.algo.off_policy_error
+        for name in ("prefetch", "partial", "max_staleness"):
+            value = getattr(self.rollout, name)
+            if value and error:
+                raise ValueError(f"rollout.{name} = {value}: {self.algo.name} {error}")
         if self.rollout.max_staleness and not self.algo.supports_off_policy:
             cure = "set algo.recompute_logprobs = true and algo.correction.cap = 2"
             raise ValueError(
@@ -228,64 +216,56 @@ class Config(Settings):
             )
         if self.rollout.max_staleness and self.is_deterministic:
             race = (
-                "what is played beside the learner depends on timing; set "
+                "what is sampled during an update depends on timing; set "
                 "engine.deterministic = false"
             )
             raise ValueError(f"rollout.max_staleness = {self.rollout.max_staleness}: {race}")
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether batches must not depend on when an environment answers."""
+        """Whether batches must not depend on the timing of environments."""
         return self.engine.is_deterministic
 
-    def _check_place(self, spec: EnvSpec) -> None:
+    def _check_env(self, spec: EnvSpec) -> None:
         table = "env" if self.env is not None else f"mixture.{spec.label}"
         if self.rollout.partial and self.is_deterministic and not spec.env.is_inline:
-            where = (
-                f"{table}.name = {spec.env.name!r}"
-                if spec.env.is_remote
-                else f"{table}.isolation = 'process'"
-            )
+            where = f"{table}.isolation = 'process'"
+            if spec.env.is_remote:
+                where = f"{table}.name = {spec.env.name!r}"
             race = (
                 "is apart from training, and which group is complete first is a race; set "
                 "engine.deterministic = false"
             )
             raise ValueError(f"rollout.partial = {self.rollout.partial}: {where} {race}")
         if self.algo.compares_within_groups and spec.group < 2:
-            table = (
-                "rollout"
-                if self.env is not None or self.rollout.group == spec.group
-                else f"mixture.{spec.label}"
-            )
+            if self.env is not None or self.rollout.group == spec.group:
+                table = "rollout"
             raise ValueError(
                 f"{table}.group = {spec.group}: {self.algo.name} compares trajectories of "
                 "a task and needs at least 2"
             )
 
     def _check_idle(self) -> None:
-        """What has no effect under the chosen algorithm is an error."""
+        """A setting that has no effect under the chosen algorithm is an error."""
         plays = self.algo.plays
-        only_play = ("resample_rounds", "prefetch", "partial", "max_staleness")
-        idle = (
-            {f"rollout.{name}": getattr(self.rollout, name) != 0 for name in only_play}
-            if not self.algo.is_on_policy
-            else {}
-        )
+        default = RolloutSettings()
+        only_on_policy = ("resample_rounds", "prefetch", "partial", "max_staleness")
+        idle: list[str] = []
+        if not self.algo.is_on_policy:
+            idle += only_on_policy
         if not plays:
-            default = RolloutSettings()
-            idle |= {
-                f"rollout.{name}": getattr(self.rollout, name) != getattr(default, name)
-                for name in ("tasks", "group")
-            }
-            idle["horizon.kind"] = self.horizon.kind != "fixed"
+            idle += ("tasks", "group")
         does = "does not play every step" if plays else "plays no episodes while training"
-        for name, is_set in idle.items():
-            if is_set:
-                table, field = name.split(".")
+        for name in idle:
+            value = getattr(self.rollout, name)
+            if value != getattr(default, name):
                 raise ValueError(
-                    f"{name} = {getattr(getattr(self, table), field)!r}: has no effect, "
-                    f"{self.algo.name} {does}"
+                    f"rollout.{name} = {value!r}: has no effect, {self.algo.name} {does}"
                 )
+        if not plays and self.horizon.kind != "fixed":
+            raise ValueError(
+                f"horizon.kind = {self.horizon.kind!r}: has no effect, {self.algo.name} {does}"
+            )
         for member in self.mixture:
             if not plays and (
                 member.group is not None
@@ -353,22 +333,16 @@ class Config(Settings):
     def env_specs(self) -> tuple[EnvSpec, ...]:
         """The environments of the run: one, or those of the mixture."""
         if self.env is not None:
-            return (
-                EnvSpec(
-                    label_of(self.env.name), self.env, 1.0, self.horizon, self.rollout.group, 1.0
-                ),
+            label = label_of(self.env.name)
+            return (EnvSpec(label, self.env, 1.0, self.horizon, self.rollout.group, 1.0),)
+        specs: list[EnvSpec] = []
+        for member in self.mixture:
+            horizon = member.horizon or self.horizon
+            group = member.group or self.rollout.group
+            specs.append(
+                EnvSpec(member.title, member, member.weight, horizon, group, member.reward_scale)
             )
-        return tuple(
-            EnvSpec(
-                m.title,
-                m,
-                m.weight,
-                m.horizon or self.horizon,
-                m.group or self.rollout.group,
-                m.reward_scale,
-            )
-            for m in self.mixture
-        )
+        return tuple(specs)
 
     @property
     def eval_temperature(self) -> float:
@@ -395,7 +369,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """By name."""
+    """The files of the shipped recipes, by name."""
     found = {}
     for path in sorted(RECIPES.rglob("*.toml")):
         found[path.relative_to(RECIPES).with_suffix("").as_posix()] = path
@@ -403,7 +377,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def is_environment(source: str) -> bool:
-    """Whether a name means an environment where a recipe could stand; recipes come first."""
+    """Whether `source` is the name of an environment rather than a recipe; recipes come first."""
     if Path(source).exists() or source.endswith(".toml") or source in shipped_recipes():
         return False
     return is_url(source) or envs.is_external(source) or source in envs
@@ -435,9 +409,9 @@ def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, A
             raise ConfigError(f"{path}: {reason}")
         tree = read_toml(text)
     except FileNotFoundError:
-        siblings = (
-            [other.name for other in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        )
+        siblings = []
+        if path.parent.is_dir():
+            siblings = [other.name for other in path.parent.glob("*.toml")]
         hint = f"; {nearest(path.name, siblings)}" if siblings else ""
         raise ConfigError(f"{path}: no such recipe{hint}") from None
     except OSError as error:
@@ -449,30 +423,31 @@ def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, A
     base = tree.pop("base", None)
     if base is None:
         return tree
-    if not isinstance(base, str) or (other := path.parent / base).resolve() in (
-        *above,
-        path.resolve(),
-    ):
+    seen = (*above, path.resolve())
+    if not isinstance(base, str) or (path.parent / base).resolve() in seen:
         raise ConfigError(
             f"{path}: base = {base!r}: expected another recipe, as seen from this one's folder"
         )
-    return merge(read_recipe(other, (*above, path.resolve())), tree)
+    return merge(read_recipe(path.parent / base, seen), tree)
 
 
 def merge(base: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """All tables key by key; one that chooses something else, such as another algorithm, has
-    nothing of the base's.
+    """`tree` over `base`, key by key in all tables.
+
+    A table that makes another choice, such as another algorithm, inherits nothing.
     """
 
-    def laid(name: str, old: Any, new: Any) -> Any:
-        if not isinstance(old, dict) or not isinstance(new, dict) or _chooses_anew(name, old, new):
+    def merged(name: str, old: Any, new: Any) -> Any:
+        if not isinstance(old, dict) or not isinstance(new, dict):
             return new
-        return old | {key: laid("", old.get(key), value) for key, value in new.items()}
+        if _makes_another_choice(name, old, new):
+            return new
+        return old | {key: merged("", old.get(key), value) for key, value in new.items()}
 
-    return base | {name: laid(name, base.get(name), value) for name, value in tree.items()}
+    return base | {name: merged(name, base.get(name), value) for name, value in tree.items()}
 
 
-def _chooses_anew(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+def _makes_another_choice(table: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     key = CHOICES.get(table)
     return key is not None and key in new and new[key] != old.get(key, DEFAULTS[table])
 
@@ -482,25 +457,23 @@ def build(
 ) -> Config:
     """A configuration from nested tables and dotted overrides.
 
-    `imports`: import the classes that are named "module:Class". Without it, reading a configuration
-    runs nothing: it may be anybody's.
+    `imports`: import the classes that are named "module:Class". Without it, reading an untrusted
+    configuration runs no code.
     """
     overrides = dict(overrides or {})
     if isinstance(tree.get("model"), str):
         tree = tree | {"model": _named(tree["model"])}
     if isinstance(overrides.get("model"), str):
-        overrides |= {
-            f"model.{key}": value for key, value in _named(overrides.pop("model")).items()
-        }
+        for key, value in _named(overrides.pop("model")).items():
+            overrides[f"model.{key}"] = value
     dropped: dict[str, list[str]] = {}
     for table, key in CHOICES.items():
         choice = overrides.get(f"{table}.{key}")
-        if (
-            choice is not None
-            and isinstance(tree.get(table), dict)
-            and tree[table].get(key, DEFAULTS[table]) != choice
-        ):
-            dropped[f"{table}.{key} = {choice!r}"] = _dropped(table, key, tree[table], overrides)
+        old = tree.get(table)
+        if choice is None or not isinstance(old, dict):
+            continue
+        if old.get(key, DEFAULTS[table]) != choice:
+            dropped[f"{table}.{key} = {choice!r}"] = _dropped(table, key, old, overrides)
             tree = tree | {table: {key: choice}}
     for dotted, value in overrides.items():
         tree = _set(tree, dotted.split("."), value, dotted)
@@ -520,9 +493,7 @@ def build(
 
 
 def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any]) -> list[str]:
-    """What a recipe says in a table that another choice does not take over: its settings may mean
-    something else there.
-    """
+    """The settings of a table that another choice drops: there they may mean something else."""
     return [
         f"{table}.{name} = {value!r}"
         for name, value in old.items()
@@ -531,25 +502,27 @@ def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any
 
 
 def _named(path: str) -> dict[str, str]:
-    """`model = "path"`, in a file or as a flag, written out."""
+    """The short form `model = "path"`, in a file or as a flag, as a table."""
     return {"kind": "pretrained", "path": path}
 
 
 def _set(tree: Any, keys: list[str], value: Any, dotted: str) -> dict[str, Any]:
-    """`tree` with one value changed; the tables on the way are copied, not touched."""
+    """`tree` with one value changed; the tables on the way to it are copied, not modified."""
     if not isinstance(tree, dict):
         raise ConfigError(f"{dotted} = {value!r}: there is no such table")
     first, *rest = keys
-    return tree | {first: _set(tree.get(first, {}), rest, value, dotted) if rest else value}
+    if rest:
+        value = _set(tree.get(first, {}), rest, value, dotted)
+    return tree | {first: value}
 
 
 def dump(config: Config) -> str:
-    """As TOML that loads to the same configuration."""
+    """The configuration as TOML that loads to the same one."""
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
-    """The first thing that is wrong, in one line. Typos come first: they tend to cause the rest."""
+    """The first error in one line. Typos come first: they tend to cause the others."""
     problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     spec = [str(part) for part in problem["loc"]]
     field = ".".join(spec) or "the run"
@@ -561,17 +534,15 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{field}: is required and not set"
     if problem["type"] == "literal_error":
-        expected = [
-            part.strip(" '") for part in problem["ctx"]["expected"].replace(" or ", ",").split(",")
-        ]
+        listed = problem["ctx"]["expected"].replace(" or ", ",").split(",")
+        expected = [part.strip(" '") for part in listed]
         return (
             f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; "
             f"{nearest(str(problem['input']), expected)}"
         )
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "value_error" and re.match(
-        r"[a-z_.]+ = ", message
-    ):  # it names a field below this one
+    if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):
+        # The message names a field below this one.
         return f"{field}.{message}" if spec else message
     if isinstance(problem["input"], Settings):
         return f"{field}: {message}"
@@ -579,7 +550,7 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
 
 
 def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
-    """The settings there are at a place in the tree."""
+    """The names of the settings in a table of the tree."""
     kind: type[Settings] = Config
     registries: dict[str, Registry[Any]] = {
         "algo": algos,
@@ -596,9 +567,6 @@ def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
         elif not name.isdecimal():
             annotation = kind.model_fields[name].annotation
             options = (*get_args(annotation), annotation)
-            kind = next(
-                option
-                for option in options
-                if inspect.isclass(option) and issubclass(option, Settings)
-            )
+            classes = [option for option in options if inspect.isclass(option)]
+            kind = next(option for option in classes if issubclass(option, Settings))
     return list(kind.model_fields)

@@ -25,32 +25,33 @@ class EnvSettings(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
     isolation: Literal["inline", "process"] = "inline"
-    """Run environments between the engine's steps, or in worker processes."""
+    """Run environments in the training process, between the engine's steps, or in worker processes.
+    """
     deadline_s: PositiveFloat = 60.0
-    """Seconds that any one call may take."""
+    """Timeout of a single call to an environment, in seconds."""
     per_worker: PositiveInt | None = None
-    """Environments in one worker process; what the environment says itself where not set."""
+    """Environments per worker process. Default: the environment's own choice."""
     memory_mb: PositiveInt | None = None
-    """A worker process that holds more gets no new episodes, and is replaced when its last one has
-    ended; 4096 where not set.
+    """Memory limit of a worker process in MiB. A worker above it gets no new episodes, and is
+    replaced once its last one has ended. Default: 4096.
     """
     max_processes: PositiveInt | None = None
-    """A worker that has more processes, itself and all that its environments have started, is
-    killed. Default: 128.
+    """Maximum number of processes of a worker, itself and its children included; a worker with more
+    is killed. Default: 128.
     """
     pass_env: tuple[str, ...] = ()
-    """Secrets among the environment variables that worker processes get, such as ["HF_TOKEN"]; they
-    get all that is no secret.
+    """Secret environment variables to pass on to worker processes, such as ["HF_TOKEN"]. Variables
+    that are not secret are always passed on.
     """
     sandbox: Literal["none", "bwrap"] = "none"
-    """With "bwrap", worker processes run under bubblewrap: without network, and with only what they
-    need of the disk, read-only.
+    """"bwrap" runs worker processes under bubblewrap: without network, and with read-only access to
+    the files that they need.
     """
     sandbox_read: tuple[str, ...] = ()
-    """Further files and folders that a sandbox can read."""
+    """Additional files and folders that a sandbox can read."""
     urls: tuple[str, ...] = ()
-    """Where `name` is the URL of a served environment: further servers that have it, asked by the
-    seats that are free.
+    """If `name` is the URL of a served environment: further servers of the same environment,
+    among which episodes are distributed.
     """
 
     @property
@@ -59,7 +60,7 @@ class EnvSettings(Settings):
 
     @property
     def is_inline(self) -> bool:
-        """Whether it runs in the training process, between the engine's steps."""
+        """Whether the environment runs in the training process, between the engine's steps."""
         return self.isolation == "inline" and not self.is_remote
 
     @model_validator(mode="after")
@@ -86,7 +87,7 @@ class EnvSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _is_named_rightly(self) -> EnvSettings:
+    def _has_valid_name(self) -> EnvSettings:
         try:
             check_name(self.name)
         except UnknownName as error:
@@ -111,20 +112,20 @@ class Member(EnvSettings):
     """One environment of a mixture."""
 
     label: str = Field(default="", pattern=r"^[\w.-]*$")
-    """What the run calls it.
+    """Name of the environment in this run.
 
-    Default: its registered name, the last part of a URL, or a class's name in small letters.
+    Default: its registered name, the last part of its URL, or its class's name in lower case.
     """
     weight: PositiveFloat = 1.0
-    """Its share of the tasks, beside the weights of the others."""
+    """Sampling weight of the environment's tasks, relative to the other environments."""
     horizon: Annotated[SerializeAsAny[Horizon], chosen_from(horizons, "kind", "fixed")] | None = (
         None
     )
-    """The run's where not set."""
+    """Horizon schedule of this environment. Default: the run's."""
     group: PositiveInt | None = None
-    """Trajectories per task; `rollout.group` where not set."""
+    """Trajectories per task. Default: `rollout.group`."""
     reward_scale: PositiveFloat = 1.0
-    """What its rewards count for in the algorithm. Those reported are the environment's own."""
+    """Factor on the environment's rewards in the loss. Metrics report the unscaled rewards."""
 
     @property
     def title(self) -> str:
@@ -132,7 +133,7 @@ class Member(EnvSettings):
 
 
 class EnvSpec(NamedTuple):
-    """One environment of a run, everything settled."""
+    """One environment of a run, with all defaults filled in."""
 
     label: str
     env: EnvSettings

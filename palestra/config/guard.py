@@ -1,4 +1,4 @@
-"""Settings of the collapse guard: bounds on figures that go wrong before a run is lost."""
+"""Settings of the collapse guard: bounds on metrics that show a collapsing run early."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ FIGURES = {
     "grad_norm_above": "grad_norm",
     "success_fall": "success",
 }
-"""What each bound is on, as the metrics call it."""
+"""The metric that each bound applies to."""
 
 
 class GuardSettings(Settings):
-    """Each bound is on the mean over `window` steps; those that are not set bind nothing."""
+    """Bounds on means over `window` steps; bounds that are not set do not apply."""
 
     window: PositiveInt = 10
     """Training steps over which the metrics are averaged."""
     entropy_below: PositiveFloat | None = None
-    """Of the policy's choice of a token, in nats."""
+    """Lower bound on the policy's entropy per token, in nats."""
     zero_advantage_above: Share | None = None
-    """The share of groups from which nothing can be learned."""
+    """Upper bound on the fraction of groups without a learning signal."""
     mismatch_above: PositiveFloat | None = None
-    """The KL divergence between the policy as the engine and as the learner computes it."""
+    """Upper bound on the KL divergence between the engine's and the learner's log-probs."""
     grad_norm_above: PositiveFloat | None = None
-    """Before clipping."""
+    """Upper bound on the gradient norm before clipping."""
     success_fall: Share | None = None
-    """How far the success rate may be below the best that it was, both over a window."""
+    """Maximum drop of the success rate below its best value, both averaged over a window."""
     action: Literal["warn", "rollback", "stop"] = "warn"
-    """Say so; go back to the checkpoint from before the window and sample differently from there
-    on; or end the run.
+    """If a bound is crossed: log a warning; return to the checkpoint from before the window and
+    sample with other noise from there; or end the run.
     """
     rollbacks: PositiveInt | None = None
-    """How often a run may go back before it is ended; 3 where not set."""
+    """Maximum number of rollbacks before the run ends. Default: 3."""
 
     @property
     def most_rollbacks(self) -> int:
@@ -49,8 +49,9 @@ class GuardSettings(Settings):
 
     @property
     def bounds(self) -> dict[str, float]:
-        """Those that are set."""
-        return {name: value for name in FIGURES if (value := getattr(self, name)) is not None}
+        """The bounds that are set, by name."""
+        values = {name: getattr(self, name) for name in FIGURES}
+        return {name: value for name, value in values.items() if value is not None}
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> GuardSettings:
@@ -65,11 +66,11 @@ class GuardSettings(Settings):
             )
         return self
 
-    def check(self, algo: Algorithm, reach: int, *, is_beside_learner: bool, partial: int) -> None:
-        """What a run has no figure for cannot be bound, and going back must be possible and lead
-        somewhere else.
+    def check(self, algo: Algorithm, reach: int, *, is_concurrent: bool, partial: int) -> None:
+        """Raise ValueError for bounds on metrics that the run does not have, and for rollbacks that
+        are impossible or would repeat the same steps.
 
-        `reach`: the steps between the oldest checkpoint that is kept and the newest.
+        `reach`: the number of steps from the oldest kept checkpoint to the newest.
         """
         for name in ("success_fall", "zero_advantage_above", "mismatch_above"):
             has_figure = algo.is_on_policy if name == "mismatch_above" else algo.plays
@@ -78,7 +79,7 @@ class GuardSettings(Settings):
                     f"guard.{name} = {self.bounds[name]:g}: has no effect, {algo.name} "
                     "does not learn from play at every step"
                 )
-        if self.mismatch_above is not None and is_beside_learner:
+        if self.mismatch_above is not None and is_concurrent:
             raise ValueError(
                 f"guard.mismatch_above = {self.mismatch_above:g}: has no effect where all "
                 "episodes are of older weights"

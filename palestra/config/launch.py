@@ -1,4 +1,4 @@
-"""How a run is spread over processes and machines."""
+"""How a run is distributed over processes and machines."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ from palestra.core.settings import Settings
 
 class LaunchSettings(Settings):
     kind: Literal["local", "ray"] = "local"
-    """Workers on this host, or on the hosts of a Ray cluster.
+    """Run workers on this host ("local") or on the hosts of a Ray cluster ("ray").
 
     One local worker is the calling process itself.
     """
     workers: PositiveInt = 1
-    """Each has its share of the episodes and of the learning, and a GPU of its own where there are
-    any.
+    """Data-parallel workers. Each samples and trains on its share of the episodes, on a GPU of its
+    own if there are any.
     """
     restarts: NonNegativeInt = 3
-    """How often a run that lost a worker goes on by itself, from its newest checkpoint."""
+    """Maximum number of automatic restarts, from the latest checkpoint, after a lost worker."""
     sharding: Literal["none", "fsdp"] = "none"
-    """The learner's weights, gradients and moments whole on every worker, or each worker with a
-    share of them.
+    """"none" replicates weights, gradients and optimizer state on every worker; "fsdp" shards them
+    over the workers (FSDP2).
     """
     address: str = ""
-    """Of the Ray cluster; what RAY_ADDRESS says where not set, or else a cluster of this host
-    alone.
-    """
+    """Address of the Ray cluster. Default: RAY_ADDRESS, or else a new cluster on this host."""
     env_servers: NonNegativeInt = 0
-    """Environment servers that Ray starts on the cluster's hosts for the time of the run; 0 plays
-    as the environment's table says.
+    """Environment servers to start on the Ray cluster for this run; 0 runs environments as their
+    own table says.
     """
 
     @property

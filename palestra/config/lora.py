@@ -15,13 +15,11 @@ class LoraSettings(Settings):
     """Train an adapter instead of all weights."""
 
     rank: PositiveInt = 16
-    """Rank of the two matrices that are trained."""
+    """Rank of the two trained matrices."""
     alpha: PositiveInt = 32
-    """The adapter's output counts alpha / rank."""
+    """Scaling: the adapter's output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = (ALL_LINEAR,)
-    """Names of the linear modules that get one, such as "q_proj"; "all-linear" is all but the head.
-
-    """
+    """Names of the adapted linear modules, such as "q_proj"; "all-linear" is all but the head."""
 
     @field_validator("targets", mode="before")
     @classmethod

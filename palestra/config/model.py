@@ -1,4 +1,4 @@
-"""Which model a run trains: a new one, or one that has learned something already."""
+"""The model that a run trains: tiny and randomly initialized, or pretrained."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from palestra.core.settings import Settings
 
 
 class TinyModel(Settings):
-    """A small model with random weights, made on the spot."""
+    """A small model, randomly initialized at startup."""
 
     kind: Literal["tiny"] = "tiny"
     width: PositiveInt = 128
-    """The hidden size."""
+    """Hidden size."""
     layers: PositiveInt = 3
-    """Transformer layers."""
+    """Number of transformer layers."""
     heads: PositiveInt = 4
-    """Attention heads of a layer."""
+    """Number of attention heads."""
     tokenizer: Literal["words", "bpe", "bytes"] = "words"
-    """One token per word of the environment's own vocabulary, per piece of a word as learned from
-    its texts, or per byte.
+    """"words": one token per word of the environment's vocabulary. "bpe": byte-pair encoding
+    trained on the environment's texts. "bytes": one token per byte.
     """
     vocab_size: int | None = Field(default=None, ge=512)
-    """How many, with tokenizer = "bpe"; 2,048 where not set."""
+    """Vocabulary size of tokenizer = "bpe". Default: 2048."""
 
     @model_validator(mode="after")
     def _divisible(self) -> TinyModel:
@@ -36,7 +36,7 @@ class TinyModel(Settings):
         return self
 
     @model_validator(mode="after")
-    def _no_idle_pieces(self) -> TinyModel:
+    def _no_idle_vocab_size(self) -> TinyModel:
         if self.vocab_size is not None and self.tokenizer != "bpe":
             raise ValueError(
                 f"vocab_size = {self.vocab_size}: has no effect with tokenizer = "
@@ -46,7 +46,7 @@ class TinyModel(Settings):
 
 
 class PretrainedModel(Settings):
-    """A model that has learned something already. `model = "path"` says the same in short."""
+    """A pretrained model. `model = "path"` is the short form."""
 
     kind: Literal["pretrained"] = "pretrained"
     path: str

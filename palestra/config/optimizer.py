@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the training step."""
+"""The optimizer's settings, and the learning rate as a pure function of the training step."""
 
 from __future__ import annotations
 
@@ -18,39 +18,40 @@ from palestra.core.settings import Settings
 
 
 class OptimizerConfig(Settings):
-    """How the learner steps."""
+    """AdamW, and how a batch is divided into optimizer steps."""
 
     lr: PositiveFloat = 1e-6
-    """Default: 2e-4 for a model made on the spot, 1e-5 for an adapter, 1e-6 for all weights of a
-    pretrained one.
+    """Learning rate. Default: 2e-4 for a tiny model, 1e-5 for an adapter, 1e-6 for all weights of a
+    pretrained model.
     """
     warmup: NonNegativeInt = 0
-    """Training steps over which the learning rate grows from 0."""
+    """Training steps of linear warm-up from 0."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What becomes of the learning rate after the warm-up."""
+    """Learning-rate schedule after the warm-up."""
     final: float = Field(default=0.0, ge=0, le=1)
-    """The share of `lr` that `linear` and `cosine` end at."""
+    """Final learning rate of `linear` and `cosine`, as a fraction of `lr`."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the gradient's mean and of its square."""
+    """AdamW's betas: the decay rates of the first and second moments."""
     weight_decay: NonNegativeFloat = 0.0
     """AdamW's decoupled weight decay."""
     clip_norm: PositiveFloat = 1.0
-    """Gradients of a larger norm are scaled down to it."""
+    """Maximum gradient norm; larger gradients are clipped."""
     minibatches: PositiveInt = 1
-    """Optimizer steps per batch of trajectories."""
+    """Mini-batches, and so optimizer steps, per epoch over a batch."""
     epochs: PositiveInt = 1
-    """How often each batch is gone through."""
+    """Epochs over each batch."""
     microbatch_tokens: PositiveInt = 4096
-    """Tokens in one forward and backward pass; gradients add up over these."""
+    """Maximum number of tokens in one forward and backward pass (gradient accumulation)."""
     accumulation_parts: PositiveInt = 1
-    """One worker adds gradients up in so many parts, as that many workers do: the order of sums is
-    then the same for both. Takes the memory of another gradient."""
+    """Accumulate the gradients of a single worker in this many parts, as that many workers would:
+    the order of sums, and so every bit, is then the same. Needs the memory of one more gradient.
+    """
     activation_checkpointing: bool = False
-    """Keep only what enters a layer and compute it again on the way back: a third more time, a
-    fraction of the memory.
+    """Keep only the inputs of layers and recompute activations in the backward pass: a third more
+    time for a fraction of the memory.
     """
     compile: bool = False
-    """Compile the learner's layers by torch.compile; the engine's path stays as it is."""
+    """Run the learner's layers through torch.compile; the engine is not affected."""
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> OptimizerConfig:
@@ -62,12 +63,10 @@ class OptimizerConfig(Settings):
         """The learning rate of training step `step` (from 0) of `steps`."""
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
-        share = (step - self.warmup) / max(steps - self.warmup, 1)
-        falling = {
-            "constant": 1.0,
-            "linear": 1 - share,
-            "cosine": (1 + math.cos(math.pi * share)) / 2,
-        }[self.schedule]
-        return self.lr * (
-            falling if self.schedule == "constant" else self.final + (1 - self.final) * falling
-        )
+        if self.schedule == "constant":
+            return self.lr
+        progress = (step - self.warmup) / max(steps - self.warmup, 1)
+        factor = 1 - progress
+        if self.schedule == "cosine":
+            factor = (1 + math.cos(math.pi * progress)) / 2
+        return self.lr * (self.final + (1 - self.final) * factor)

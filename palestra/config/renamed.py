@@ -1,4 +1,4 @@
-"""Settings, values and metrics that had another name. Who uses an old one is told the new one."""
+"""Renamed settings, values and metrics: using an old name is an error that tells the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a training step's episodes are played, and how far play may run ahead of learning."""
+"""How episodes of training steps are sampled, and how far sampling may run ahead of learning."""
 
 from __future__ import annotations
 
@@ -15,35 +15,31 @@ class RolloutSettings(Settings):
     temperature: PositiveFloat = 1.0
     """Sampling temperature."""
     concurrency: PositiveInt = 128
-    """Episodes in flight at once."""
+    """Maximum number of concurrent episodes."""
     retries: NonNegativeInt = 1
-    """How often an episode that a fault ended is begun anew."""
+    """Maximum number of retries of an episode that ended in a fault."""
     resample_rounds: NonNegativeInt = 0
-    """Dynamic sampling: rounds in which groups without a signal are replaced by fresh ones."""
+    """Dynamic sampling: maximum number of rounds that replace groups without a learning signal."""
     skip_solved: float = Field(default=0.0, ge=0, lt=1)
-    """How often a task is passed over that taught nothing when it last came: its group succeeded
-    throughout, or had no signal.
+    """Probability of skipping a task whose last group succeeded throughout or had zero advantage.
     """
     prefetch: int = Field(default=0, ge=0, le=1)
-    """1: the episodes of the next step are played while the learner learns from this one's, with
-    the weights as they were before.
+    """With 1, the episodes of the next step are sampled during the update, with the weights from
+    before it.
     """
     partial: NonNegativeInt = 0
-    """Groups that may still be being played when a step ends.
-
-    They go on with the new weights and count for a later step.
+    """Partial rollouts: up to this many unfinished groups carry over to the next step and continue
+    with the updated weights.
     """
     max_age: PositiveInt | None = None
-    """Carried groups that were begun more steps ago are dropped, and counted as `groups/outdated`.
-
-    Default: 4.
+    """Maximum age in steps of groups that carry over; older groups are dropped and counted as
+    `groups/outdated`. Default: 4.
     """
     max_staleness: NonNegativeInt = 0
-    """Asynchronous: groups are played all the time, up to so many steps ahead of the learner, and
-    queued; weights change between turns.
+    """Asynchronous rollouts: groups are sampled continuously, up to this many steps ahead of the
+    learner, and queued; weights are synced between turns.
 
-    A step waits only for groups of its own, and none of their tokens was sampled by weights that
-    are more steps older than this.
+    No token of a step was sampled by weights more than this many updates old. 0: synchronous.
     """
 
     @property
@@ -52,16 +48,16 @@ class RolloutSettings(Settings):
 
     @property
     def is_overlapped(self) -> bool:
-        """Whether episodes of older weights are learned from."""
+        """Whether steps train on episodes of older weights."""
         return self.prefetch > 0 or self.partial > 0 or self.max_staleness > 0
 
     @property
-    def is_beside_learner(self) -> bool:
-        """Whether episodes are played while the learner is at work."""
+    def is_concurrent(self) -> bool:
+        """Whether episodes are sampled during the update."""
         return self.prefetch > 0 or self.max_staleness > 0
 
     @model_validator(mode="after")
-    def _fresh_or_carried(self) -> RolloutSettings:
+    def _no_conflicts(self) -> RolloutSettings:
         if self.partial and self.resample_rounds:
             raise ValueError(
                 f"resample_rounds ({self.resample_rounds}) and partial ({self.partial}): "
@@ -72,10 +68,8 @@ class RolloutSettings(Settings):
                 f"max_age = {self.max_age}: has no effect while partial = 0, no group is "
                 "older than its step"
             )
-        for name in (
-            ("prefetch", "partial", "resample_rounds", "skip_solved") if self.max_staleness else ()
-        ):
-            if getattr(self, name):
+        for name in ("prefetch", "partial", "resample_rounds", "skip_solved"):
+            if self.max_staleness and getattr(self, name):
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) and max_staleness "
                     f"({self.max_staleness}): set one of them, not both"

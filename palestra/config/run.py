@@ -1,4 +1,4 @@
-"""What surrounds training: the warm start, evaluations, limits and checkpoints."""
+"""Settings of the warm start, evaluations, limits and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,79 +8,78 @@ from palestra.core.settings import Settings
 
 
 class WarmStart(Settings):
-    """Imitate expert episodes before the first training step, until the model succeeds often enough
-    to explore.
+    """Supervised fine-tuning on expert episodes before the first training step, until the model
+    succeeds often enough to explore.
     """
 
     episodes: PositiveInt = 1000
-    """Demonstrations to imitate."""
+    """Expert episodes to train on."""
     noise: float = Field(default=0.0, ge=0, le=1)
-    """The share of the demonstrator's actions that are any valid ones: it shows what can be done
-    more than what should be.
+    """Probability that the expert takes a random valid action instead: noisy demonstrations cover
+    more of the action space.
     """
     lr: PositiveFloat = 2e-3
     """Learning rate of the warm start."""
     batch: PositiveInt = 32
     """Episodes per optimizer step."""
     updates: PositiveInt = 100
-    """Optimizer steps at the most."""
+    """Maximum number of optimizer steps."""
     copying: NonNegativeInt = 0
-    """Optimizer steps before these in which passages are repeated word by word: a model made on the
-    spot has to learn that too.
+    """Optimizer steps on a copying task before these: a randomly initialized model has to learn to
+    repeat text from its context first.
     """
     target: float = Field(default=0.4, gt=0, le=1)
-    """The success rate on training tasks at which to stop."""
+    """Success rate on training tasks at which the warm start ends."""
     check_every: PositiveInt = 5
-    """Optimizer steps between two looks at the success rate."""
+    """Optimizer steps between measurements of the success rate."""
     check_tasks: PositiveInt = 128
-    """Training tasks that such a look plays."""
+    """Training tasks per measurement of the success rate."""
 
     def lr_at(self, update: int) -> float:
-        """Ten updates of warm-up, then a straight line down to a tenth."""
+        """Ten updates of linear warm-up, then linear decay to a tenth."""
         return self.lr * min((update + 1) / 10, 1 - 0.9 * update / (self.copying + self.updates))
 
 
 class EvalSettings(Settings):
     every: NonNegativeInt = 0
-    """Training steps between evaluations; 0 evaluates only before and after."""
+    """Training steps between evaluations; 0 evaluates only before and after training."""
     tasks: PositiveInt = 300
-    """Held-out tasks: a sample of the split that is the same in every run."""
+    """Number of held-out tasks: a fixed sample of the split, the same in every run."""
     split: str = "test"
-    """The split whose tasks are held out."""
+    """The environment's split to evaluate on."""
     k: PositiveInt = 1
-    """Episodes per task."""
+    """Episodes per task, for avg@k and pass@k."""
     temperature: NonNegativeFloat | None = None
-    """Default: that of training, `rollout.temperature`."""
+    """Sampling temperature of evaluations. Default: `rollout.temperature`."""
     horizon: PositiveInt | None = None
-    """Turns; the schedule's longest where not set."""
+    """Maximum number of turns. Default: the longest horizon of the schedule."""
     interim_tasks: PositiveInt = 100
-    """Tasks of the evaluations between the first and the last."""
+    """Number of tasks in evaluations between the first and the last."""
 
 
 class LimitSettings(Settings):
-    """What ends training before its last step, whichever comes first.
+    """Limits that end training before its last step, whichever comes first.
 
-    The final evaluation comes after it.
+    The final evaluation runs after that.
     """
 
     tokens: PositiveInt | None = None
-    """Of all training episodes, what the environments said included.
+    """Maximum number of tokens in all training episodes, observations included.
 
-    The learning rate falls with these where they are the nearer end.
+    The learning-rate schedule follows tokens if this limit is closer than the last step.
     """
     minutes: PositiveFloat | None = None
-    """Since the command began, evaluations included. A resumed run has as many again."""
+    """Maximum wall time in minutes since the command started, evaluations included. A resumed run
+    has the full time again.
+    """
 
 
 class SaveSettings(Settings):
     every: NonNegativeInt = 50
-    """Training steps between checkpoints; the last step always has one.
-
-    0: none at all, where only a run's numbers are wanted.
-    """
+    """Training steps between checkpoints; the last step is always saved. 0 saves none at all."""
     keep: PositiveInt = 2
-    """Checkpoints that are kept, the newest ones."""
+    """Number of latest checkpoints to keep."""
     token_stats: bool = True
-    """Keep what training made of each token: advantage, the learner's log-prob and entropy
-    (`token_stats/` in the run folder).
+    """Save each token's advantage and the learner's log-prob and entropy (`token_stats/` in the run
+    folder).
     """

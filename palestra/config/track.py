@@ -1,4 +1,4 @@
-"""Which experiment trackers are told what goes into the run folder."""
+"""Settings of experiment trackers."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ class TrackSettings(Settings):
     project: str = "palestra"
     """The project in W&B, the experiment in MLflow."""
     timeout_s: NonNegativeFloat = 5.0
-    """Seconds that a run waits for its trackers at the end."""
+    """Maximum time in seconds that a run waits for its trackers at the end."""

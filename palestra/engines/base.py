@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EngineFailed(UserError, RuntimeError):
-    """The model could not be run. Unlike an environment's fault this ends the run."""
+    """The model could not be run. Unlike an environment's fault, this ends the run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,53 +31,51 @@ class Session:
 
 
 class Engine(Protocol):
-    """Continuous batching: any number of `generate` calls may wait at the same time."""
+    """Inference with continuous batching: any number of `generate` calls may be pending."""
 
     async def generate(
         self, ids: Sequence[int], sampling: Sampling, session: Session
     ) -> Generation:
         """Sample a reply to `ids`, all tokens of the episode so far.
 
-        `ids` only ever grows within a session.
+        Within a session, `ids` is only ever extended.
         """
 
     def release(self, session: Session) -> None:
-        """The episode is over; its cache can go."""
+        """The episode is over; its cache can be freed."""
 
     async def sync_weights(self, version: int) -> None:
-        """Take over the learner's weights, and drop the caches of the old ones.
+        """Copy the learner's weights, and drop the caches of the old ones.
 
         Called before the first reply and whenever the weights have changed. Replies in flight are
-        completed first and no new ones admitted, so that each reply is of one version.
+        completed first and no new ones admitted, so that one version samples a whole reply.
         """
 
     def sleep(self) -> None:
-        """No reply is asked for until the next `sync_weights`: memory can be lent to the
-        learner.
-        """
+        """Free memory for the learner: there are no requests until the next `sync_weights`."""
 
 
 class Barrier(Protocol):
-    """Answers of environments that a deterministic engine waits for between two rounds."""
+    """A pool of environments for which a deterministic engine waits between two rounds."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is to be waited for."""
+        """Whether a call to an environment is in flight."""
 
     async def quiesce(self) -> None:
-        """Returns when no call is under way."""
+        """Returns when no call is in flight."""
 
 
 class EngineSettings(Settings):
-    """What a recipe says of its engine. It builds the engine, and imports it only then."""
+    """The settings of an engine. They import the engine only when they build it."""
 
     name: str
     copies_weights: ClassVar[bool] = False
-    """Whether the engine keeps no reference to the learner's weights in any case."""
+    """Whether the engine always has its own copy of the weights."""
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether batches must not depend on when an environment answers."""
+        """Whether batches must not depend on the timing of environments."""
         return False
 
     @abstractmethod
@@ -86,19 +84,19 @@ class EngineSettings(Settings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> Engine:
-        """An engine for `model`, which the learner changes.
+        """Build an engine for `model`, whose weights the learner updates.
 
-        `beside_learner`: it answers while the learner changes the weights, and so needs its own.
-        `world`: the ranks that sample together. `barriers`: what a deterministic engine waits for.
+        `overlaps_updates`: it samples during updates, and so needs its own copy of the weights.
+        `world`: the ranks that sample together. `barriers`: for a deterministic engine to wait for.
         """
 
 
 class NoEngine:
-    """Stands where an engine does in episodes of agents that need no model."""
+    """The engine of agents that need no model."""
 
     async def generate(
         self, ids: Sequence[int], sampling: Sampling, session: Session

@@ -1,4 +1,4 @@
-"""The horizon follows the measured success."""
+"""The horizon follows the measured success rate."""
 
 from __future__ import annotations
 
@@ -10,30 +10,27 @@ from pydantic import Field, PositiveInt, model_validator
 from palestra.horizons.base import Horizon, Progress
 
 ROUNDING = 1e-9
-"""Sums of success rates are off by less than this: ten steps of 0.6 have a mean of 0.6, and open a
-gate of 0.6.
-"""
+"""Tolerance on means of success rates: ten steps of 0.6 must pass a gate of 0.6."""
 
 
 class Adaptive(Horizon):
-    """A stage further when success says so, never on a timer alone; a stage back when success
-    breaks down.
+    """Advances a stage when success is high or has plateaued, and falls back when it drops.
 
-    Stages are left by what was measured in them: the mean success of the last `window` steps.
+    Decisions are based on the mean success of the last `window` steps of the current stage.
     """
 
     kind: Literal["adaptive"] = "adaptive"
     turns: tuple[PositiveInt, ...] = Field(min_length=2)
     """Maximum number of turns in each stage."""
     window: PositiveInt = 10
-    """Steps whose success is averaged; no stage is left sooner."""
+    """Steps over which success is averaged; also the minimum length of a stage."""
     gate: float = Field(default=0.6, gt=0, le=1)
-    """Go on at this success."""
+    """Success rate at which to advance to the next stage."""
     fall: float = Field(default=0.2, gt=0, le=1)
-    """Go back when success is so far below that at which the stage before was left."""
+    """Fall back when success is this far below the rate at which the previous stage was left."""
     plateau: float | None = Field(default=0.01, ge=0)
-    """Go on, too, where a window differs from the one before it by no more than this; without it
-    success alone decides.
+    """Also advance when the mean success of two consecutive windows differs by no more than this;
+    null disables it.
     """
 
     @model_validator(mode="after")
@@ -46,10 +43,10 @@ class Adaptive(Horizon):
         return self.turns[self.stage(progress)]
 
     def stage(self, progress: Progress) -> int:
-        """What the whole history leads to, step by step.
+        """The stage, recomputed from the whole history.
 
-        A stage that was fallen back to is left again by a higher gate only, halfway from where it
-        was left to 1: so it cannot swing for ever, and a plateau no longer opens it.
+        After a fallback, a stage is left only through a higher gate, halfway between the success at
+        which it was left and 1, and no longer at a plateau: so it cannot oscillate forever.
         """
         stage, since = 0, 0
         left_at, gates = dict[int, float](), dict[int, float]()
@@ -61,12 +58,12 @@ class Adaptive(Horizon):
             if stage > 0 and recent < left_at[stage - 1] - self.fall - ROUNDING:
                 stage, since = stage - 1, end
                 gates[stage] = (left_at[stage] + 1) / 2
-            elif stage < len(self.turns) - 1 and self._goes_on(here, recent, gates.get(stage)):
+            elif stage < len(self.turns) - 1 and self._advances(here, recent, gates.get(stage)):
                 left_at[stage] = recent
                 stage, since = stage + 1, end
         return stage
 
-    def _goes_on(self, here: tuple[float, ...], recent: float, raised_gate: float | None) -> bool:
+    def _advances(self, here: tuple[float, ...], recent: float, raised_gate: float | None) -> bool:
         if recent >= (self.gate if raised_gate is None else raised_gate) - ROUNDING:
             return True
         if self.plateau is None or raised_gate is not None or len(here) < 2 * self.window:

@@ -1,4 +1,4 @@
-"""The contract of every schedule."""
+"""The contract of every horizon schedule."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from palestra.core.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a schedule may look at. It is saved in the checkpoint."""
+    """The input of a schedule. It is saved in the checkpoint."""
 
     step: int
-    """Training steps done."""
+    """The number of completed training steps."""
     success: tuple[float, ...] = ()
-    """The success rate of each training step so far in which the environment was played."""
+    """The success rate of each completed training step that had rollouts."""
 
 
 class Horizon(Settings):
-    """A schedule: a pure function of `Progress`, so that a resumed run has the horizon of one that
-    was never interrupted. Its settings are itself.
+    """A schedule: a pure function of `Progress`, so that a resumed run has the same horizons as an
+    uninterrupted one. The object is its own settings.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""One horizon from the first step to the last."""
+"""A constant horizon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The horizon grows by equal strides."""
+"""The horizon grows linearly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.horizons.base import Horizon, Progress
 
 
 class Linear(Horizon):
-    """From `first` to `last` turns in equal strides over `steps` training steps."""
+    """Grows linearly from `first` to `last` turns over `steps` training steps."""
 
     kind: Literal["linear"] = "linear"
     first: PositiveInt

@@ -1,6 +1,6 @@
 """Checkpoints: a Hugging Face directory (or peft's), the optimizer's moments and the run's state.
 
-Whole or not there; no pickle.
+A checkpoint appears atomically, complete or not at all; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OPTIMIZER_STEM = "optimizer"
 CRITIC = "critic.safetensors"
 NO_DIGEST = "0" * 64
 REPLACED, DOOMED = "replaced", "doomed"
-"""What a checkpoint is called while another takes its name, and while it is being deleted."""
+"""Suffixes of a checkpoint while another takes over its name, and while it is being deleted."""
 
 
 class BadCheckpoint(UserError, ValueError):
-    """A checkpoint that is not what was written."""
+    """A checkpoint that differs from what was written."""
 
 
 def save(
@@ -50,8 +50,10 @@ def save(
     state: dict[str, Any],
     others: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a checkpoint, with other files beside the learner's, under a temporary name, make sure
-    it is on disk, and only then name it.
+    """Write a checkpoint under a temporary name, sync it to disk, then rename it. All ranks call
+    this together.
+
+    `others`: contents of further files, by name.
     """
     draft = folder.with_name(f".{folder.name}.draft")
     world = learner.parallel.world
@@ -59,9 +61,8 @@ def save(
         with writing(folder):
             if world.is_first:
                 shutil.rmtree(draft, ignore_errors=True)
-                draft.parent.mkdir(
-                    exist_ok=True
-                )  # but not the run folder: who deleted that does not want half of it again
+                # Without parents: a run folder that somebody deleted must not come back in part.
+                draft.parent.mkdir(exist_ok=True)
                 draft.mkdir()
             world.wait()
             _write(draft, learner, tokenizer)
@@ -73,14 +74,13 @@ def save(
                 _put(draft, folder)
             world.wait()
     except CannotWrite:
-        shutil.rmtree(
-            draft, ignore_errors=True
-        )  # what is on disk stays, and so does room for others
+        # Free the disk again: earlier checkpoints stay valid.
+        shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
 def _write(draft: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The learner's files: by the first rank or, where each has a share of the weights, by all."""
+    """Write the learner's files: all ranks if the weights are sharded, else the first rank."""
     world = learner.parallel.world
     export_learner(draft, learner, tokenizer)
     if learner.parallel.is_sharded:
@@ -88,16 +88,14 @@ def _write(draft: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) ->
     elif world.is_first:
         save_file(_moments(learner), draft / f"{OPTIMIZER_STEM}.safetensors")
     if learner.critic is not None and world.is_first:
-        save_file(
-            {name: value.contiguous() for name, value in learner.critic.state_dict().items()},
-            draft / CRITIC,
-        )
+        critic = learner.critic.state_dict()
+        save_file({name: value.contiguous() for name, value in critic.items()}, draft / CRITIC)
 
 
 def export_learner(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The learner's model as a directory that any other program can load.
+    """Write the learner's model into an existing folder, in a format that other programs load.
 
-    All ranks do this; the folder must be there.
+    All ranks call this together.
     """
     world = learner.parallel.world
     if learner.parallel.is_sharded:
@@ -109,7 +107,7 @@ def export_learner(folder: Path, learner: Learner, tokenizer: PreTrainedTokenize
 
 
 def keep_reference(folder: Path, learner: Learner, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The model as it is now, which KL will be measured against: a checkpoint without moments."""
+    """Save the current model as the reference model: a checkpoint without moments."""
     world = learner.parallel.world
     with writing(folder):
         if world.is_first:
@@ -123,10 +121,9 @@ def keep_reference(folder: Path, learner: Learner, tokenizer: PreTrainedTokenize
 
 
 def write_manifest(folder: Path, state: dict[str, Any]) -> None:
-    """Write the state, with the digests of all files and its own, and make sure that everything is
-    on disk.
+    """Write the state with the digests of all files and its own, and sync everything to disk.
 
-    Its own digest is that of the file with zeros in the digest's place.
+    The file's own digest is computed with zeros in place of the digest.
     """
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())} | {STATE: NO_DIGEST}
     content = msgspec.json.format(msgspec.json.encode({**state, "files": digests}))
@@ -137,10 +134,10 @@ def write_manifest(folder: Path, state: dict[str, Any]) -> None:
 
 
 def _put(draft: Path, folder: Path) -> None:
-    """Give the draft its name.
+    """Rename the draft to its final name.
 
-    One that has the name already goes only when the new one is there: `tidy` finds whatever is left
-    between.
+    An older checkpoint of that name is deleted only after the new one is in place; after a crash in
+    between, `tidy` finishes the work.
     """
     replaced = _hidden(folder, REPLACED)
     delete(replaced)
@@ -153,8 +150,8 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """As a Hugging Face directory that any other program can load; where only an adapter learns, as
-    peft's directory of it.
+    """Write a Hugging Face directory that other programs load; if only an adapter is trained,
+    peft's directory of the adapter.
     """
     tokenizer.save_pretrained(folder)
     if adapter_of(model):
@@ -165,9 +162,7 @@ def export(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 
 
 def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The run's state and the digests of the files, after checking the file that has them by its
-    own digest.
-    """
+    """The run's state and the digests of the files, after verifying the state file's own digest."""
     try:
         content = read_regular(folder / STATE)
         check_nesting(content)
@@ -177,12 +172,8 @@ def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise BadCheckpoint(f"{folder / STATE} cannot be read: {error.strerror}") from error
     except KeyError as error:
         raise BadCheckpoint(f"{folder / STATE} is damaged: it has no {error}") from error
-    except (
-        msgspec.MsgspecError,
-        ValueError,
-        Unreadable,
-        RecursionError,
-    ) as error:  # what is no UTF-8 is a ValueError, too
+    except (msgspec.MsgspecError, ValueError, Unreadable, RecursionError) as error:
+        # Bytes that are not UTF-8 raise a ValueError, too.
         raise BadCheckpoint(f"{folder / STATE} is damaged: {error}") from error
     for name in digests:
         if Path(name).name != name or name in ("", ".."):
@@ -190,23 +181,22 @@ def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
                 f"{folder / STATE} is damaged: {name!r} is not the name of a file in this folder"
             )
     own = digests.pop(STATE, None)  # older versions have none
-    if (
-        own is not None
-        and hashlib.sha256(content.replace(own.encode(), NO_DIGEST.encode())).hexdigest() != own
-    ):
-        raise BadCheckpoint(f"{folder / STATE} is damaged: it is not what was written")
+    if own is not None:
+        without_digest = content.replace(own.encode(), NO_DIGEST.encode())
+        if hashlib.sha256(without_digest).hexdigest() != own:
+            raise BadCheckpoint(f"{folder / STATE} is damaged: it is not what was written")
     return state, digests
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The run's state, after checking that every file is as it was written."""
+    """The run's state, after verifying the digest of every file."""
     state, digests = read_description(folder)
-    strangers = sorted(
+    unknown = sorted(
         path.name for path in folder.iterdir() if path.name not in digests and _is_read(path.name)
     )
-    if strangers:
+    if unknown:
         raise BadCheckpoint(
-            f"{folder / strangers[0]} is not of this checkpoint: it was put there later"
+            f"{folder / unknown[0]} is not of this checkpoint: it was put there later"
         )
     for name, digest in digests.items():
         path = folder / name
@@ -220,12 +210,12 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def files_of(folder: Path) -> list[str]:
-    """What the checkpoint consists of, and its state vouches for."""
+    """The names of the checkpoint's files, as its manifest lists them."""
     return sorted(msgspec.json.decode((folder / STATE).read_bytes(), type=dict)["files"])
 
 
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
-    """What `export` wrote, into a model of the same shape."""
+    """Load what `export` wrote into a model of the same shape."""
     if adapter_of(model):
         try:
             load_adapter(folder, model)
@@ -252,7 +242,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 
 
 def restore(folder: Path, learner: Learner) -> None:
-    """Weights and moments as they were."""
+    """Restore the learner's weights and optimizer state."""
     load_weights(folder, learner.model)
     learner.reset_optimizer()
     if learner.critic is not None:
@@ -261,19 +251,21 @@ def restore(folder: Path, learner: Learner) -> None:
                 f"{folder} has no critic: the run was begun with an algorithm that needs none"
             )
         with _readable(folder / CRITIC):
-            stored, own = load_file(folder / CRITIC), learner.critic.state_dict()
-            if {name: value.shape for name, value in stored.items()} != {
-                name: value.shape for name, value in own.items()
-            }:
+            stored = load_file(folder / CRITIC)
+            if _shapes(stored) != _shapes(learner.critic.state_dict()):
                 raise ValueError("it is another critic's")
             learner.critic.load_state_dict(stored)
     with _readable(folder):
         _restore_moments(folder, learner)
 
 
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Around files whose digests are right, but which somebody has put together from other ones."""
+    """Report files with valid digests that do not fit the run, such as another run's."""
     try:
         yield
     except (SafetensorError, OSError, ValueError) as error:
@@ -285,15 +277,15 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _restore_moments(folder: Path, learner: Learner) -> None:
     trained = learner.trained()
-    for place, moment in read_tensors(sorted(folder.glob(f"{OPTIMIZER_STEM}*.safetensors"))):
-        name, _, kind = place.rpartition("/")
+    for key, moment in read_tensors(sorted(folder.glob(f"{OPTIMIZER_STEM}*.safetensors"))):
+        name, _, kind = key.rpartition("/")
         if name not in trained:
             continue
         parameter = trained[name]
-        if moment.shape != (
-            parameter.shape if kind != "step" else torch.Size(())
-        ):  # else it would be spread over all numbers
-            raise ValueError(f"{place} has the shape {tuple(moment.shape)}")
+        expected = torch.Size(()) if kind == "step" else parameter.shape
+        # Another shape might be broadcast without an error.
+        if moment.shape != expected:
+            raise ValueError(f"{key} has the shape {tuple(moment.shape)}")
         if kind == "master":
             parameter.data.copy_(shard_like(moment, parameter))
         elif kind in ("step", "exp_avg", "exp_avg_sq"):
@@ -302,7 +294,7 @@ def _restore_moments(folder: Path, learner: Learner) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a checkpoint, under another name first: a reader never sees half of one."""
+    """Delete a checkpoint, after renaming it: a reader never sees half of one."""
     doomed = _hidden(folder, DOOMED)
     with writing(folder):
         delete(doomed)
@@ -311,15 +303,15 @@ def remove(folder: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """After a crash: what was being written or removed goes, and what was about to be replaced has
-    its name again.
+    """Clean up after a crash: delete drafts and half-deleted checkpoints, and give a checkpoint
+    that was about to be replaced its name back.
     """
     for path in folder.glob(f".step-*.{REPLACED}"):
-        full_tensor = path.with_name(path.name[1 : -len(REPLACED) - 1])
-        if os.path.lexists(full_tensor):
+        final = path.with_name(path.name[1 : -len(REPLACED) - 1])
+        if os.path.lexists(final):
             remove(path)
         else:
-            path.rename(full_tensor)
+            path.rename(final)
     for path in [*folder.glob(f".step-*.{DOOMED}"), *folder.glob(".step-*.draft")]:
         with writing(path):
             delete(path)
@@ -330,16 +322,17 @@ def step_of(folder: Path) -> int:
 
 
 def all_in(folder: Path) -> list[Path]:
-    """The checkpoints in a folder of them, damaged or not, the oldest first."""
-    return sorted(
-        (path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)),
-        key=step_of,
-    )
+    """All checkpoints in a folder, damaged or not, the oldest first."""
+    found = [path for path in folder.glob("step-*") if re.fullmatch(r"step-\d+", path.name)]
+    return sorted(found, key=step_of)
 
 
 def newest(folder: Path) -> Path | None:
-    """The last complete checkpoint in a folder of them."""
-    return next((path for path in reversed(all_in(folder)) if (path / STATE).is_file()), None)
+    """The latest complete checkpoint in a folder."""
+    for path in reversed(all_in(folder)):
+        if (path / STATE).is_file():
+            return path
+    return None
 
 
 def latest_valid(
@@ -349,11 +342,11 @@ def latest_valid(
     on_damage: Callable[[str], None] = log.warning,
     read: Callable[[Path], dict[str, Any]] = read_state,
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The last checkpoint in which every file is as it was written, and its state; None where there
-    is no checkpoint at all.
+    """The latest checkpoint whose files all have their digests, and its state; None if there is no
+    checkpoint at all.
 
-    Damaged ones are passed over and left alone. `wanted`: which steps will do. `read`: raises
-    BadCheckpoint for one that will not.
+    Damaged checkpoints are skipped and kept. `wanted`: selects steps. `read`: returns the state, or
+    raises BadCheckpoint.
     """
     found = [path for path in all_in(folder) if wanted(step_of(path))]
     for path in reversed(found):
@@ -370,28 +363,24 @@ def latest_valid(
 
 
 def _hidden(folder: Path, suffix: str) -> Path:
-    return folder.with_name(
-        f".{folder.name.removeprefix('.').removesuffix('.' + REPLACED)}.{suffix}"
-    )
+    name = folder.name.removeprefix(".").removesuffix(f".{REPLACED}")
+    return folder.with_name(f".{name}.{suffix}")
 
 
 def _moments(learner: Learner) -> dict[str, torch.Tensor]:
-    """The optimizer's, and the exact weights where the model's own are rounded."""
-    kept = {
-        f"{name}/{kind}": moment.contiguous()
-        for name, parameter in learner.trained().items()
-        for kind, moment in learner.optimizer.state.get(parameter, {}).items()
-    }
+    """The optimizer's moments, and the master weights if the model's own are rounded."""
+    kept: dict[str, torch.Tensor] = {}
+    for name, parameter in learner.trained().items():
+        for kind, moment in learner.optimizer.state.get(parameter, {}).items():
+            kept[f"{name}/{kind}"] = moment.contiguous()
     if learner.dtype != fp32_or_wider(learner.dtype):
-        kept |= {
-            f"{name}/master": parameter.detach().contiguous()
-            for name, parameter in learner.trained().items()
-        }
+        for name, parameter in learner.trained().items():
+            kept[f"{name}/master"] = parameter.detach().contiguous()
     return kept
 
 
 def _is_read(name: str) -> bool:
-    """Whether a file of this name would have a part in what is restored."""
+    """Whether resuming reads a file of this name."""
     return name.endswith(".safetensors") or name == "prefetch.json"
 
 

@@ -1,4 +1,4 @@
-"""The critic: what is still to come, estimated at every token."""
+"""The critic: a value estimate at every token."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from palestra.models.attention import Layout, trunk_states
 
 
 class Critic(nn.Module):
-    """A linear output on the policy's hidden states, or on those of a network of its own.
+    """A linear value head on the policy's hidden states, or on those of a separate network.
 
-    It begins by expecting nothing.
+    The head is initialized to 0, so that all first estimates are 0.
     """
 
     def __init__(self, settings: CriticSettings, policy: PreTrainedModel) -> None:
         super().__init__()
         self.settings = settings
         self.trunk = copy.deepcopy(policy.base_model) if settings.kind == "model" else None
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # its weights are set to 0 anyway; nobody else's noise may move
-            self.output = nn.Linear(
-                policy.config.get_text_config().hidden_size, 1, device=policy.device
-            )
+        # nn.Linear draws random weights, which are overwritten below; forked, so that the global
+        # random state does not depend on whether there is a critic.
+        with torch.random.fork_rng(devices=[]):
+            hidden_size = policy.config.get_text_config().hidden_size
+            self.output = nn.Linear(hidden_size, 1, device=policy.device)
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
     def forward(self, ids_T: Tensor, positions_T: Tensor, layout: Layout) -> Tensor:
-        """The estimate at each token, by a network of its own."""
+        """The estimate at each token, by the critic's own network."""
         assert self.trunk is not None
-        return self.output_of(
-            trunk_states(self.trunk, ids_T[None], positions_T[None], layout=layout)[0]
-        )
+        hidden_1TD = trunk_states(self.trunk, ids_T[None], positions_T[None], layout=layout)
+        return self.output_of(hidden_1TD[0])
 
     def output_of(self, hidden_TD: Tensor) -> Tensor:
         """The estimate at each token, given its hidden state."""
@@ -44,5 +42,5 @@ class Critic(nn.Module):
         return values_T
 
     def is_warming_up(self, step: int) -> bool:
-        """Whether the policy has to wait in training step `step` (from 1)."""
+        """Whether only the critic is updated in training step `step` (from 1)."""
         return step <= self.settings.warmup

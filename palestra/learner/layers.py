@@ -1,7 +1,6 @@
-"""How the learner runs a model's layers: compiled, or keeping less for the way back.
+"""torch.compile and activation checkpointing of a model's layers.
 
-Only where a gradient is wanted: the engine, which shares the layers, wants none and runs them as
-they are.
+Both apply only when gradients are enabled: the engine shares the layers and runs them unchanged.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from palestra.models.attention import keep_attention_eager
 
 
 def layers_of(model: PreTrainedModel) -> list[nn.Module]:
-    """The blocks that a model is a pile of."""
+    """The transformer layers of a model."""
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def rework_layers(model: PreTrainedModel, *, compiled: bool, recomputed: bool) -> None:
-    """Change in place how layers run where a gradient is wanted.
+    """Change in place how layers run when gradients are enabled.
 
-    `recomputed`: a layer keeps its input alone and computes all else again on the way back. Not by
-    transformers' own switch, which acts only in training mode, and there dropout and the loss of
-    the engine's cache come with it.
+    `recomputed`: activation checkpointing. A layer keeps only its input and recomputes everything
+    else in the backward pass. transformers' own switch acts only in training mode, which would also
+    enable dropout and disable the engine's cache.
     """
     layers = layers_of(model)
     if not layers:
@@ -38,12 +37,15 @@ def rework_layers(model: PreTrainedModel, *, compiled: bool, recomputed: bool) -
         )
     if compiled:
         keep_attention_eager()
-    forward_of = {
-        kind: torch.compile(kind.forward, dynamic=True) if compiled else kind.forward
-        for kind in {type(x) for x in layers}
-    }
+    forward_of: dict[type[nn.Module], Any] = {}
+    for layer in layers:
+        kind = type(layer)
+        if kind not in forward_of:
+            # Compiled once per class: all layers of a class share the code.
+            forward = torch.compile(kind.forward, dynamic=True) if compiled else kind.forward
+            forward_of[kind] = forward
 
-    def forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def run_layer(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return type(layer).forward(layer, *args, **kwargs)
         run = partial(forward_of[type(layer)], layer)
@@ -52,4 +54,5 @@ def rework_layers(model: PreTrainedModel, *, compiled: bool, recomputed: bool) -
         return run(*args, **kwargs)
 
     for layer in layers:
-        layer.forward = MethodType(forward, layer)  # bound: a copy of the model runs its own layers
+        # A bound method, which deepcopy rebinds: a copy of the model runs its own layers.
+        layer.forward = MethodType(run_layer, layer)

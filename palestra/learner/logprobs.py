@@ -1,5 +1,7 @@
-"""Log-probs of chosen tokens, and a critic's estimates, computed over packed segments and a few
-tokens at a time.
+"""Log-probs of action tokens, and the critic's estimates, over packed segments.
+
+Suffixes name the shape. R: the tokens of a forward pass, shared prefixes counted once. See
+`palestra.algos.batch` for T, S and C.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from palestra.models.attention import PackedLayout, SharedPrefixes, hidden_state
 from palestra.models.weights import fp32_or_wider
 
 FEW_LOGITS = 1 << 24
-"""Up to so many are simply kept."""
+"""Up to this many logits are computed at once; more go through `ChunkedLogProb`."""
 
 
 def predict(
@@ -26,61 +28,61 @@ def predict(
     critic: Critic | None = None,
     entropy_gradient: bool = False,
 ) -> PolicyOutput:
-    """What `model` says of the chosen tokens of a batch that fits into one forward pass."""
-    row = _Row(batch)
-    hidden_RD = hidden_states(model, row.ids_R[None], row.positions_R[None], layout=row.layout)[0]
-    logp_C, entropy_C = _scored(
-        model, gather_rows(hidden_RD, row.before_C), batch.ids_T[batch.action_mask_T], temperature
-    )
+    """The outputs of `model` for the action tokens of a batch that fits into one forward pass."""
+    packed = _PackedTokens(batch)
+    hidden_RD = packed.hidden_states(model)
+    hidden_CD = gather_rows(hidden_RD, packed.before_C)
+    ids_C = batch.ids_T[batch.action_mask_T]
+    logp_C, entropy_C = _logp_and_entropy(model, hidden_CD, ids_C, temperature)
     if not entropy_gradient:
         entropy_C = entropy_C.detach()
     if critic is None:
         return PolicyOutput(logp_C, entropy_C)
-    value_R = (
-        critic.output_of(hidden_RD)
-        if critic.trunk is None
-        else critic(row.ids_R, row.positions_R, row.layout)
-    )
-    return PolicyOutput(logp_C, entropy_C, gather_rows(value_R, row.before_C))
+    if critic.trunk is None:
+        value_R = critic.output_of(hidden_RD)
+    else:
+        value_R = critic(packed.ids_R, packed.positions_R, packed.layout)
+    return PolicyOutput(logp_C, entropy_C, gather_rows(value_R, packed.before_C))
 
 
-def gather_rows(values: Tensor, places: Tensor) -> Tensor:
-    """`values[places]`, whose gradients are added up in the same order each time: by plain indexing
-    several threads race to add them.
+def gather_rows(values: Tensor, index: Tensor) -> Tensor:
+    """`values[index]` with a deterministic backward pass: that of plain indexing adds gradients up
+    in several threads, in any order.
     """
-    return values.index_select(0, places)
+    return values.index_select(0, index)
 
 
 def estimate(model: PreTrainedModel, critic: Critic, batch: Batch) -> tuple[Tensor, Tensor]:
-    """What the critic expects before each chosen token,
-    and after the last token of each segment.
-    """
-    row = _Row(batch)
+    """The critic's estimates before each action token, and after the last token of each segment."""
+    packed = _PackedTokens(batch)
     if critic.trunk is None:
-        value_R = critic.output_of(
-            hidden_states(model, row.ids_R[None], row.positions_R[None], layout=row.layout)[0]
-        )
+        value_R = critic.output_of(packed.hidden_states(model))
     else:
-        value_R = critic(row.ids_R, row.positions_R, row.layout)
-    return value_R[row.before_C], value_R[row.last_S]
+        value_R = critic(packed.ids_R, packed.positions_R, packed.layout)
+    return value_R[packed.before_C], value_R[packed.last_S]
 
 
-class _Row:
-    """The tokens of a forward pass: those of a batch, with what its segments have in common left
-    out.
-    """
+class _PackedTokens:
+    """The input of a forward pass: the tokens of a batch, shared prefixes of segments once."""
 
     def __init__(self, batch: Batch) -> None:
         lengths = batch.lengths_S.tolist()
         shared = SharedPrefixes.of(lengths, batch.in_common_S, batch.ids_T.device)
-        self.ids_R, self.positions_R = batch.ids_T[shared.kept_R], batch.positions_T[shared.kept_R]
+        self.ids_R = batch.ids_T[shared.kept_R]
+        self.positions_R = batch.positions_T[shared.kept_R]
         self.layout = PackedLayout(lengths, shared)
-        # a token is predicted from the one before it; a segment never begins with a chosen token
+        # The logits of a token come from the token before it. There always is one: a segment never
+        # begins with an action token.
         self.before_C = shared.index_T[batch.action_mask_T.nonzero().flatten() - 1]
         self.last_S = shared.index_T[batch.lengths_S.cumsum(0) - 1]
 
+    def hidden_states(self, model: PreTrainedModel) -> Tensor:
+        """The model's last hidden states, [R, D]."""
+        ids_1R, positions_1R = self.ids_R[None], self.positions_R[None]
+        return hidden_states(model, ids_1R, positions_1R, layout=self.layout)[0]
 
-def _scored(
+
+def _logp_and_entropy(
     model: PreTrainedModel, hidden_CD: Tensor, ids_C: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     head = model.get_output_embeddings()

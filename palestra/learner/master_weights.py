@@ -1,4 +1,4 @@
-"""Weights in full precision behind a model that computes in less."""
+"""Master weights in float32 behind a model that computes in bfloat16."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from palestra.models.weights import fp32_or_wider
 
 
 class MasterWeights:
-    """An exact copy of each working weight; weights that are exact already are their own.
+    """A float32 copy of each low-precision parameter; other parameters are their own masters.
 
-    Steps of a small learning rate vanish in bfloat16, and so do small gradients that are added to
-    large ones: both are done here.
+    Updates of a small learning rate vanish in bfloat16, and so do small gradients added to large
+    ones: both are done in float32 here.
     """
 
-    def __init__(self, working: dict[str, Parameter]) -> None:
-        self.full_precision = {
-            name: p if p.dtype == fp32_or_wider(p.dtype) else Parameter(p.detach().float())
-            for name, p in working.items()
-        }
-        self._pairs = [
-            (p, self.full_precision[name])
-            for name, p in working.items()
-            if p is not self.full_precision[name]
-        ]
+    def __init__(self, parameters: dict[str, Parameter]) -> None:
+        self.full_precision: dict[str, Parameter] = {}
+        self._pairs: list[tuple[Parameter, Parameter]] = []
+        """(low precision, master)"""
+        for name, parameter in parameters.items():
+            if parameter.dtype == fp32_or_wider(parameter.dtype):
+                self.full_precision[name] = parameter
+            else:
+                master = Parameter(parameter.detach().float())
+                self.full_precision[name] = master
+                self._pairs.append((parameter, master))
 
     def accumulate_grads(self) -> None:
-        """Take the gradients of the working weights over, added up exactly."""
+        """Move the gradients of the low-precision parameters to the masters, adding in float32."""
         totals, gradients = [], []
-        for working, exact in self._pairs:
-            if working.grad is not None:
-                exact.grad = torch.zeros_like(exact) if exact.grad is None else exact.grad
-                totals.append(exact.grad)
-                gradients.append(working.grad)
-                working.grad = None
+        for parameter, master in self._pairs:
+            if parameter.grad is not None:
+                if master.grad is None:
+                    master.grad = torch.zeros_like(master)
+                totals.append(master.grad)
+                gradients.append(parameter.grad)
+                parameter.grad = None
         if totals:
             torch._foreach_add_(totals, gradients)
 
     def add_to(self, totals: dict[str, Tensor]) -> None:
-        """A part of the batch ends here: its gradients are added to those of the parts before, and
-        the next part begins with none.
-        """
+        """Add the gradients of this accumulation part to `totals`, and reset them."""
         for name, parameter in self.full_precision.items():
             if parameter.grad is not None:
-                totals[name] = (
-                    parameter.grad if name not in totals else totals[name] + parameter.grad
-                )
+                if name in totals:
+                    totals[name] = totals[name] + parameter.grad
+                else:
+                    totals[name] = parameter.grad
                 parameter.grad = None
 
     def set_grads(self, totals: dict[str, Tensor]) -> None:
-        """Have these gradients."""
+        """Set the gradients of the masters."""
         for name, gradient in totals.items():
             self.full_precision[name].grad = gradient
 
     @torch.no_grad()
     def copy_to_model(self) -> None:
-        """Round the exact weights into the working ones."""
+        """Round the master weights into the model's parameters."""
         if self._pairs:
-            torch._foreach_copy_(
-                [working for working, _ in self._pairs], [exact for _, exact in self._pairs]
-            )
+            parameters, masters = zip(*self._pairs, strict=True)
+            torch._foreach_copy_(parameters, masters)

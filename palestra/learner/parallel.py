@@ -1,14 +1,13 @@
-"""Several learners as one: each rank computes its share of every batch, and gradients are added up.
+"""Data parallelism: each rank computes its share of every batch, and gradients are summed.
 
-Weights are whole on every rank, or each rank has a share of each of them (FSDP2) and they come
-together layer by layer as they are needed.
+Weights are replicated on every rank, or sharded over the ranks (FSDP2) and gathered layer by layer.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,27 +25,25 @@ from palestra.models.weights import fp32_or_wider
 T = TypeVar("T")
 
 BUCKET = 1 << 24
-"""Numbers that are added up in one message."""
+"""Elements of gradients in one all-reduce."""
 
 
 @dataclass(frozen=True)
 class Parallel:
-    """What the learner needs to know of other ranks."""
+    """How a batch and the weights are divided among ranks."""
 
     world: ProcessGroup = SINGLE
     is_sharded: bool = False
     parts: int = 1
-    """What one rank alone divides a batch into."""
+    """Accumulation parts into which a single rank divides a batch (`optim.accumulation_parts`)."""
 
     @property
     def loss_scale(self) -> float:
-        """FSDP takes the mean over ranks where we want the sum."""
+        """Factor on the loss: FSDP averages gradients over ranks, and the learner needs the sum."""
         return float(self.world.size) if self.is_sharded else 1.0
 
     def shard(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
-        """Leave each rank its share of the weights, in float32 at least;
-        layers compute in `dtype`.
-        """
+        """Shard the weights over the ranks, in float32 or wider; layers compute in `dtype`."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import (
             MixedPrecisionPolicy,
@@ -54,9 +51,8 @@ class Parallel:
             register_fsdp_forward_method,
         )
 
-        warnings.filterwarnings(
-            "ignore", message="FSDP2-wrapped module .* returned a view tensor"
-        )  # nobody changes it in place
+        # The warning is about views that are changed in place, which nobody does here.
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(model.device.type, (self.world.size,))
         if model.dtype != fp32_or_wider(dtype):
             model.float()
@@ -68,36 +64,34 @@ class Parallel:
         register_fsdp_forward_method(model, "with_whole_weights")
 
     def run(self, model: PreTrainedModel, work: Callable[[PreTrainedModel], T]) -> T:
-        """What `work` makes of the model.
+        """Call `work` with the model, the weights of its root module gathered.
 
-        Gradients flow only through tensors in a tuple or a list that it returns.
+        Gradients flow only through tensors in a tuple or a list that `work` returns.
         """
         if not hasattr(model, "with_whole_weights"):
             return work(model)
         run: Callable[[Callable[[PreTrainedModel], T]], T] = model.with_whole_weights  # type: ignore[assignment]
         result = run(work)
-        if not torch.is_grad_enabled():  # else the way back does it
+        # With gradients, the backward pass reshards.
+        if not torch.is_grad_enabled():
             model.reshard()  # type: ignore[operator]
         return result
 
     def in_parts(
         self, batch: Batch, max_tokens: int, unit: Unit = "segment"
     ) -> Iterator[Iterator[tuple[Batch, bool]]]:
-        """This rank's part of the batch, or all of them one after the other: pieces for a forward
-        pass each, and whether they count.
+        """The parts of the batch that this rank computes, each as micro-batches and whether they
+        count.
+
+        One of several ranks has one part; a single rank has all `parts`.
         """
         if self.world.size > 1:
             yield self._own(batch, max_tokens, unit)
         elif self.parts > 1:
-            yield from (
-                (
-                    (row, True)
-                    for row in batch.share(part, self.parts, unit).microbatches(max_tokens, unit)
-                )
-                for part in range(self.parts)
-            )
+            for part in range(self.parts):
+                yield _counting(batch.share(part, self.parts, unit).microbatches(max_tokens, unit))
         else:
-            yield ((row, True) for row in batch.microbatches(max_tokens, unit))
+            yield _counting(batch.microbatches(max_tokens, unit))
 
     def microbatches(
         self, batch: Batch, max_tokens: int, unit: Unit = "segment"
@@ -105,40 +99,39 @@ class Parallel:
         return itertools.chain.from_iterable(self.in_parts(batch, max_tokens, unit))
 
     def _own(self, batch: Batch, max_tokens: int, unit: Unit) -> Iterator[tuple[Batch, bool]]:
-        """With sharded weights all ranks must run the model equally often: who has fewer pieces
-        runs one again that does not count.
-        """
-        own = list(
-            batch.share(self.world.rank, self.world.size, unit).microbatches(max_tokens, unit)
-        )
-        most = (
-            max(int(count) for count in self.world.all_gather_bytes(b"%d" % len(own)))
-            if self.is_sharded
-            else len(own)
-        )
-        yield from ((row, True) for row in own)
-        idle = [*own[:1], *itertools.islice(batch.microbatches(1, unit), 1)]
-        yield from ((idle[0], False) for _ in range(most - len(own)))
+        """This rank's micro-batches.
 
-    def joined(self, parts: Sequence[Tensor], shard_like: Tensor) -> Tensor:
-        """The pieces of all ranks' parts, end to end, on every rank.
-
-        `like` says what they are where there are none.
+        With sharded weights, all ranks must run the model equally often, because each forward pass
+        gathers weights from all of them: ranks with fewer micro-batches repeat one that does not
+        count.
         """
-        own = torch.cat([*parts, shard_like[:0]])
+        share = batch.share(self.world.rank, self.world.size, unit)
+        own = list(share.microbatches(max_tokens, unit))
+        most = len(own)
+        if self.is_sharded:
+            # Before the first forward pass: ranks must meet here and there in the same order.
+            most = max(map(int, self.world.all_gather_bytes(b"%d" % len(own))))
+        yield from _counting(own)
+        if most > len(own):
+            filler = own[0] if own else next(batch.microbatches(1, unit))
+            for _ in range(most - len(own)):
+                yield filler, False
+
+    def joined(self, chunks: Sequence[Tensor], like: Tensor) -> Tensor:
+        """The chunks of all ranks, concatenated in the order of ranks, on every rank.
+
+        `like` has the type and device, for a rank without chunks.
+        """
+        own = torch.cat([*chunks, like[:0]])
         if self.world.size == 1:
             return own
         messages = self.world.all_gather_bytes(own.float().cpu().numpy().tobytes())
-        return torch.from_numpy(
-            numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()
-        ).to(shard_like)
+        joined = numpy.frombuffer(b"".join(messages), dtype=numpy.float32).copy()
+        return torch.from_numpy(joined).to(like)
 
     @torch.no_grad()
-    def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make every rank's gradients the sum of all ranks'.
-
-        Those of sharded weights are already.
-        """
+    def all_reduce_grads(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum the gradients over all ranks. FSDP has reduced those of sharded weights already."""
         if self.world.size == 1:
             return
         plain = [p for p in parameters if not isinstance(p, DTensor)]
@@ -149,20 +142,25 @@ class Parallel:
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             torch.distributed.all_reduce(flat)
             summed = (flat / self.loss_scale).split([gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(
-                bucket,
-                [part.view_as(gradient) for part, gradient in zip(summed, bucket, strict=True)],
-            )
+            for part, gradient in zip(summed, bucket, strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+
+def _counting(microbatches: Iterable[Batch]) -> Iterator[tuple[Batch, bool]]:
+    """Micro-batches that count."""
+    for microbatch in microbatches:
+        yield microbatch, True
 
 
 def _with_whole_weights(model: PreTrainedModel, work: Callable[[PreTrainedModel], Any]) -> Any:
-    """Runs as a forward pass of the whole model: what belongs to no layer, such as the head, is
-    whole in here.
+    """A method that FSDP treats as the root's forward pass: within it, weights that belong to no
+    layer, such as the head's, are gathered.
     """
     return work(model)
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Lists of tensors of about `BUCKET` elements each."""
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:
@@ -176,6 +174,6 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def clipped_norm(parameters: Sequence[nn.Parameter], limit: float) -> float:
-    """Scale the gradients down to a norm of at most `limit`; the norm that they had."""
+    """Clip the gradients to a norm of at most `limit`. Returns the norm before clipping."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -1,5 +1,5 @@
-"""The model as it was before training: what KL is measured against, and what AgentEvol goes back
-to.
+"""The reference model, a copy from before training: for KL divergences, and for AgentEvol, which
+resets the weights to it.
 """
 
 from __future__ import annotations
@@ -17,45 +17,41 @@ from palestra.models.lora import adapter_of
 
 
 class Reference:
-    """A copy of the whole model or, where only an adapter learns or weights are shared between
-    ranks, of these weights alone.
-    """
+    """A copy of the whole model; with an adapter or sharded weights, of these weights alone."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._kept = _clones(_changing(model))
-        self._model = None if self._kept else copy.deepcopy(model).requires_grad_(False)
+        self._weights = _clones(_swapped(model))
+        self._model = None if self._weights else copy.deepcopy(model).requires_grad_(False)
 
     @contextmanager
     def activate(self, model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-        """The model as it was.
-
-        Where only weights were kept, `model` itself is that one for a while.
-        """
+        """The reference model; if only weights were copied, `model` with these swapped in."""
         if self._model is not None:
             yield self._model
             return
-        now = _clones(_changing(model))
+        current = _clones(_swapped(model))
         self.restore(model)
         try:
             yield model
         finally:
-            _set(model, now)
+            _set(model, current)
 
     def restore(self, model: PreTrainedModel) -> None:
-        """Make `model` what it was."""
+        """Reset the weights of `model` to the reference."""
         if self._model is not None:
             model.load_state_dict(self._model.state_dict())
         else:
-            _set(model, self._kept)
+            _set(model, self._weights)
 
 
-def _changing(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """What differs from the reference, where that is kept as weights: the adapter's, or this rank's
-    shares of all.
+def _swapped(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """The parameters that are copied instead of the whole model: the adapter's, or this rank's
+    shards of all; none for a model that is copied whole.
     """
-    return adapter_of(model) or {
-        name: p for name, p in model.named_parameters() if isinstance(p, DTensor)
-    }
+    adapter = adapter_of(model)
+    if adapter:
+        return adapter
+    return {name: p for name, p in model.named_parameters() if isinstance(p, DTensor)}
 
 
 def _clones(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -64,5 +60,5 @@ def _clones(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _set(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in _changing(model).items():
+    for name, parameter in _swapped(model).items():
         parameter.copy_(weights[name])

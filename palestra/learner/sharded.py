@@ -1,8 +1,7 @@
-"""Checkpoints of weights that are shared between ranks: each rank writes some of the tensors,
-whole.
+"""Checkpoints of sharded weights: each rank writes some of the tensors, unsharded.
 
-That is Hugging Face's layout of several files: any number of ranks can read them, and any other
-program.
+This is Hugging Face's layout of several files, which any number of ranks and other programs can
+read.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -25,27 +25,30 @@ from palestra.models.weights import full_tensor
 
 
 def owners(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """Which rank writes which tensor: about as many numbers each, in the tensors' order."""
-    total, before, found = max(sum(sizes.values()), 1), 0, {}
+    """Which rank writes which tensor: about equally many elements each, in the tensors' order."""
+    total = max(sum(sizes.values()), 1)
+    before = 0
+    rank_of: dict[str, int] = {}
     for name, size in sizes.items():
-        found[name] = (2 * before + size) * ranks // (2 * total)
+        # The rank in whose share the tensor's middle element falls.
+        rank_of[name] = (2 * before + size) * ranks // (2 * total)
         before += size
-    return found
+    return rank_of
 
 
 def save_shares(
     folder: Path, stem: str, tensors: Mapping[str, Tensor], world: ProcessGroup
 ) -> dict[str, str]:
-    """All ranks do this with the same names.
+    """Write one file per rank, with unsharded tensors. All ranks call this with the same names.
 
-    Each file has whole tensors; returns which file has which.
+    Returns the file of each tensor.
     """
     owned_by = owners({name: tensor.numel() for name, tensor in tensors.items()}, world.size)
-    files = {
-        rank: f"{stem}-{rank + 1:05d}-of-{world.size:05d}.safetensors" for rank in range(world.size)
-    }
+    numbers = range(1, world.size + 1)
+    files = [f"{stem}-{number:05d}-of-{world.size:05d}.safetensors" for number in numbers]
     own: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():  # one at a time is whole on every rank
+    for name, tensor in tensors.items():
+        # Gathered one at a time: all of them together may not fit into the memory of a rank.
         complete = full_tensor(tensor)
         if owned_by[name] == world.rank:
             own[name] = complete.detach().contiguous().cpu().clone()
@@ -56,14 +59,13 @@ def save_shares(
 def save_model(
     folder: Path, model: PreTrainedModel, dtype: torch.dtype, world: ProcessGroup
 ) -> None:
-    """As a Hugging Face directory of several files."""
+    """Write a Hugging Face directory of several files."""
     named = dict(model.named_parameters())
-    where = save_shares(
-        folder, "model", {name: p.detach().to(dtype) for name, p in named.items()}, world
-    )
+    rounded = {name: p.detach().to(dtype) for name, p in named.items()}
+    file_of = save_shares(folder, "model", rounded, world)
     if world.is_first:
         size = sum(p.numel() for p in named.values()) * dtype.itemsize
-        index = {"metadata": {"total_size": size}, "weight_map": where}
+        index = {"metadata": {"total_size": size}, "weight_map": file_of}
         (folder / "model.safetensors.index.json").write_bytes(
             msgspec.json.format(msgspec.json.encode(index))
         )
@@ -75,21 +77,20 @@ def save_model(
 
 @contextmanager
 def described(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
-    """The model's configuration says what other programs ask of it: its class and type, and an
-    attention that they know.
+    """Within it, the model's configuration is the one to save: the original class, the type of the
+    weights, and an attention implementation that other programs know.
     """
     config = model.config
-    own = {
-        name: getattr(config, name) for name in ("architectures", "dtype", "_attn_implementation")
+    # fully_shard replaces the model's class by a subclass of FSDPModule.
+    original = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))
+    saved: dict[str, Any] = {
+        "architectures": [original.__name__],
+        "dtype": dtype,
+        "_attn_implementation": "sdpa",
     }
-    original = next(
-        kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule)
-    )  # sharding makes a class of its own
-    config.architectures, config.dtype, config._attn_implementation = (
-        [original.__name__],
-        dtype,
-        "sdpa",
-    )
+    own = {name: getattr(config, name) for name in saved}
+    for name, value in saved.items():
+        setattr(config, name, value)
     try:
         yield
     finally:
@@ -98,7 +99,7 @@ def described(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
 
 
 def read_tensors(paths: Iterable[Path]) -> Iterator[tuple[str, Tensor]]:
-    """One at a time: together they may not fit."""
+    """All tensors, one at a time: together they may not fit into memory."""
     for path in paths:
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118  it is not a dictionary
@@ -106,12 +107,8 @@ def read_tensors(paths: Iterable[Path]) -> Iterator[tuple[str, Tensor]]:
 
 
 def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """A whole tensor as `other` is: on its device, and this rank's share of it where that is a
-    share.
-    """
+    """An unsharded tensor on the device of `other`, and sharded like it."""
     tensor = tensor.to(other.device)
-    return (
-        distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
-        if isinstance(other, DTensor)
-        else tensor
-    )
+    if not isinstance(other, DTensor):
+        return tensor
+    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)

@@ -1,5 +1,5 @@
-"""What training made of each token: its advantage, and what the learner said of it when it first
-learned from it in a step.
+"""Per-token statistics of a step: the advantage, and the learner's log-prob and entropy from the
+first epoch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from palestra.algos.batch import Batch
 from palestra.core.process_group import ProcessGroup
 
 DIGITS = 4
-"""Significant ones of each number."""
+"""Significant digits of each number."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTokenStats:
-    """Three lists parallel to the chosen tokens of all segments of an episode.
+    """Three lists parallel to the action tokens of all segments of an episode.
 
-    None (null) where nothing was computed.
+    None (null) if nothing was computed for a token.
     """
 
     id: str
@@ -33,73 +33,78 @@ class EpisodeTokenStats:
 
 
 class TokenStats:
-    """Gathers what is said of a step's tokens while the learner is at work on them.
+    """Collects the statistics of a step's tokens during the update.
 
-    Tensors stay where they are until the step is over.
+    Tensors stay on their device until the step is over.
     """
 
     def __init__(self, batch: Batch, ids: Sequence[str]) -> None:
-        """`batch`: all that the step learns from, with its credit; `ids`: of its trajectories."""
+        """`batch`: all trajectories of the step, with advantages; `ids`: their episodes' ids."""
         self._batch, self._ids = batch, ids
-        self._rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._collected: list[tuple[Tensor, Tensor, Tensor]] = []
+        """(index_C, logp_C, entropy_C) of each micro-batch."""
 
-    def __call__(self, row: Batch, policy: PolicyOutput) -> None:
-        """What the model says of a piece of the batch. Nothing is copied and nothing waited for."""
-        self._rows.append((row.index_C, policy.logp_C.detach(), policy.entropy_C.detach()))
+    def __call__(self, microbatch: Batch, policy: PolicyOutput) -> None:
+        """Record the outputs for a micro-batch, without a copy or a synchronization."""
+        self._collected.append(
+            (microbatch.index_C, policy.logp_C.detach(), policy.entropy_C.detach())
+        )
 
     def gather(self, world: ProcessGroup) -> None:
-        """Add what other ranks gathered, each for its share of the tokens.
+        """Gather the statistics of all ranks, each of which has its share of the tokens.
 
-        All of them must do this.
+        All ranks must call this.
         """
         if world.size == 1:
             return
         device = self._batch.ids_T.device
-        own_3C = torch.cat(
-            [torch.stack([part.double() for part in row]) for row in self._rows]
-            or [torch.empty(3, 0)],
-            dim=1,
-        )
-        messages = world.all_gather_bytes(own_3C.double().cpu().numpy().tobytes())
-        parts = [
-            torch.frombuffer(bytearray(message), dtype=torch.float64).view(3, -1).to(device)
-            for message in messages
-            if message
-        ]
-        self._rows = [(part_3C[0].long(), part_3C[1], part_3C[2]) for part_3C in parts]
+        # In float64, which holds indices exactly, too.
+        own = [torch.empty(3, 0, dtype=torch.float64, device=device)]
+        for index_C, logp_C, entropy_C in self._collected:
+            own.append(torch.stack([index_C.double(), logp_C.double(), entropy_C.double()]))
+        own_3C = torch.cat(own, dim=1)
+        self._collected = []
+        for message in world.all_gather_bytes(own_3C.cpu().numpy().tobytes()):
+            if message:
+                values_3C = torch.frombuffer(bytearray(message), dtype=torch.float64).view(3, -1)
+                index_C, logp_C, entropy_C = values_3C.to(device)
+                self._collected.append((index_C.long(), logp_C, entropy_C))
 
     def episodes(self) -> list[EpisodeTokenStats]:
-        """Those that had a part in the gradient."""
-        if not self._rows:
+        """The statistics of all episodes that took part in the gradient."""
+        if not self._collected:
             return []
-        index_C, logp_C, entropy_C = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
-        credit_C = self._batch.advantage_C
-        if credit_C is None:  # to imitate a token is to credit it with 1
-            credit_C = torch.ones_like(self._batch.sampled_logp_C)
-        values_3C = torch.full((3, len(credit_C)), torch.nan, device=index_C.device)
-        values_3C[0] = credit_C
+        index_C, logp_C, entropy_C = map(torch.cat, zip(*self._collected, strict=True))
+        advantage_C = self._batch.advantage_C
+        if advantage_C is None:
+            # Imitation has the gradient of an advantage of 1.
+            advantage_C = torch.ones_like(self._batch.sampled_logp_C)
+        values_3C = torch.full((3, len(advantage_C)), torch.nan, device=index_C.device)
+        values_3C[0] = advantage_C
         values_3C[1:, index_C] = torch.stack([logp_C, entropy_C]).float()
-        was_learned_N = torch.zeros(len(self._ids), dtype=torch.bool, device=index_C.device)
-        was_learned_N[self._batch.trajectory_C[index_C]] = True
+        has_gradient_N = torch.zeros(len(self._ids), dtype=torch.bool, device=index_C.device)
+        has_gradient_N[self._batch.trajectory_C[index_C]] = True
         ends = self._batch.trajectory_C.bincount(minlength=len(self._ids)).cumsum(0).tolist()
-        parts = zip(
+        per_episode = zip(
             self._ids,
             numpy.split(rounded(values_3C.cpu().numpy()), ends[:-1], axis=1),
-            was_learned_N.tolist(),
+            has_gradient_N.tolist(),
             strict=True,
         )
         return [
             EpisodeTokenStats(id, *own_3C.tolist())
-            for id, own_3C, was_learned in parts
-            if was_learned
+            for id, own_3C, has_gradient in per_episode
+            if has_gradient
         ]
 
 
 def rounded(values: numpy.ndarray) -> numpy.ndarray:
-    """To a few significant digits, so that files stay small."""
-    exact = values.astype(numpy.float64)
-    size = numpy.abs(exact)
-    is_plain = numpy.isfinite(exact) & (size > 0)
-    places = DIGITS - 1 - numpy.floor(numpy.log10(numpy.where(is_plain, size, 1.0)))
-    up, down = 10.0 ** numpy.maximum(places, 0), 10.0 ** numpy.maximum(-places, 0)
-    return numpy.where(is_plain, numpy.round(exact * up / down) * down / up, exact)
+    """Round to `DIGITS` significant digits, so that files stay small."""
+    double = values.astype(numpy.float64)
+    size = numpy.abs(double)
+    # NaN, infinity and 0 have no logarithm, and stay as they are.
+    has_log = numpy.isfinite(double) & (size > 0)
+    decimals = DIGITS - 1 - numpy.floor(numpy.log10(numpy.where(has_log, size, 1.0)))
+    # Powers with exponents of 0 and above are exact up to 1e22; negative ones never are.
+    up, down = 10.0 ** numpy.maximum(decimals, 0), 10.0 ** numpy.maximum(-decimals, 0)
+    return numpy.where(has_log, numpy.round(double * up / down) * down / up, double)

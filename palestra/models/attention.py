@@ -1,14 +1,14 @@
 """Attention of engine and learner: one function for any layout of tokens.
 
-Engine and learner run the same module through it. How its tokens are laid out (segments end to end,
-or requests over cache slots) is a `Layout` that travels with the call.
+Engine and learner run the same module through it. The `Layout` of the tokens (packed segments, or
+requests over KV cache slots) is an argument of the forward pass.
 """
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ ATTENTION = "palestra"
 
 
 class Layout(Protocol):
-    """Which of the tokens in a call may see each other."""
+    """Which tokens of a forward pass attend to which."""
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int
@@ -63,10 +63,10 @@ def _attention(
 AttentionInterface.register(ATTENTION, _attention)
 
 
-@cache  # a second one would be another function to a compiler, which would begin anew
+@cache
 def keep_attention_eager() -> None:
-    """Let compilers leave attention out: a layout is a Python object with other lengths in every
-    call.
+    """Exclude attention from torch.compile: a layout is a Python object with other lengths in every
+    call. Cached, because a second wrapper would be another function and trigger a recompilation.
     """
     AttentionInterface.register(ATTENTION, torch.compiler.disable(_attention))
 
@@ -80,18 +80,18 @@ def sdpa(
     mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
-    """Scaled dot-product attention, with fewer key heads than query heads where the model has it
-    so.
+    """Scaled dot-product attention, with grouped queries if the model has fewer key heads.
 
-    Of one token each, the query heads that have a key head in common look at it together: on a CPU
-    that is ten times as fast in bfloat16.
+    In decoding, with one token per row, the query heads of a group are treated as tokens of their
+    key head: on a CPU in bfloat16 this is ten times faster.
     """
     rows, heads, tokens, dim = query.shape
     if tokens == 1 and heads != key.shape[1]:
-        together = query.reshape(rows, key.shape[1], -1, dim)
-        return functional.scaled_dot_product_attention(
-            together, key, value, attn_mask=mask, scale=scale
-        ).reshape(query.shape)
+        grouped = query.reshape(rows, key.shape[1], -1, dim)
+        out = functional.scaled_dot_product_attention(
+            grouped, key, value, attn_mask=mask, scale=scale
+        )
+        return out.reshape(query.shape)
     return functional.scaled_dot_product_attention(
         query,
         key,
@@ -105,20 +105,20 @@ def sdpa(
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefixes:
-    """What segments have in common with the one before them is computed once, as its hidden states
-    depend on nothing that follows.
+    """A prefix that a segment shares with the one before it is computed once: attention is causal,
+    so its hidden states are the same in both.
     """
 
     kept_R: Tensor
-    """The tokens that are computed."""
+    """The indices of the computed tokens."""
     index_T: Tensor
-    """Where each token is among those."""
+    """The index of each token among the computed ones."""
     new_S: list[int]
-    """How many of those belong to each segment."""
+    """The number of computed tokens in each segment."""
 
     @classmethod
     def of(cls, lengths: list[int], shared: list[int], device: torch.device) -> SharedPrefixes:
-        """`shared`: how many tokens each segment begins with like the one before it."""
+        """`shared`: the length of the prefix that each segment shares with the one before it."""
         new = [length - prefix for length, prefix in zip(lengths, shared, strict=True)]
         kept, index, start, computed = [], [], 0, 0
         last = torch.empty(0, dtype=torch.long)
@@ -131,9 +131,9 @@ class SharedPrefixes:
 
 
 class PackedLayout:
-    """Segments end to end: each token sees its own segment, up to itself.
+    """Packed segments: each token attends to its own segment, up to itself.
 
-    What segments share is there once.
+    Shared prefixes are computed once.
     """
 
     def __init__(self, lengths: list[int], shared: SharedPrefixes | None = None) -> None:
@@ -149,21 +149,19 @@ class PackedLayout:
             key, value = (Spread.apply(x, self.places) for x in (key, value))
         if query.device.type == "cuda" and query.dtype != torch.float32:
             return self._attend_at_once(query, key, value, scale)
-        pieces = zip(
-            query.split(self.new, dim=2),
-            *(x.split(self.lengths, dim=2) for x in (key, value)),
-            strict=True,
-        )
-        return torch.cat([_attend_piece(q, k, v, scale) for q, k, v in pieces], dim=2)
+        queries = query.split(self.new, dim=2)
+        keys = key.split(self.lengths, dim=2)
+        values = value.split(self.lengths, dim=2)
+        segments = zip(queries, keys, values, strict=True)
+        return torch.cat([_attend_piece(q, k, v, scale) for q, k, v in segments], dim=2)
 
     def _attend_at_once(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """By flash attention over sequences of any lengths, which takes half precision only."""
+        """Flash attention over sequences of any lengths, which supports half precision only."""
         if self._bounds is None:
-            new, whole = (
-                torch.tensor([0, *accumulate(n)], dtype=torch.int32, device=query.device)
-                for n in (self.new, self.lengths)
-            )
-            self._bounds = (new, whole)
+            # Cumulative sequence lengths of queries and of keys.
+            bounds = partial(torch.tensor, dtype=torch.int32, device=query.device)
+            new, full = [0, *accumulate(self.new)], [0, *accumulate(self.lengths)]
+            self._bounds = (bounds(new), bounds(full))
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
         longest = (max(self.new), max(self.lengths))
         out = varlen_attn(
@@ -174,16 +172,16 @@ class PackedLayout:
 
 
 def _attend_piece(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """The last tokens of a segment, or all of them, against all of it."""
-    new, whole = query.shape[2], key.shape[2]
-    if new == whole:
+    """Attention of a segment's last tokens, or of all of them, to the whole segment."""
+    new, total = query.shape[2], key.shape[2]
+    if new == total:
         return sdpa(query, key, value, scale=scale, is_causal=True)
-    mask = torch.ones(new, whole, dtype=torch.bool, device=query.device).tril_(whole - new)
+    mask = torch.ones(new, total, dtype=torch.bool, device=query.device).tril_(total - new)
     return sdpa(query, key, value, scale=scale, mask=mask)
 
 
 class Spread(torch.autograd.Function):
-    """Tokens to all places that have them in common; backwards their gradients are added up in
+    """Copies tokens to all segments that share them; the backward pass sums their gradients in
     float32.
     """
 
@@ -198,19 +196,19 @@ class Spread(torch.autograd.Function):
         (gradient,) = gradients
         (places,) = ctx.saved_tensors
         heads, dim = gradient.shape[1], gradient.shape[3]
-        exact = fp32_or_wider(gradient.dtype)
-        total = torch.zeros(1, heads, ctx.tokens, dim, device=gradient.device, dtype=exact)
-        return total.index_add_(2, places, gradient.to(exact)).to(gradient.dtype), None
+        dtype = fp32_or_wider(gradient.dtype)
+        total = torch.zeros(1, heads, ctx.tokens, dim, device=gradient.device, dtype=dtype)
+        return total.index_add_(2, places, gradient.to(dtype)).to(gradient.dtype), None
 
 
 _GROUPED: dict[str, Any] = (
     {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 )
-"""Newer versions of torch want to be told that there may be fewer key heads than query heads."""
+"""Newer versions of torch need a flag for grouped queries."""
 
 
 def hidden_states(model: PreTrainedModel, ids: Tensor, positions: Tensor, **extra: Any) -> Tensor:
-    """The last layer's output, before the head. `ids` and `positions` are [rows, tokens]."""
+    """The last hidden states, before the head. `ids` and `positions` are [rows, tokens]."""
     return trunk_states(model.base_model, ids, positions, **extra)
 
 
@@ -223,15 +221,10 @@ def trunk_states(trunk: torch.nn.Module, ids: Tensor, positions: Tensor, **extra
 
 
 def logits_of(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """What the head makes of hidden states, in float32: rounded to bfloat16, a logit of 20 would be
-    off by 0.06.
-    """
+    """The logits in float32: rounded to bfloat16, a logit of 20 would be off by 0.06."""
     head = model.get_output_embeddings()
-    if (
-        hidden.device.type != "cuda"
-        or hidden.dtype == torch.float32
-        or head.bias is not None
-        or torch.is_grad_enabled()
-    ):
-        return head(hidden).float()
-    return torch.mm(hidden, head.weight.t(), out_dtype=torch.float32)
+    is_half_on_gpu = hidden.device.type == "cuda" and hidden.dtype != torch.float32
+    # `out_dtype` has no backward pass.
+    if is_half_on_gpu and head.bias is None and not torch.is_grad_enabled():
+        return torch.mm(hidden, head.weight.t(), out_dtype=torch.float32)
+    return head(hidden).float()

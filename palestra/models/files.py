@@ -1,8 +1,8 @@
-"""What a model's files say of themselves, read with bounds before any library opens them. Reading
-them runs nothing.
+"""Metadata of a model's files, read with bounds before any library opens them. Reading them runs no
+code.
 
-Models come from anywhere: files may be links, pipes or endless, numbers may be absurd, and names
-may lead out of the folder.
+Models are untrusted: files may be links, pipes or endless, numbers may be absurd, and names may
+lead out of the folder.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def told_in_one_line(path: Path | str) -> Iterator[None]:
     except (BadModel, ConfigError):
         raise
     except BaseException as error:
-        if (
-            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
-        ):  # of libraries in Rust, and no Exception
+        # A panic in a Rust library does not derive from Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise BadModel(
             f"{terminal_safe(str(path))}: cannot be loaded: {in_one_line(error)}"
@@ -213,7 +212,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def shards_of(index: Path) -> list[str]:
-    """The files that an index names, all of them beside it."""
+    """The files that an index names, all of them in its folder."""
     weight_map = read_object(index, MOST_INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(
         isinstance(shard, str) for shard in weight_map.values()
@@ -267,10 +266,8 @@ def _name(path: Path | str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a stranger's, short and harmless."""
-    text = (
-        terminal_safe(repr(value))
-        if not isinstance(value, int) or value.bit_length() < 128
-        else "a number of many digits"
-    )
+    """An untrusted value, short and safe to print."""
+    if isinstance(value, int) and value.bit_length() >= 128:
+        return "a number of many digits"
+    text = terminal_safe(repr(value))
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -143,11 +143,9 @@ class _Header:
             raise BadModel(f"lists of {self.items:,} items, expected at most {MOST_ITEMS:,}")
         if inner in SCALARS:
             raw = self._bytes(length * struct.calcsize("<" + SCALARS[inner]))
-            return (
-                list(struct.unpack(f"<{length}{SCALARS[inner]}", raw))
-                if length <= KEPT
-                else range(length)
-            )
+            if length > KEPT:
+                return range(length)
+            return list(struct.unpack(f"<{length}{SCALARS[inner]}", raw))
         kept = []
         for number in range(length):
             value = self._value(inner, depth + 1)

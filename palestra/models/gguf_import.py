@@ -47,13 +47,12 @@ def import_gguf(file: Path, out: Path) -> int:
 
 def _convert(file: Path, out: Path) -> int:
     fields = _fields(file)
-    with TemporaryDirectory() as alone:  # beside no configuration that a stranger put there
+    # In an empty folder: transformers would read an untrusted configuration next to the file.
+    with TemporaryDirectory() as alone:
         link = Path(alone) / "model.gguf"
         link.symlink_to(file.resolve())
-        with (
-            quiet(),
-            redirect_stderr(StringIO()),
-        ):  # a bar of its own, which no switch of transformers' turns off
+        # The progress bar of the conversion has no switch in transformers.
+        with quiet(), redirect_stderr(StringIO()):
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 alone, gguf_file=link.name, dtype=torch.bfloat16, output_loading_info=True, **LOCAL
             )
@@ -65,9 +64,8 @@ def _convert(file: Path, out: Path) -> int:
     tokenizer.save_pretrained(out)
     if fields.get("tokenizer.ggml.pre") in DIGIT_BY_DIGIT:
         _split_digits(out / "tokenizer.json")
-    load_model(
-        out, device=torch.device("cpu"), dtype=torch.bfloat16
-    )  # proves that it can be read, and that our attention fits it
+    # Verifies that the result can be read, and that Palestra's attention supports the model.
+    load_model(out, device=torch.device("cpu"), dtype=torch.bfloat16)
     load_tokenizer(out)
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -118,8 +116,8 @@ def _mended(loaded: PreTrainedModel, fields: dict[str, Any]) -> PreTrainedModel:
         "pad_token_id": fields.get("tokenizer.ggml.padding_token_id"),
     }
     config |= {name: _rounded(value) for name, value in constants.items() if value is not None}
-    # a head that is not in the file is the embedding; one that is, is often the same matrix kept at
-    # more bits: then tying loses nothing
+    # Without a head in the file, it is tied to the embedding. A head in the file is often the same
+    # matrix quantized to more bits: then tying them loses nothing.
     state = loaded.state_dict()
     embedding, head = state["model.embed_tokens.weight"].float(), state["lm_head.weight"].float()
     is_tied = not fields["has_head"] or bool((embedding - head).norm() < 0.2 * head.norm())

@@ -1,5 +1,5 @@
-"""Loading a causal language model, proven to compute with our attention what it computes with its
-own.
+"""Loading a causal language model, and verifying that it computes the same with Palestra's
+attention as with its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LoRA (arXiv:2106.09685): small matrices beside a model's frozen ones are all that learns. By
+"""LoRA (arXiv:2106.09685): only low-rank matrices next to the frozen weights are trained. By
 `peft`, in peft's format.
 
 The adapter is injected, so the model stays what it was: the same class, the same calls, its linear
@@ -87,7 +87,7 @@ def set_adapter(model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
 
 
 def save_adapter(folder: Path, model: PreTrainedModel) -> None:
-    """As peft's directory, which anything that knows peft can load beside the base model."""
+    """Write peft's directory, which any program with peft can load on top of the base model."""
     config = model.peft_config[NAME]
     config.save_pretrained(str(folder))
     named = {
@@ -151,26 +151,25 @@ TOLD_BY_WEIGHTS = (
 )
 """Names, regular expressions and sizes that its weights tell more safely."""
 WITHOUT_EFFECT = (
-    *(
-        "task_type",
-        "peft_type",
-        "auto_mapping",
-        "peft_version",
-        "base_model_name_or_path",
-        "revision",
-        "inference_mode",
-    ),
-    *(
-        "lora_dropout",
-        "init_lora_weights",
-        "loftq_config",
-        "runtime_config",
-        "megatron_core",
-        "qalora_group_size",
-    ),
-    *("eva_config", "corda_config", "lora_ga_config", "ensure_weight_tying"),
+    "task_type",
+    "peft_type",
+    "auto_mapping",
+    "peft_version",
+    "base_model_name_or_path",
+    "revision",
+    "inference_mode",
+    "lora_dropout",
+    "init_lora_weights",
+    "loftq_config",
+    "runtime_config",
+    "megatron_core",
+    "qalora_group_size",
+    "eva_config",
+    "corda_config",
+    "lora_ga_config",
+    "ensure_weight_tying",
 )
-"""What matters only while it is trained, or is for other programs."""
+"""Settings that matter only during training, or to other programs."""
 MOST_RANK = 1 << 16
 
 
@@ -205,11 +204,12 @@ def adapter_config(folder: Path) -> Any:
             "number, and none, all or lora_only"
         )
     ranks = _ranks_in(folder / WEIGHTS)
+    rank_pattern = {}
+    if len(set(ranks.values())) > 1:
+        rank_pattern = {f"^{name}": rank for name, rank in ranks.items()}
     return LoraConfig(
         r=next(iter(ranks.values())),
-        rank_pattern={f"^{name}": rank for name, rank in ranks.items()}
-        if len(set(ranks.values())) > 1
-        else {},
+        rank_pattern=rank_pattern,
         target_modules=list(ranks),
         lora_alpha=alpha,
         alpha_pattern=alphas,

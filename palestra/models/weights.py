@@ -1,4 +1,4 @@
-"""Weights and their number types, whole or shared between ranks."""
+"""Types of weights, and sharded weights."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from torch.distributed.tensor import DTensor
 
 
 def fp32_or_wider(dtype: torch.dtype) -> torch.dtype:
-    """Of what is kept, and added up, where a model computes in `dtype`: float32 at least."""
+    """The type of master weights and of sums for a model that computes in `dtype`."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def full_tensor(weight: Tensor) -> Tensor:
-    """All of a weight of which this process has a share (FSDP2): all ranks must ask for it.
-
-    Others are whole already.
+    """A sharded weight (FSDP2) gathered from all ranks, which must call this together; any other
+    weight as it is.
     """
     return weight.full_tensor() if isinstance(weight, DTensor) else weight

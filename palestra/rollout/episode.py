@@ -18,14 +18,12 @@ from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, opened
 log = logging.getLogger(__name__)
 
 MAX_COLLATERAL_FAULTS = 20
-"""How often an episode is restarted for faults that others have caused before they count as its
-own.
-"""
+"""Faults caused by other episodes after which an episode's further faults count as its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """What is to be played."""
+    """One episode to run."""
 
     id: str
     """Unique in its run."""
@@ -36,41 +34,37 @@ class EpisodeSpec:
     stage: int = 0
     reward_scale: float = 1.0
     is_baseline: bool = False
-    """Played greedily, for the others of its task to be compared with."""
+    """Sampled greedily, as the baseline of its group."""
 
     def seed_of(self, attempt: int) -> int:
-        """A retry samples other tokens: the same ones might break the
-        environment in the same way.
-        """
+        """A retry samples other tokens: the same ones might cause the same fault."""
         return self.seed if attempt == 0 else derive_seed(self.seed, "attempt", attempt)
 
 
 @dataclass
 class EnvBinding:
-    """One of the run's environments: how the agent is told things there, and where its instances
-    wait.
-    """
+    """One of the run's environments: its prompt, and the pool of its instances."""
 
     prompt: PromptConfig
     pool: EnvPool
     env_name: str = ""
-    """What the environment's own tasks call it, where the run calls it something else."""
+    """The environment's name in its own tasks, if the run uses another label for it."""
 
     def own(self, task: Task) -> Task:
-        """The task as the environment knows it."""
+        """The task under the environment's own name."""
         return replace(task, env=self.env_name) if self.env_name else task
 
 
 def shared_prompt(bindings: Mapping[str, EnvBinding]) -> PromptConfig:
-    """Any of the places': what a run's replies look like, and how they become tokens, is the same
-    in all of them.
+    """The prompt configuration of any environment: the action format and the renderer are the same
+    in all of a run's environments.
     """
     return next(iter(bindings.values())).prompt
 
 
 @dataclass
 class RolloutContext:
-    """All that episodes of a run share: the environments by name, who answers, and how."""
+    """What all episodes of a run share: the environments by name, the engine and the agent."""
 
     bindings: Mapping[str, EnvBinding]
     engine: Engine
@@ -80,28 +74,31 @@ class RolloutContext:
     concurrency: int = 128
     retries: int = 1
     world: ProcessGroup = SINGLE
-    """Who plays with us: each rank plays its share, and all of them have all of it."""
+    """The ranks that share the episodes; each runs its share, and all of them get all results."""
 
 
 class EpisodeDropped(Exception):
-    """We ended the episode. Nobody is to blame, and nothing is learned from it."""
+    """The run dropped the episode. This is no fault, and the episode is not trained on."""
 
 
 Begin = Callable[[Agent, EnvHandle, Task, list[Turn]], Awaitable[str]]
-"""Leads to where the agent acts first, and returns what it sees there. It may add earlier turns."""
+"""Brings the environment to the state where the agent acts first, and returns its observation.
+
+It may add earlier turns.
+"""
 
 
 async def reset(agent: Agent, env: EnvHandle, task: Task, turns: list[Turn]) -> str:
-    """Begin at the beginning."""
+    """Start at the beginning of the task."""
     return await env.reset(task)
 
 
 async def rollout_episode(
     context: RolloutContext, episode: EpisodeSpec, attempt: int = 0, begin: Begin = reset
 ) -> Trajectory:
-    """The agent acts until the environment ends the episode, or turns or tokens run out.
+    """Run one episode: the agent acts until the environment ends it, or turns or tokens run out.
 
-    A broken environment is recorded as a fault, not as a failure to solve the task.
+    An error of the environment is recorded as a fault, not as a failure to solve the task.
     """
     started = time.monotonic()
     binding = context.bindings[episode.task.env]
@@ -122,17 +119,20 @@ async def rollout_episode(
                 observation = await begin(agent, env, task, turns)
                 while stop is Stop.HORIZON and len(turns) < episode.horizon:
                     action = await agent.act(observation)
-                    if action.was_cut:  # half a reply is no action
+                    text = action.text
+                    if action.was_cut:
+                        # A truncated reply is not an action.
+                        text = None
                         stop, step = Stop.LENGTH, Step(observation, invalid=True)
-                    elif action.text is None:
+                    elif text is None:
                         step = Step(action.error, invalid=True)
                     else:
-                        step = await env.step(action.text)
+                        step = await env.step(text)
                     turns.append(
                         Turn(
                             observation,
                             action.reply,
-                            None if action.was_cut else action.text,
+                            text,
                             step.reward,
                             action.span,
                             action.segment,
@@ -182,12 +182,12 @@ async def rollout_episode(
 async def rollout_with_retries(
     context: RolloutContext, episode: EpisodeSpec, faulted: list[Trajectory]
 ) -> Trajectory:
-    """Play an episode, and restart it after a fault up to `context.retries` times; abandoned
+    """Run an episode, and restart it after a fault up to `context.retries` times; abandoned
     attempts go to `faulted`.
 
-    A fault that another episode has caused is no attempt: the next one has the same number and so
-    the same seed, and the episode comes out as if nothing had happened. An episode that meets such
-    faults again and again is soon played alone, where there are none.
+    A collateral fault, which another episode caused, does not count as an attempt: the restart has
+    the same number and so the same seed, and the result is as if nothing had happened. An episode
+    with repeated collateral faults is soon run alone, where there are none.
     """
     attempt = collateral = 0
     while True:

@@ -1,4 +1,4 @@
-"""How good is the agent: avg@k, pass@k and their 95% intervals, by category, at any horizon."""
+"""Evaluations: avg@k, pass@k and their 95% confidence intervals, by category, at any horizon."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from palestra.rollout.groups import raise_if_all_failed, rollout_episodes
 
 
 def score(trajectories: Sequence[Trajectory], *, horizon: int, k: int = 1) -> Score:
-    """As if episodes had been stopped after `horizon` turns: a success that took longer does not
-    count.
-    """
+    """The scores of trajectories, as if each had been truncated after `horizon` turns."""
     by_task: dict[Task, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         by_task[trajectory.task].append(trajectory)
     shares, rewards, passes = [], [], []
     for group in by_task.values():
         solved = [bool(t.success) and len(t.turns) <= horizon for t in group]
-        earned = [sum(turn.reward for turn in t.turns[:horizon]) for t in group]
+        earned = [_reward_by(t, horizon) for t in group]
         shares.append(sum(solved) / len(group))
         rewards.append(sum(earned) / len(group))
         if len(group) >= k:
@@ -43,8 +41,13 @@ def score(trajectories: Sequence[Trajectory], *, horizon: int, k: int = 1) -> Sc
     )
 
 
+def _reward_by(trajectory: Trajectory, horizon: int) -> float:
+    """The reward of an episode's first `horizon` turns."""
+    return sum(turn.reward for turn in trajectory.turns[:horizon])
+
+
 def _sampled_by(trajectory: Trajectory, horizon: int) -> int:
-    """The tokens that an episode sampled in its first `horizon` turns."""
+    """The number of tokens sampled in an episode's first `horizon` turns."""
     total = 0
     for turn in trajectory.turns[:horizon]:
         start, end = turn.span
@@ -53,7 +56,7 @@ def _sampled_by(trajectory: Trajectory, horizon: int) -> int:
 
 
 def valid(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    """Without those that a fault ended."""
+    """The trajectories that did not end in a fault."""
     return [t for t in trajectories if not t.stop.is_fault]
 
 
@@ -67,7 +70,7 @@ def summarize(
     horizons: Mapping[str, Sequence[int]],
 ) -> EvalResult:
     """The result of an evaluation: each environment at the given horizons, and all tasks together
-    at the horizon they were played with.
+    at the longest.
     """
     counted = valid(trajectories)
     envs = {}
@@ -104,23 +107,18 @@ async def evaluate(
     phase: str = "",
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> list[Trajectory]:
-    """Play every task k times. The same seed gives the same noise, so that two models can be
-    compared on it.
+    """Run k episodes of every task. The same seed gives the same sampling noise, so that models can
+    be compared on it.
 
-    Raises `AllEpisodesFailed` where nothing could be played: that is no success rate of 0.
+    Raises `AllEpisodesFailed` if every episode ended in a fault: that is not a success rate of 0.
     """
-    when = f"{step:06d}{phase and '-' + phase}"
-    episodes = [
-        EpisodeSpec(
-            f"eval-{when}-{n:05d}-{member}",
-            task,
-            horizons[task.env],
-            derive_seed(seed, "eval", n, member),
-            step,
-        )
-        for n, task in enumerate(tasks)
-        for member in range(k)
-    ]
+    when = f"{step:06d}-{phase}" if phase else f"{step:06d}"
+    episodes: list[EpisodeSpec] = []
+    for n, task in enumerate(tasks):
+        for member in range(k):
+            id = f"eval-{when}-{n:05d}-{member}"
+            own_seed = derive_seed(seed, "eval", n, member)
+            episodes.append(EpisodeSpec(id, task, horizons[task.env], own_seed, step))
     played, faulted = await rollout_episodes(context, episodes, on_done=on_done)
     raise_if_all_failed(f"the evaluation ({phase})" if phase else "an evaluation", played, faulted)
     return played

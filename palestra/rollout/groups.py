@@ -1,4 +1,4 @@
-"""Many episodes at a time: groups of one task, over all ranks, with dynamic sampling."""
+"""Concurrent episodes: groups of one task, distributed over all ranks, with dynamic sampling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palestra.rollout.episode import EpisodeSpec, RolloutContext, rollout_with_r
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """A task that a whole group is to play."""
+    """A task for which a group of episodes is requested."""
 
     task: Task
     group: int
@@ -27,7 +27,7 @@ class GroupRequest:
     stage: int = 0
     reward_scale: float = 1.0
     with_baseline: bool = False
-    """Play it once more, greedily."""
+    """Add one episode, sampled greedily, as a baseline."""
 
     @property
     def episodes(self) -> int:
@@ -36,16 +36,15 @@ class GroupRequest:
 
 @dataclass
 class RolloutBatch:
-    """The outcome of one round of play."""
+    """The episodes collected for one step."""
 
     groups: list[Group]
     dropped: list[Group] = field(default_factory=list)
-    """Groups without a signal, replaced by others (dynamic sampling); counted, not learned from."""
+    """Groups without a signal that dynamic sampling replaced; they are counted, not trained on."""
     faulted: list[Trajectory] = field(default_factory=list)
-    """Attempts that a fault ended and that were begun anew."""
+    """Attempts that ended in a fault and were restarted."""
     outdated: list[Group] = field(default_factory=list)
-    """Groups that were dropped as too old to learn from (`rollout.max_age`), with what had been
-    played of them.
+    """Groups dropped because they were older than `rollout.max_age`, with their finished episodes.
     """
 
     @property
@@ -54,16 +53,17 @@ class RolloutBatch:
 
     @property
     def trajectories(self) -> list[Trajectory]:
-        """All that was played, also what is not learned from."""
-        groups = [*self.played, *self.outdated]
-        members = [
-            t for group in groups for t in (*group.trajectories, group.baseline) if t is not None
-        ]
-        return [*members, *self.faulted]
+        """All finished episodes, also those that are not trained on."""
+        found: list[Trajectory] = []
+        for group in (*self.played, *self.outdated):
+            found += group.trajectories
+            if group.baseline is not None:
+                found.append(group.baseline)
+        return found + self.faulted
 
     @property
     def tokens(self) -> int:
-        """All that was shown and sampled, in whatever became of it."""
+        """The number of observation and action tokens in all of them."""
         return sum(t.tokens for t in self.trajectories)
 
 
@@ -73,9 +73,9 @@ async def rollout_episodes(
     *,
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Play all episodes, each at its own pace; every rank plays its share.
+    """Run all episodes concurrently; every rank runs its share.
 
-    Returns them in order, and the faulted attempts that were restarted.
+    Returns the trajectories in order, and the faulted attempts that were restarted.
     """
     world = context.world
     slots = asyncio.Semaphore(context.concurrency)
@@ -93,7 +93,7 @@ async def rollout_episodes(
         async with asyncio.TaskGroup() as tasks:
             jobs = [tasks.create_task(one(episode)) for episode in world.share(episodes)]
     except* (EngineFailed, TemplateError) as failures:
-        # All episodes share the engine and the template: one error speaks for all.
+        # All episodes share the engine and the template, so that the first error is enough.
         failed = failures.exceptions[0]
     if failed is not None:
         raise failed
@@ -129,18 +129,18 @@ async def collect_groups(
     has_signal: Callable[[Group], bool] = lambda group: True,
     on_done: Callable[[Trajectory], None] | None = None,
 ) -> RolloutBatch:
-    """Play all groups.
+    """Collect all requested groups.
 
-    Dynamic sampling: groups without a signal are replaced by what `resample` gives, in up to
-    `resample_rounds` further rounds.
+    Dynamic sampling: groups without a signal are replaced by the requests that `resample` returns,
+    in up to `resample_rounds` further rounds.
     """
     rollouts = RolloutBatch([])
     number = itertools.count()
     waiting = list(requests)
     for round_ in range(resample_rounds + 1):
-        episodes = [
-            episode for request in waiting for episode in episodes_of(request, number, seed, step)
-        ]
+        episodes: list[EpisodeSpec] = []
+        for request in waiting:
+            episodes += episodes_of(request, number, seed, step)
         played, faulted = await rollout_episodes(context, episodes, on_done=on_done)
         rollouts.faulted += faulted
         remaining = iter(played)
@@ -161,7 +161,7 @@ async def collect_groups(
 def episodes_of(
     request: GroupRequest, number: Iterator[int], seed: int, step: int
 ) -> Iterator[EpisodeSpec]:
-    """What the members of a group play; `number` counts the episodes of the step."""
+    """The episodes of a group; `number` counts the episodes of the step."""
     for member in range(request.episodes):
         n = next(number)
         yield EpisodeSpec(
@@ -177,21 +177,21 @@ def episodes_of(
 
 
 def group_of(request: GroupRequest, played: Iterator[Trajectory]) -> Group:
-    """The next of `played`, in the order of `episodes_of`."""
+    """A group of the next trajectories of `played`, in the order of `episodes_of`."""
     trajectories = list(itertools.islice(played, request.group))
     return Group(request.task, trajectories, next(played) if request.with_baseline else None)
 
 
 class AllEpisodesFailed(UserError, RuntimeError):
-    """Nothing but faults: the environment is broken."""
+    """Every episode ended in a fault: the environment is broken."""
 
 
 def raise_if_all_failed(
     what: str, played: Sequence[Trajectory], faulted: Sequence[Trajectory] = ()
 ) -> None:
-    """Raise `AllEpisodesFailed` where every episode of `what` ended in a fault.
+    """Raise `AllEpisodesFailed` if every episode of `what` ended in a fault.
 
-    `faulted`: attempts before the last ones.
+    `faulted`: earlier attempts of these episodes.
     """
     if not played or any(not trajectory.stop.is_fault for trajectory in played):
         return

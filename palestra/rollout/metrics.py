@@ -1,4 +1,4 @@
-"""What one round of play amounts to, as numbers for the metrics file and the terminal."""
+"""Metrics of rollouts and evaluations, for the metrics file and the terminal."""
 
 from __future__ import annotations
 
@@ -17,42 +17,47 @@ def mean(values: list[float]) -> float:
 
 
 def of_play(rollouts: RolloutBatch, algo: Algorithm, envs: list[str]) -> dict[str, float]:
-    """Over all valid episodes, also those of groups that were dropped for want of a signal: leaving
-    them out would flatter.
+    """The metrics of a step's rollouts.
 
-    Where the run has several environments, for each of them besides that had an episode in this
-    step.
+    They are over all valid episodes, including those of groups that were dropped for lack of a
+    signal: without them the success rate would be biased. A run with several environments also has
+    the metrics of each one that had a valid episode in this step.
     """
-    row = {
-        **_of_groups(rollouts.played, algo),
-        **_of_tokens(rollouts.trajectories),
-        "groups/dropped": float(len(rollouts.dropped)),
-        **({"groups/outdated": float(len(rollouts.outdated))} if rollouts.outdated else {}),
-        "faults": float(
-            sum(t.stop.is_fault and t.stop is not Stop.CANCELLED for t in rollouts.trajectories)
-        ),
-        **_of_trouble(rollouts.trajectories),
-    }
-    for env in envs if len(envs) > 1 else ():
-        own = [group for group in rollouts.played if group.task.env == env]
-        if any(group.valid for group in own):
-            row |= {f"env/{env}/{name}": value for name, value in _of_groups(own, algo).items()}
-            of_env = [t for t in rollouts.trajectories if t.task.env == env]
-            row |= {f"env/{env}/{name}": value for name, value in _of_tokens(of_env).items()}
+    trajectories = rollouts.trajectories
+    row = _of_groups(rollouts.played, algo)
+    row |= _of_tokens(trajectories)
+    row["groups/dropped"] = float(len(rollouts.dropped))
+    if rollouts.outdated:
+        row["groups/outdated"] = float(len(rollouts.outdated))
+    faults = [t for t in trajectories if t.stop.is_fault and t.stop is not Stop.CANCELLED]
+    row["faults"] = float(len(faults))
+    row |= _of_rare_events(trajectories)
+    if len(envs) > 1:
+        for env in envs:
+            own = [group for group in rollouts.played if group.task.env == env]
+            if any(group.valid for group in own):
+                of_env = _of_groups(own, algo)
+                of_env |= _of_tokens([t for t in trajectories if t.task.env == env])
+                row |= {f"env/{env}/{name}": value for name, value in of_env.items()}
     return row
 
 
-def _of_trouble(played: list[Trajectory]) -> dict[str, float]:
-    """What is rare, and has a row only where it is there."""
+def _of_rare_events(played: list[Trajectory]) -> dict[str, float]:
+    """Counts that are reported only if they are not 0."""
     collateral = sum(t.is_collateral for t in played)
-    cut = sum(is_cut(text) for t in played for text in texts_of(t))
-    return ({"faults/collateral": float(collateral)} if collateral else {}) | (
-        {"env/cut_texts": float(cut)} if cut else {}
-    )
+    cut = 0
+    for trajectory in played:
+        cut += sum(is_cut(text) for text in texts_of(trajectory))
+    row: dict[str, float] = {}
+    if collateral:
+        row["faults/collateral"] = float(collateral)
+    if cut:
+        row["env/cut_texts"] = float(cut)
+    return row
 
 
 def texts_of(trajectory: Trajectory) -> Iterator[str]:
-    """All that the environment said, and what was said of it."""
+    """All texts of the environment, and the message of its fault."""
     for turn in trajectory.turns:
         yield turn.observation
         yield from (text for text in turn.info.values() if isinstance(text, str))
@@ -61,22 +66,22 @@ def texts_of(trajectory: Trajectory) -> Iterator[str]:
 
 
 def of_staleness(rollouts: RolloutBatch, *, version: int) -> dict[str, float]:
-    """By how many updates the weights that sampled a token are behind those that learn from it,
-    over all sampled tokens.
+    """The staleness of all sampled tokens: how many updates the weights that sampled them are
+    behind the learner's.
     """
-    segments = [segment for group in rollouts.groups for t in group.valid for segment in t.segments]
-    ages = [
-        float(version - own)
-        for s in segments
-        for own, chosen in zip(s.versions, s.mask, strict=True)
-        if chosen
-    ]
+    ages: list[float] = []
+    for group in rollouts.groups:
+        for trajectory in group.valid:
+            for segment in trajectory.segments:
+                for own, is_action in zip(segment.versions, segment.mask, strict=True):
+                    if is_action:
+                        ages.append(float(version - own))
     return {"staleness/mean": mean(ages), "staleness/max": max(ages, default=0.0)}
 
 
 def _of_tokens(played: list[Trajectory]) -> dict[str, float]:
-    """Of all that was played: greedy baselines, attempts that a fault ended and resampled groups
-    were paid for, too.
+    """Token counts of all episodes: greedy baselines, faulted attempts and dropped groups have
+    their cost, too.
     """
     return {
         "tokens/sampled": float(sum(t.sampled_tokens for t in played)),
@@ -85,30 +90,35 @@ def _of_tokens(played: list[Trajectory]) -> dict[str, float]:
 
 
 def _of_groups(groups: list[Group], algo: Algorithm) -> dict[str, float]:
-    trajectories = [t for group in groups for t in group.trajectories]
+    trajectories: list[Trajectory] = []
+    for group in groups:
+        trajectories += group.trajectories
     valid = [t for t in trajectories if not t.stop.is_fault]
-    turns = [turn for t in valid for turn in t.turns]
-    stops = Counter(t.stop for t in trajectories)
-    baselines = [
-        group.baseline.reward
-        for group in groups
-        if group.baseline is not None and not group.baseline.stop.is_fault
-    ]
-    return {
+    invalid_actions: list[float] = []
+    for trajectory in valid:
+        invalid_actions += [float(turn.invalid) for turn in trajectory.turns]
+    row: dict[str, float] = {
         "horizon": max(t.horizon for t in trajectories),
         "stage": max(t.stage for t in trajectories),
         "reward": mean([t.reward for t in valid]),
         "success": success_rate(valid),
         "turns": mean([float(len(t.turns)) for t in valid]),
-        "invalid_actions": mean([float(turn.invalid) for turn in turns]),
+        "invalid_actions": mean(invalid_actions),
         "groups/zero_advantage": mean([float(not algo.has_signal(group)) for group in groups]),
-        **({"reward/greedy": mean(baselines)} if baselines else {}),
-        **{f"stop/{stop}": stops[stop] / max(len(trajectories), 1) for stop in Stop if stops[stop]},
     }
+    baselines = [group.baseline for group in groups if group.baseline is not None]
+    greedy = [baseline.reward for baseline in baselines if not baseline.stop.is_fault]
+    if greedy:
+        row["reward/greedy"] = mean(greedy)
+    stops = Counter(t.stop for t in trajectories)
+    for stop in Stop:
+        if stops[stop]:
+            row[f"stop/{stop}"] = stops[stop] / len(trajectories)
+    return row
 
 
 def of_eval(result: EvalResult) -> dict[str, float]:
-    """The figures of an evaluation at the full horizon, of all tasks and of each environment where
+    """The metrics of an evaluation at the full horizon: over all tasks, and for each environment if
     there are several.
     """
     named = {"eval": result.all}
@@ -123,8 +133,9 @@ def of_eval(result: EvalResult) -> dict[str, float]:
             f"{name}/low": low,
             f"{name}/high": high,
             f"{name}/reward": score.reward,
+            f"{name}/turns": score.turns,
+            f"{name}/tasks": score.tasks,
         }
-        row |= {f"{name}/turns": score.turns, f"{name}/tasks": score.tasks}
     return row
 
 

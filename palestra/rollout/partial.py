@@ -1,5 +1,5 @@
-"""Groups that are still being played when a step ends: they are held up between two turns, and go
-on with the new weights.
+"""Partial rollouts: groups that are unfinished when a step ends pause between two turns, and
+continue with the updated weights.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from palestra.rollout.groups import GroupRequest, RolloutBatch, episodes_of, gro
 
 @dataclass(frozen=True, slots=True)
 class PendingGroup:
-    """A group that was begun and not yet learned from.
+    """A group that was started and not yet trained on.
 
-    With the run's seed it says which episodes those are.
+    Together with the run's seed it determines the group's episodes.
     """
 
     request: GroupRequest
     step: int
-    """The training step in which it was begun."""
+    """The training step in which the group was started."""
     first: int
-    """The number of its first episode in that step."""
+    """The number of the group's first episode in that step."""
 
 
 class Gate:
-    """An engine whose callers can be held up between two replies.
+    """An engine that can pause its callers between two replies.
 
-    While they are, nothing of theirs is under way.
+    While they are paused, no reply and no environment step is in flight.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -50,14 +50,14 @@ class Gate:
         self._dropped: set[str] = set()
 
     def drop(self, episode: EpisodeSpec) -> None:
-        """It ends where it waits."""
+        """End a paused episode, with `EpisodeDropped`."""
         self._dropped.add(episode.id)
 
     def open(self) -> None:
         self._open.set()
 
     async def close(self) -> None:
-        """Returns when replies and environments' answers in the making are complete."""
+        """Pause all callers. Returns when replies and environment steps in flight are complete."""
         self._open.clear()
         while self._busy:
             self._idle.clear()
@@ -65,7 +65,7 @@ class Gate:
 
     @asynccontextmanager
     async def episode(self) -> AsyncIterator[None]:
-        """Around an episode that is played by this engine."""
+        """Around an episode that uses this engine."""
         await self._open.wait()
         self._count(1)
         try:
@@ -104,14 +104,14 @@ class Gate:
 
 @dataclass(eq=False)
 class _Group:
-    """A group in play."""
+    """A group in flight."""
 
     pending: PendingGroup
     episodes: list[EpisodeSpec]
     played: dict[EpisodeSpec, Trajectory] = field(default_factory=dict)
     faulted: list[Trajectory] = field(default_factory=list)
     jobs: dict[EpisodeSpec, asyncio.Task[None]] = field(default_factory=dict)
-    """Episodes that are not over."""
+    """The tasks of unfinished episodes."""
     started: set[EpisodeSpec] = field(default_factory=set)
 
     @property
@@ -120,17 +120,15 @@ class _Group:
 
     @property
     def left(self) -> Group:
-        """What there is of a group that was dropped."""
-        return Group(
-            self.pending.request.task,
-            [self.played[episode] for episode in self.episodes if episode in self.played],
-        )
+        """The finished episodes of a group that was dropped."""
+        finished = [self.played[episode] for episode in self.episodes if episode in self.played]
+        return Group(self.pending.request.task, finished)
 
 
 class InFlightGroups:
-    """Groups in play from one step to the next.
+    """Groups that stay in flight from one step to the next.
 
-    Between two calls of `collect` none of them moves.
+    They make progress only during `collect`.
     """
 
     def __init__(self, context: RolloutContext, seed: int) -> None:
@@ -145,7 +143,7 @@ class InFlightGroups:
 
     @property
     def pending(self) -> tuple[PendingGroup, ...]:
-        """What was begun and not yet collected."""
+        """The groups that were started and not yet collected."""
         return tuple(group.pending for group in self._groups)
 
     async def collect(
@@ -156,19 +154,20 @@ class InFlightGroups:
         *,
         outdated: Sequence[PendingGroup] = (),
     ) -> RolloutBatch:
-        """Begin the new groups and play on with all but the outdated until `count` are complete.
+        """Start the new groups, and run all but the outdated ones until `count` are complete.
 
-        Returns those, in the order in which they were completed, and what there was of the
-        outdated.
+        Returns these in the order in which they were completed, and the finished episodes of the
+        outdated ones.
         """
         given_up = self._drop(outdated)
         try:
             for pending in new:
                 self._begin(pending, on_done)
             self._gate.open()
-            await asyncio.gather(
-                *(job for group in given_up for job in group.jobs.values()), return_exceptions=True
-            )
+            ending: list[asyncio.Task[None]] = []
+            for group in given_up:
+                ending += group.jobs.values()
+            await asyncio.gather(*ending, return_exceptions=True)
             self._raise_failure()
             while len(self._complete) < count:
                 self._changed.clear()
@@ -183,10 +182,12 @@ class InFlightGroups:
             raise
         done = [self._complete.popleft() for _ in range(count)]
         self._groups = [group for group in self._groups if group not in done]
-        faulted = [attempt for group in (*done, *given_up) for attempt in group.faulted]
-        never_begun = [
-            pending for pending in outdated if pending not in [group.pending for group in given_up]
-        ]  # after a resume
+        faulted: list[Trajectory] = []
+        for group in (*done, *given_up):
+            faulted += group.faulted
+        # After a resume, outdated groups may not have been started again.
+        started = [group.pending for group in given_up]
+        never_begun = [pending for pending in outdated if pending not in started]
         left = [
             *(group.left for group in given_up),
             *(Group(pending.request.task, []) for pending in never_begun),
@@ -194,14 +195,9 @@ class InFlightGroups:
         return RolloutBatch([group.rollouts for group in done], faulted=faulted, outdated=left)
 
     def _begin(self, pending: PendingGroup, on_done: Callable[[Trajectory], None]) -> None:
-        group = _Group(
-            pending,
-            list(
-                episodes_of(
-                    pending.request, itertools.count(pending.first), self.seed, pending.step
-                )
-            ),
-        )
+        numbers = itertools.count(pending.first)
+        episodes = list(episodes_of(pending.request, numbers, self.seed, pending.step))
+        group = _Group(pending, episodes)
         self._groups.append(group)
         for episode in group.episodes:
             group.jobs[episode] = asyncio.get_running_loop().create_task(
@@ -209,8 +205,8 @@ class InFlightGroups:
             )
 
     def _drop(self, outdated: Sequence[PendingGroup]) -> list[_Group]:
-        """Their episodes end where the gate holds them;
-        those that wait for their turn never begin.
+        """Remove outdated groups: paused episodes end at the gate, and episodes that wait for a
+        slot are cancelled.
         """
         given_up = [group for group in self._groups if group.pending in outdated]
         self._groups = [group for group in self._groups if group not in given_up]
@@ -233,11 +229,11 @@ class InFlightGroups:
             if trajectory.stop is not Stop.CANCELLED:
                 on_done(trajectory)
             group.played[episode] = trajectory
-            if (
-                len(group.played) == len(group.episodes) and group in self._groups
-            ):  # and not given up
+            was_dropped = group not in self._groups
+            if len(group.played) == len(group.episodes) and not was_dropped:
                 self._complete.append(group)
-        except Exception as error:  # noqa: BLE001  whatever it is, `collect` must not wait for this episode
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, `collect` must not wait for this episode any longer.
             self._failure = error
         del group.jobs[episode]
         self._changed.set()

@@ -1,5 +1,5 @@
-"""Give an environment the actions of a stored episode again, and compare its answers with those
-that were recorded.
+"""Repeat the actions of a stored episode in its environment, and compare the observations and
+rewards with the recorded ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from palestra.core.types import Step, Stop, Task, Trajectory
 
 
 class Player(Protocol):
-    """As much of a handle on an environment as it takes."""
+    """The part of an environment's handle that is needed."""
 
     async def reset(self, task: Task) -> str: ...
     async def step(self, action: str) -> Step: ...
@@ -19,11 +19,11 @@ class Player(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that the environment said then and does not say now."""
+    """One recorded value that the environment does not reproduce."""
 
     field: str
     """`observation`, `reward`, `invalid`, `ended`; after the last turn also `success`,
-    `final_observation`; `fault` where it broke.
+    `final_observation`; `fault` for an error of the environment.
     """
     recorded: Any
     now: Any
@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTurn:
-    """A recorded turn, beside what the environment makes of it now."""
+    """A recorded turn, and how the environment's response differs now."""
 
     turn: int
     """From 1."""
@@ -45,11 +45,11 @@ class CheckedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How an environment answers the actions of a stored episode."""
+    """The comparison of a stored episode with its environment."""
 
     recorded: Trajectory
     turns: list[CheckedTurn]
-    """Up to where the environment ended or broke, if that was early."""
+    """The compared turns; fewer than recorded if the environment ended or failed early."""
 
     @property
     def differing(self) -> list[int]:
@@ -60,15 +60,16 @@ class Check:
         return not self.differing
 
     def as_dict(self) -> dict[str, Any]:
-        turns = [
-            {
-                "turn": t.turn,
-                "action": t.action,
-                "same": not t.differences,
-                "differences": t.differences,
-            }
-            for t in self.turns
-        ]
+        turns: list[dict[str, Any]] = []
+        for turn in self.turns:
+            turns.append(
+                {
+                    "turn": turn.turn,
+                    "action": turn.action,
+                    "same": not turn.differences,
+                    "differences": turn.differences,
+                }
+            )
         return {
             "episode": self.recorded.id,
             "task": self.recorded.task,
@@ -80,28 +81,25 @@ class Check:
 async def retrace(
     env: Player, task: Task, recorded: Trajectory, count: int, checked: list[CheckedTurn]
 ) -> None:
-    """Play the first `count` recorded turns, noting each in `checked`, and look at what the
-    environment shows after them.
+    """Repeat the first `count` recorded turns, adding each to `checked`, and compare the
+    observation after them.
     """
     if not recorded.turns and recorded.stop.is_fault:
-        return  # it broke before there was anything to compare with
+        return  # the recorded episode failed before its first observation
     shown: str | None = await env.reset(task)
     for number, turn in enumerate(recorded.turns[:count]):
         now = turn_of(recorded, number)
         checked.append(now)
         if shown is not None:
             now.compare("observation", turn.observation, shown)
-        if (
-            turn.action is None
-        ):  # the environment never saw this reply: what came next was said by the reply's format
+        if turn.action is None:
+            # The environment never saw this reply: the next observation is the action format's.
             shown = None
             continue
         step = await env.step(turn.action)
         shown = step.observation
-        had_ended = number + 1 == len(recorded.turns) and recorded.stop in (
-            Stop.DONE,
-            Stop.TRUNCATED,
-        )
+        is_last = number + 1 == len(recorded.turns)
+        had_ended = is_last and recorded.stop in (Stop.DONE, Stop.TRUNCATED)
         has_ended = step.terminated or step.truncated
         now.compare("reward", turn.reward, step.reward)
         now.compare("invalid", turn.invalid, step.invalid)
@@ -116,15 +114,16 @@ async def retrace(
 def _compare_after(
     recorded: Trajectory, count: int, shown: str | None, checked: list[CheckedTurn]
 ) -> None:
-    """What is shown after `count` turns: the observation of the next one, or the last that there
-    was.
+    """Compare the observation after `count` turns with that of the next turn, or with the final
+    one.
     """
     if shown is None:
         return
     if count < len(recorded.turns):
         entry = turn_of(recorded, count)
         entry.compare("observation", recorded.turns[count].observation, shown)
-        checked += [entry] if entry.differences else []
+        if entry.differences:
+            checked.append(entry)
     elif not recorded.stop.is_fault:  # a fault leaves no last observation
         if not checked:
             checked.append(turn_of(recorded, 0))
@@ -132,6 +131,6 @@ def _compare_after(
 
 
 def turn_of(recorded: Trajectory, number: int) -> CheckedTurn:
-    return CheckedTurn(
-        number + 1, recorded.turns[number].action if number < len(recorded.turns) else None
-    )
+    """The entry of turn `number` (from 0), which may be after the last one."""
+    action = recorded.turns[number].action if number < len(recorded.turns) else None
+    return CheckedTurn(number + 1, action)

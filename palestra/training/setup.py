@@ -118,7 +118,7 @@ def setup(
     engine = config.engine.build(
         model,
         config.agent.context_tokens,
-        beside_learner=config.rollout.is_beside_learner or needs_own_weights,
+        overlaps_updates=config.rollout.is_concurrent or needs_own_weights,
         world=world.background,
         barriers=[spec.pool for spec in bindings.values() if isinstance(spec.pool, BarrierPool)],
     )

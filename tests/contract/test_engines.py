@@ -247,7 +247,7 @@ def test_replies_in_the_making_are_completed_before_the_weights_change(model, de
 
 def test_an_engine_with_weights_of_its_own_changes_them_at_the_hand_over_only(model):
     learners = copy.deepcopy(model)
-    engine = TorchEngineSettings(slots=4).build(learners, 1024, beside_learner=True)
+    engine = TorchEngineSettings(slots=4).build(learners, 1024, overlaps_updates=True)
     before = asyncio.run(episode(engine, 0)).segments
     with torch.no_grad():
         learners.lm_head.weight.mul_(-1)

@@ -1,5 +1,5 @@
-"""The native engine on CUDA: prefill, decoding and sampling are captured graphs, and Python is
-touched once per finished turn.
+"""The torch engine on CUDA: prefill, decoding and sampling are captured CUDA graphs, and Python
+runs once per completed reply.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ log = logging.getLogger(__name__)
 
 
 PREFILL_SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
-"""New tokens for which graphs are captured; above these it is powers of two."""
+"""Numbers of new tokens with a graph of their own; above these, powers of two."""
 DECODE_SIZES = (4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Replies that are continued at once for which graphs are captured; above these it is all slots."""
+"""Numbers of replies decoded together with a graph of their own; above these, all slots."""
 
 
 def prefill_size(tokens: int, requests: int, slots: int) -> tuple[int, int]:
-    """The smallest graph that takes so many new tokens of so many requests: how many of each it has
-    room for.
-    """
+    """The (tokens, requests) of the smallest graph with room for these."""
     powers = (1 << n for n in count(14))
     for size in chain(PREFILL_SIZES, powers):
         room = min(slots, max(16, size // 8))
@@ -57,7 +55,7 @@ def prefill_size(tokens: int, requests: int, slots: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Which replies went on after some decoding, on its way to the host."""
+    """Which replies are unfinished after a chunk of decoding, copied asynchronously to the host."""
 
     number: int
     active: Tensor
@@ -74,19 +72,15 @@ class Flags:
 
 
 class Runner:
-    """The model over cache slots: what it computes is captured once for each size and then
-    replayed.
-    """
+    """Runs the model over cache slots: one CUDA graph per size, captured at its first use."""
 
     def __init__(
         self, model: PreTrainedModel, cache: SlotCache, slots: int, context_tokens: int
     ) -> None:
-        self.model, self.cache, self.slots, self.context_tokens = (
-            model,
-            cache,
-            slots,
-            context_tokens,
-        )
+        self.model = model
+        self.cache = cache
+        self.slots = slots
+        self.context_tokens = context_tokens
         self.state = SlotState(slots, context_tokens, model.device)
         self.decoder = decoder_of(model, cache, context_tokens)
         self._on_gpu = model.device.type == "cuda"
@@ -98,7 +92,7 @@ class Runner:
 
     @torch.no_grad()
     def prefill(self, pieces: list[NewTokens]) -> None:
-        """Append new tokens to their slots and draw the first token of each reply."""
+        """Append new tokens to their slots and sample the first token of each reply."""
         size = prefill_size(sum(len(piece.ids) for piece in pieces), len(pieces), self.slots)
         if size not in self._prefills:
             inputs = PrefillInputs(*size, self.slots, self.cache.scratch, self.model.device)
@@ -109,26 +103,23 @@ class Runner:
 
     @torch.no_grad()
     def decode(self, slots: list[int], steps: int) -> Flags:
-        """Draw `steps` more tokens for those of the given slots whose replies go on."""
+        """Decode `steps` more tokens for those of the given slots whose replies are unfinished."""
         size = next((size for size in DECODE_SIZES if size >= len(slots)), self.slots)
         size = min(size, self.slots)
         if size not in self._decoders:
             rows = torch.full((size,), self.slots, device=self.model.device)
             self._decoders[size] = (rows, self._captured(lambda: self._decode(rows)))
         rows, replay = self._decoders[size]
-        rows.copy_(
-            pinned(torch.tensor([*slots, *[self.slots] * (size - len(slots))]), rows.device),
-            non_blocking=True,
-        )
+        # Padding is the entry behind the last slot.
+        padded = torch.tensor(slots + [self.slots] * (size - len(slots)))
+        rows.copy_(pinned(padded, rows.device), non_blocking=True)
         for _ in range(steps):
             replay()
         self._chunks += 1
         if not self._on_gpu:
             return Flags(self._chunks, self.state.active.clone(), self.state.produced.clone(), None)
-        active, produced = (
-            torch.empty_like(x, device="cpu", pin_memory=True)
-            for x in (self.state.active, self.state.produced)
-        )
+        active = torch.empty_like(self.state.active, device="cpu", pin_memory=True)
+        produced = torch.empty_like(self.state.produced, device="cpu", pin_memory=True)
         active.copy_(self.state.active, non_blocking=True)
         produced.copy_(self.state.produced, non_blocking=True)
         arrived = torch.cuda.Event()
@@ -137,19 +128,18 @@ class Runner:
 
     @property
     def next_chunk(self) -> int:
-        """The number of the next decoding."""
+        """The number of the next chunk of decoding."""
         return self._chunks + 1
 
     def stop(self, slot: int) -> None:
-        """A reply that nobody waits for any more."""
-        self.state.active[
-            slot
-        ].zero_()  # and not "= 0", which would wait for all that was asked of the GPU before
+        """Stop a reply that is no longer needed."""
+        # Not "= 0", which would synchronize with the GPU.
+        self.state.active[slot].zero_()
 
     def replies(self, slots: list[int], flags: Flags) -> list[tuple[list[int], list[float]]]:
         """The replies of slots that have stopped.
 
-        Read beside the decoding that goes on: nobody writes to them any more.
+        They are read on another stream, in parallel with decoding, which no longer writes to them.
         """
         lengths = flags.produced[slots].tolist()
         if self._beside is None:
@@ -162,10 +152,8 @@ class Runner:
                 longest = max(lengths)
                 ids = self.state.reply_ids[rows, :longest].cpu()
                 logprobs = self.state.reply_logprobs[rows, :longest].cpu()
-        return [
-            (own_ids[:length], own[:length])
-            for own_ids, own, length in zip(ids.tolist(), logprobs.tolist(), lengths, strict=True)
-        ]
+        replies = zip(ids.tolist(), logprobs.tolist(), lengths, strict=True)
+        return [(own_ids[:length], own[:length]) for own_ids, own, length in replies]
 
     def _captured(self, run: Callable[[], None]) -> Callable[[], None]:
         if not self._on_gpu:
@@ -173,15 +161,14 @@ class Runner:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            # compiles kernels and sets up libraries, which a capture must not do; nothing is
-            # active, so nothing changes
+            # Warm-up: compiles kernels and initializes libraries, which is not allowed during
+            # capture. No reply is active, so no state changes.
             run()
             run()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(
-            graph, pool=self._pool, capture_error_mode="thread_local"
-        ):  # the learner may be at work beside it
+        # "thread_local": the learner may use the GPU from another thread during the capture.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             run()
         return graph.replay
 
@@ -202,13 +189,13 @@ class Runner:
             NewPlaces(inputs["positions"], inputs["slots"], inputs["write_at"]),
             attend,
         )
-        state.limit[rows], state.seeds[rows], state.stops[rows] = (
-            inputs["limit"],
-            inputs["seed"],
-            inputs.stops,
-        )
-        state.sharpness[rows], state.noise[rows] = inputs.sharpness, inputs.noise
-        state.positions[rows], state.produced[rows] = inputs["total"] - 1, torch.zeros_like(rows)
+        state.limit[rows] = inputs["limit"]
+        state.seeds[rows] = inputs["seed"]
+        state.stops[rows] = inputs.stops
+        state.sharpness[rows] = inputs.sharpness
+        state.noise[rows] = inputs.noise
+        state.positions[rows] = inputs["total"] - 1
+        state.produced[rows] = torch.zeros_like(rows)
         state.active[rows] = (rows < self.slots).long()
         kernels.draw(logits_of(self.model, hidden_TD[inputs["last"]]), rows, state)
 
@@ -216,9 +203,8 @@ class Runner:
         state = self.state
         is_active, position_B = state.active[rows_B] > 0, state.positions[rows_B]
         lengths_B = torch.where(is_active, position_B + 1, 1)
-        cache_rows_B = rows_B.clamp(
-            max=self.slots - 1
-        )  # padding has an entry in the state and none in the cache, and rests anyway
+        # Padding has an entry in the state and none in the cache; it is never active.
+        cache_rows_B = rows_B.clamp(max=self.slots - 1)
 
         def attend(query: Tensor, layer: int, scale: float) -> Tensor:
             return kernels.attend_one(
@@ -232,15 +218,12 @@ class Runner:
 
         write_at_B = torch.where(is_active, position_B, self.cache.scratch)
         at = NewPlaces(position_B.clamp(max=self.context_tokens - 1), cache_rows_B, write_at_B)
-        kernels.draw(
-            logits_of(self.model, self.decoder(state.ids[rows_B], at, attend)), rows_B, state
-        )
+        hidden_BD = self.decoder(state.ids[rows_B], at, attend)
+        kernels.draw(logits_of(self.model, hidden_BD), rows_B, state)
 
 
 class CudaGraphEngine(TorchEngine):
-    """The native engine with its model in graphs: decoding runs ahead of Python by a chunk of
-    tokens.
-    """
+    """The torch engine with CUDA graphs: decoding runs ahead of Python by a chunk of tokens."""
 
     def __init__(
         self,
@@ -248,15 +231,15 @@ class CudaGraphEngine(TorchEngine):
         settings: TorchEngineSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         barriers: Sequence[Barrier] = (),
     ) -> None:
         super().__init__(
-            model, settings, context_tokens, beside_learner=beside_learner, barriers=barriers
+            model, settings, context_tokens, overlaps_updates=overlaps_updates, barriers=barriers
         )
         self.runner = Runner(self.model, self._cache, settings.slots, context_tokens)
         self._began: dict[int, int] = {}
-        """The first decoding of each running request, by its identity."""
+        """The first chunk of each running request, by the request's `id()`."""
 
     async def generate(
         self, ids: Sequence[int], sampling: Sampling, session: Session
@@ -271,12 +254,12 @@ class CudaGraphEngine(TorchEngine):
         return await super().generate(ids, sampling, session)
 
     async def _serve(self) -> None:
-        """Let new turns in, decode a chunk ahead, and answer those whose replies have ended;
-        meanwhile the episodes act.
+        """Admit requests, decode a chunk ahead, and answer requests whose replies are complete; the
+        episodes act while the GPU decodes.
         """
         ahead: deque[Flags] = deque()
         try:
-            await self._others()
+            await self._let_episodes_act()
             while True:
                 self._let_go()
                 if admitted := self._admit():
@@ -288,8 +271,9 @@ class CudaGraphEngine(TorchEngine):
                     ahead.append(self.runner.decode(slots, self.settings.decode_chunk))
                 if len(ahead) > 1 or not self._running:
                     await self._answer(ahead.popleft())
-                await self._others()
-        except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
+                await self._let_episodes_act()
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, no request may be left waiting.
             self._fail(error)
         finally:
             self._is_serving = False
@@ -301,10 +285,8 @@ class CudaGraphEngine(TorchEngine):
         self._waiting, self._running = [], []
 
     def _begin(self, admitted: list[Request]) -> None:
-        self._running = [
-            *self._running,
-            *admitted,
-        ]  # first of all: whatever fails below, somebody has to tell them
+        # First of all, so that `_fail` reaches these requests if anything below raises.
+        self._running = [*self._running, *admitted]
         pieces = []
         for request in admitted:
             slot = self._slots[request.session]
@@ -317,8 +299,9 @@ class CudaGraphEngine(TorchEngine):
         self.runner.prefill(pieces)
 
     async def _answer(self, flags: Flags) -> None:
-        """Answer the requests that had stopped by the end of this decoding; those that began after
-        it are not meant.
+        """Answer the requests that were complete at the end of this chunk.
+
+        Requests that started after it are skipped: its flags are of their slots' earlier replies.
         """
         if self.settings.deterministic:
             flags.wait()
@@ -337,11 +320,10 @@ class CudaGraphEngine(TorchEngine):
         gone = set(map(id, ended))
         self._running = [request for request in self._running if id(request) not in gone]
         slots = [self._slots[request.session] for request in ended]
-        for request, slot, (ids, logprobs) in zip(
-            ended, slots, self.runner.replies([s.index for s in slots], flags), strict=True
-        ):
+        replies = self.runner.replies([slot.index for slot in slots], flags)
+        for request, slot, (ids, logprobs) in zip(ended, slots, replies, strict=True):
             del self._began[id(request)]
-            slot.cached += ids[:-1]  # the last token was drawn, and never seen by the model
+            slot.cached += ids[:-1]  # the last token was sampled, but not yet an input
             self.computed_tokens += len(ids) - 1
             if not request.future.done():
                 stopped = ids[-1] in request.sampling.stop_ids

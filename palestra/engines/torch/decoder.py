@@ -1,8 +1,8 @@
-"""How the graphs of the native engine run a model: by ten kernels a layer where it is in Llama's
-layout, else as it is.
+"""How the CUDA graphs of the torch engine run a model: by ten kernels per layer for Llama's layout,
+else by the model's own modules.
 
-A decoding step of a small model is a few hundred kernels that take as long to begin as to run, so
-their number is what it costs.
+A decoding step of a small model is a few hundred kernels whose launch takes as long as their work,
+so that their number determines the cost.
 """
 
 from __future__ import annotations
@@ -147,12 +147,13 @@ class Few:
 def _layers(trunk: Any) -> Iterator[_Layer]:
     for layer in trunk.layers:
         attention, mlp = layer.self_attn, layer.mlp
+        head_norms = None
+        if hasattr(attention, "q_norm"):
+            head_norms = (attention.q_norm.weight, attention.k_norm.weight)
         yield _Layer(
             before=_norm(layer.input_layernorm),
             joined=side_by_side(attention.q_proj, attention.k_proj, attention.v_proj),
-            head_norms=(attention.q_norm.weight, attention.k_norm.weight)
-            if hasattr(attention, "q_norm")
-            else None,
+            head_norms=head_norms,
             scale=attention.scaling,
             out=attention.o_proj,
             between=_norm(layer.post_attention_layernorm),
@@ -176,8 +177,8 @@ def side_by_side(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 def _joined(parts: list[Tensor]) -> Tensor:
     if not _are_adjacent(parts):
-        full_tensor = torch.cat([part.detach() for part in parts])
-        for part, own in zip(parts, full_tensor.split([len(part) for part in parts]), strict=True):
+        joined = torch.cat([part.detach() for part in parts])
+        for part, own in zip(parts, joined.split([len(part) for part in parts]), strict=True):
             part.data = own
     first = parts[0].detach()
     return first.as_strided(
@@ -217,14 +218,11 @@ def _difference(one: Decoder, other: Decoder, model: PreTrainedModel, cache: Slo
     count, device = 12, model.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.config.vocab_size, (count,), generator=generator).to(device)
-    positions, rows = (
-        torch.arange(count, device=device),
-        torch.zeros(count, dtype=torch.long, device=device),
-    )
-    first, length = (
-        torch.zeros(1, dtype=torch.long, device=device),
-        torch.full((1,), count, device=device),
-    )
+    positions = torch.arange(count, device=device)
+    rows = torch.zeros(count, dtype=torch.long, device=device)
+    # One block: slot 0, tokens 0 .. count - 1, from position 0.
+    first = torch.zeros(1, dtype=torch.long, device=device)
+    length = torch.full((1,), count, device=device)
 
     def attend(query: Tensor, layer: int, scale: float) -> Tensor:
         return kernels.attend_new(

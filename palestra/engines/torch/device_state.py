@@ -1,4 +1,4 @@
-"""What the graphs of the native engine know about each slot.
+"""The state of each slot on the device, as the CUDA graphs of the torch engine read it.
 
 It lives on the device, and graphs change it without asking Python.
 """
@@ -15,7 +15,7 @@ from palestra.core.types import Sampling
 from palestra.engines.torch.kernels import BLOCK_NEW
 
 MOST_STOPS = 4
-"""Stop tokens of a request at the most."""
+"""Maximum number of stop tokens of a request."""
 
 
 class SlotState:
@@ -33,11 +33,11 @@ class SlotState:
         """
         self.stops = numbers(MOST_STOPS) - 1
         self.active = numbers()
-        """1 where the slot's reply goes on, else 0."""
+        """1 if the slot's reply is unfinished, else 0."""
         self.sharpness, self.noise = (torch.ones(slots + 1, device=device) for _ in range(2))
         self.reply_ids = numbers(tokens + 1)
         self.reply_logprobs = torch.zeros(slots + 1, tokens + 1, device=device)
-        """The last column is scratch: slots that rest write there."""
+        """The last column is scratch: inactive slots write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +153,5 @@ class PrefillInputs:
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """From where a copy to `device` need not be waited for."""
+    """The tensor in pinned memory, from which a copy to `device` can be asynchronous."""
     return tensor.pin_memory() if device.type == "cuda" else tensor

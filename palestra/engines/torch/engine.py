@@ -1,5 +1,5 @@
-"""The in-process engine: torch inference on the learner's own weights or on a copy, with continuous
-batching over cache slots.
+"""The in-process engine: PyTorch inference on the learner's own weights or on a copy, with
+continuous batching over KV cache slots.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from palestra.models.weights import full_tensor
 
 @dataclass(slots=True)
 class Request:
-    """A reply in the making."""
+    """A reply to be sampled, with its tokens so far."""
 
     ids: list[int]
     sampling: Sampling
@@ -39,18 +39,18 @@ class Request:
 
 
 SHARED_AT_LEAST = 64
-"""Tokens of a beginning that are worth being copied from another slot."""
+"""Minimum length of a shared prefix that is copied from another slot instead of computed."""
 
 
 @dataclass(slots=True)
 class Slot:
     index: int
     cached: list[int] = field(default_factory=list)
-    """The tokens whose keys and values it holds."""
+    """The tokens whose keys and values are in the slot."""
     opening: tuple[int, ...] = ()
-    """The tokens that it began with."""
+    """The prompt of its first request."""
     asked: int = 0
-    """The number of the admission in which a reply was last asked for."""
+    """The number of the admission that last had a request for this slot."""
 
 
 class TorchEngine:
@@ -62,12 +62,12 @@ class TorchEngine:
         settings: TorchEngineSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         barriers: Sequence[Barrier] = (),
     ) -> None:
-        self.model = copy.deepcopy(model).requires_grad_(False) if beside_learner else model
+        self.model = copy.deepcopy(model).requires_grad_(False) if overlaps_updates else model
         self._learners = model
-        """The weights that `sync_weights` takes over."""
+        """The model whose weights `sync_weights` copies."""
         self.settings = settings
         self.context_tokens = context_tokens
         self.version = 0
@@ -75,27 +75,25 @@ class TorchEngine:
         """Tokens that went through the model, for throughput."""
         self._cache = SlotCache(model, settings.slots, context_tokens)
         self._free = list(range(settings.slots))
-        """A heap: the lowest free slot is taken, so that where an episode lies depends on nothing
-        that is past.
+        """A heap: the lowest free slot is taken, so that an episode's slot depends only on the
+        present, and a resumed run assigns the same ones.
         """
         self._slots: dict[Session, Slot] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._admissions = 0
         self._is_wave_on = False
-        """Whether some of the requests that are being let in had to wait for the next round."""
+        """Whether an admission exceeded the token budget, so that the next round continues it."""
         self._beginning: set[tuple[int, ...]] = set()
-        """What the requests that were just let in begin with."""
+        """The prompts and shared prefixes that the current admission computes."""
         self._shared: list[tuple[int, int, int]] = []
-        """From which slot to which slot, and how many tokens, is to be copied before the next
-        prefill.
-        """
+        """(source slot, target slot, tokens) to copy before the next prefill."""
         self._released: list[Session] = []
         self._pump: asyncio.Task[None] | None = None
         self._is_serving = False
         self._is_loading = False
         self.barriers = barriers
-        """Environments whose answers are waited for between two rounds."""
+        """Pools of environments to wait for between two rounds."""
 
     async def generate(
         self, ids: Sequence[int], sampling: Sampling, session: Session
@@ -117,16 +115,16 @@ class TorchEngine:
         self._wake()
 
     async def sync_weights(self, version: int) -> None:
-        """Take the learner's weights over once all replies in the making are complete, so that each
-        is of one version.
+        """Copy the learner's weights once all replies in flight are complete, so that one version
+        samples a whole reply.
 
-        What the old weights computed is forgotten, so episodes that are not over give their slots
-        back until they ask again.
+        The cache of the old weights is dropped: unfinished episodes give up their slots until their
+        next request.
         """
         self._is_loading = True
         try:
             if self._pump is not None and self._is_serving:
-                # it ends when nothing runs: nobody is let in while weights wait to be handed over
+                # It ends when nothing runs, as no request is admitted while `_is_loading`.
                 await self._pump
             if self.model is not self._learners:
                 self._copy_weights()
@@ -141,7 +139,8 @@ class TorchEngine:
     @torch.no_grad()
     def _copy_weights(self) -> None:
         pairs = list(zip(self.model.parameters(), self._learners.parameters(), strict=True))
-        if isinstance(pairs[0][1], DTensor):  # one at a time: together they may not fit
+        if isinstance(pairs[0][1], DTensor):
+            # Gathered one at a time: together they may not fit into memory.
             for own, theirs in pairs:
                 own.copy_(full_tensor(theirs))
         else:
@@ -156,14 +155,15 @@ class TorchEngine:
             self._pump = asyncio.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Prefill what waits, then decode one token for all; between two rounds the episodes act.
+        """Each round prefills admitted requests and decodes one token for the others; between two
+        rounds the episodes act.
 
-        The model may run in a thread; everything else happens here, on the loop. It ends when
-        nothing can go on.
+        The model may run in a thread; everything else happens on the event loop. Returns when there
+        is no request left that can proceed.
         """
         admitted: list[Request] = []
         try:
-            await self._others()
+            await self._let_episodes_act()
             while True:
                 self._let_go()
                 admitted = self._admit()
@@ -175,8 +175,9 @@ class TorchEngine:
                     await asyncio.to_thread(self._round, admitted)
                 self._running = [*self._running, *admitted]
                 self._finish()
-                await self._others()
-        except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
+                await self._let_episodes_act()
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, no request may be left waiting.
             for request in (*self._waiting, *self._running, *admitted):
                 if not request.future.done():
                     request.future.set_exception(EngineFailed(f"{type(error).__name__}: {error}"))
@@ -184,12 +185,11 @@ class TorchEngine:
         finally:
             self._is_serving = False
 
-    async def _others(self) -> None:
-        """Let the episodes act."""
+    async def _let_episodes_act(self) -> None:
+        """Yield to the event loop until the episodes have made their next requests."""
         while True:
-            for _ in range(
-                3
-            ):  # an episode that ends hands over to the next one in three turns of the loop
+            # When an episode ends, the next one starts after three iterations of the event loop.
+            for _ in range(3):
                 await asyncio.sleep(0)
             waited_for = [barrier for barrier in self.barriers if barrier.is_busy]
             if not waited_for:
@@ -198,7 +198,7 @@ class TorchEngine:
                 await barrier.quiesce()
 
     def _let_go(self) -> None:
-        """Free the slots of episodes that are over; never while the model runs."""
+        """Free the slots of finished episodes; never called while the model runs."""
         gone = {id(session) for session in self._released}
         self._waiting = [request for request in self._waiting if id(request.session) not in gone]
         self._running = [request for request in self._running if id(request.session) not in gone]
@@ -209,13 +209,12 @@ class TorchEngine:
         self._released = []
 
     def _admit(self) -> list[Request]:
-        """The waiting requests that have or get a slot; in order of arrival or by rule, up to the
-        budget of new tokens.
+        """The waiting requests that have or get a slot, up to the budget of new tokens; in order of
+        slots if deterministic, else in order of arrival.
         """
         admitted: list[Request] = []
-        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.admit_fraction * (
-            len(self._waiting) + len(self._running)
-        )
+        active = len(self._waiting) + len(self._running)
+        is_wave = self._is_wave_on or len(self._waiting) >= self.settings.admit_fraction * active
         if self._is_loading or (self._running and not is_wave):
             return admitted
         if not self._running:
@@ -234,9 +233,8 @@ class TorchEngine:
                 continue
             if request.ids[: len(slot.cached)] != slot.cached:
                 slot.cached = []
-            slot.cached = slot.cached[
-                : len(request.ids) - 1
-            ]  # at least one token must be new, to have logits
+            # At least one token must be new, to have logits.
+            slot.cached = slot.cached[: len(request.ids) - 1]
             tokens += len(request.ids) - len(slot.cached)
             if admitted and tokens > self.settings.prefill_tokens:
                 self._is_wave_on = True
@@ -248,11 +246,10 @@ class TorchEngine:
         return admitted
 
     def _make_room(self) -> None:
-        """Where nobody could be let in, episodes that ask for nothing give up their slots, those
-        that asked longest ago first.
+        """If no request could be admitted, take slots from episodes without a request, the least
+        recently used first.
 
-        They may be held up until others have had their turn (`rollout.partial`), or wait for a part
-        of themselves.
+        Without this, paused episodes (`rollout.partial`) could hold all slots forever.
         """
         asking = {request.session for request in self._waiting}
         if self._free or not asking or asking & self._slots.keys():
@@ -267,11 +264,10 @@ class TorchEngine:
         return (self.settings.slots if slot is None else slot.index, request.session.id)
 
     def _may_begin(self, request: Request, slot: Slot) -> bool:
-        """Take over what another slot has computed of the same beginning; wait where somebody is
-        just about to compute it.
+        """Prefix caching: reuse the prefix that another slot has computed. False if the request
+        should wait, because the current admission computes the same prefix.
 
-        The episodes of a group begin alike, and those of an environment have their instructions in
-        common.
+        The episodes of a group share their prompt, and those of an environment its instructions.
         """
         opening = tuple(request.ids)
         common = opening[:SHARED_AT_LEAST]
@@ -285,21 +281,20 @@ class TorchEngine:
         if opening in self._beginning or (not donors and common in self._beginning):
             return False
         slot.opening = opening
-        donor = next(
-            (other for other in donors if other.opening == opening), donors[0] if donors else None
-        )
-        length = (
-            0 if donor is None else min(_in_common(request.ids, donor.cached), len(opening) - 1)
-        )
-        if donor is not None and length >= SHARED_AT_LEAST:
-            slot.cached = request.ids[:length]
-            self._shared.append((donor.index, slot.index, length))
+        length = 0
+        if donors:
+            same_prompt = [other for other in donors if other.opening == opening]
+            donor = (same_prompt or donors)[0]
+            length = min(_shared_prefix(request.ids, donor.cached), len(opening) - 1)
+            if length >= SHARED_AT_LEAST:
+                slot.cached = request.ids[:length]
+                self._shared.append((donor.index, slot.index, length))
         if length < len(opening) - 1:
             self._beginning |= {opening, common}
         return True
 
     def _share(self) -> None:
-        """Copy what slots take over from others."""
+        """Copy shared prefixes between slots."""
         self._cache.share(self._shared)
         self._shared = []
 
@@ -312,32 +307,36 @@ class TorchEngine:
             self._prefill(admitted)
 
     def _prefill(self, requests: list[Request]) -> None:
-        slots = [self._slots[request.session] for request in requests]
-        new = [
-            request.ids[len(slot.cached) :] for request, slot in zip(requests, slots, strict=True)
-        ]
-        pieces = [
-            Piece(slot.index, len(ids), len(slot.cached) + len(ids))
-            for slot, ids in zip(slots, new, strict=True)
-        ]
+        """Compute the packed new tokens of all requests, and sample one token for each request."""
+        pieces: list[Piece] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        rows: list[int] = []
+        last: list[int] = []
+        for request in requests:
+            slot = self._slots[request.session]
+            new = request.ids[len(slot.cached) :]
+            total = len(request.ids)
+            pieces.append(Piece(slot.index, len(new), total))
+            ids += new
+            positions += range(total - len(new), total)
+            rows += [slot.index] * len(new)
+            last.append(len(ids) - 1)
         device = self.model.device
-        positions = torch.cat([torch.arange(p.total - p.new, p.total) for p in pieces]).to(device)
-        rows = (
-            torch.tensor([p.slot for p in pieces])
-            .repeat_interleave(torch.tensor([p.new for p in pieces]))
-            .to(device)
+        ids_T = torch.tensor(ids, device=device)
+        positions_T = torch.tensor(positions, device=device)
+        self._cache.append(torch.tensor(rows, device=device), positions_T)
+        hidden_1TD = hidden_states(
+            self.model,
+            ids_T[None],
+            positions_T[None],
+            past_key_values=self._cache,
+            layout=RaggedLayout(self._cache, pieces),
         )
-        flat = torch.tensor([token for ids in new for token in ids], device=device)
-        self._cache.append(rows, positions)
-        layout = RaggedLayout(self._cache, pieces)
-        hidden = hidden_states(
-            self.model, flat[None], positions[None], past_key_values=self._cache, layout=layout
-        )
-        last = torch.tensor([p.new for p in pieces]).cumsum(0).to(device) - 1
-        for slot, ids in zip(slots, new, strict=True):
-            slot.cached.extend(ids)
-        self.computed_tokens += len(flat)
-        self._sample(requests, hidden[0, last])
+        for request in requests:
+            self._slots[request.session].cached = list(request.ids)
+        self.computed_tokens += len(ids)
+        self._sample(requests, hidden_1TD[0, torch.tensor(last, device=device)])
 
     def _decode(self) -> None:
         """One more token for every running request."""
@@ -347,9 +346,9 @@ class TorchEngine:
         length = max(len(slot.cached) for slot in slots) + 1
         high = max(slot.index for slot in slots) + 1
         read_rows: Tensor | slice
-        if high <= 2 * len(
-            slots
-        ):  # most rows work: read the cache in place and let the others rest on the scratch column
+        if high <= 2 * len(slots):
+            # Most slots decode: read the cache in place, which needs no copy, and let the others
+            # write to the scratch column.
             ids, positions = [0] * high, [self._cache.scratch] * high
             for slot, token in zip(slots, last, strict=True):
                 ids[slot.index], positions[slot.index] = token, len(slot.cached)
@@ -401,8 +400,8 @@ class TorchEngine:
         self._running = still_running
 
 
-def _in_common(one: list[int], other: list[int]) -> int:
-    """How many tokens two lists begin with alike."""
+def _shared_prefix(one: list[int], other: list[int]) -> int:
+    """The length of the common prefix, by bisection: comparing slices is fast."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,5 +1,5 @@
-"""From logits to tokens: one uniform number per token decides, so that noise belongs to an episode
-and not to a batch.
+"""From logits to tokens: each token is sampled with one uniform random number of its episode, so
+that it does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from palestra.core.types import Sampling
 
 
 def noise(sampling: Sampling) -> list[float]:
-    """The uniform numbers of one reply, a function of its seed alone."""
+    """The uniform random numbers of one reply, a function of its seed alone."""
     generator = torch.Generator().manual_seed(sampling.seed)
     return torch.rand(sampling.max_tokens, generator=generator, dtype=torch.float64).tolist()
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor, samplings: list[Sampling]) -> tuple[Tensor, Tensor]:
-    """A token for each row by inverting its cumulative distribution, and the token's log-prob.
+    """Sample a token for each row by inverting its cumulative distribution; returns log-probs too.
 
-    The log-prob is that of the policy at the sampling temperature, before any top-k or top-p cut.
-    At temperature 0 the likeliest token is taken and its log-prob is that at temperature 1.
+    Log-probs are those at the sampling temperature, before any top-k or top-p cut. Temperature 0 is
+    greedy, with log-probs at temperature 1.
     """
     temperature_B = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits_BV.device)
     logp_BV = (logits_BV.float() / temperature_B[:, None]).log_softmax(-1)
     cumulative_BV = _cut(logp_BV, samplings).double().exp().cumsum(-1)
     total_B = cumulative_BV[:, -1]
-    # just below the total, so that a token of probability 0 is never drawn
+    # At most just below the total, so that a token of probability 0 is never sampled.
     target_B = torch.minimum(
         uniform_B.double() * total_B, torch.nextafter(total_B, torch.zeros_like(total_B))
     )
@@ -38,7 +38,7 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, samplings: list[Sampling]) -> tup
 
 
 def _cut(logp_BV: Tensor, samplings: list[Sampling]) -> Tensor:
-    """Without the tokens that top-k and top-p leave out."""
+    """Set the log-probs of tokens that top-k and top-p exclude to minus infinity."""
     for row, sampling in enumerate(samplings):
         if 0 < sampling.top_k < logp_BV.shape[-1]:
             logp_BV = logp_BV.clone()

@@ -22,28 +22,27 @@ class TorchEngineSettings(EngineSettings):
 
     name: Literal["torch"] = "torch"
     slots: PositiveInt = 128
-    """Episodes that can be in the cache at once; more than these wait for a slot."""
+    """Number of episodes in the KV cache; further ones wait for a slot."""
     prefill_tokens: PositiveInt = 8192
-    """New tokens computed in one forward pass at the most, unless one request alone has more."""
+    """Maximum number of new tokens in one forward pass, unless a single request has more."""
     admit_fraction: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: fewer and fuller
-    forward passes.
+    """Minimum fraction of active requests that must be queued before a prefill batch is admitted:
+    fewer and fuller forward passes.
     """
     deterministic: bool = True
-    """Run the model between the episodes' steps instead of beside them: batches then form by rule,
-    not by arrival.
+    """Form batches deterministically instead of by arrival: the model runs between the episodes'
+    steps, and waits for environments in other processes.
 
-    Environments apart from this process are waited for each time: the run can be repeated bit for
-    bit, and takes longer.
+    Runs are then reproducible bit for bit, and slower.
     """
 
     graphs: bool | None = None
-    """Run the model as captured CUDA graphs with kernels of ours.
+    """Run the model as captured CUDA graphs with Palestra's kernels.
 
-    Where not set: on CUDA, if Triton is installed.
+    Default: on CUDA, if Triton is installed.
     """
     decode_chunk: PositiveInt = 2
-    """Tokens that graphs draw between two looks at which replies have ended."""
+    """Tokens that graphs decode between two checks for completed replies."""
 
     @property
     def is_deterministic(self) -> bool:
@@ -54,7 +53,7 @@ class TorchEngineSettings(EngineSettings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> TorchEngine:
@@ -66,4 +65,6 @@ class TorchEngineSettings(EngineSettings):
             from palestra.engines.torch.cuda_graphs import CudaGraphEngine
 
             kind = CudaGraphEngine
-        return kind(model, self, context_tokens, beside_learner=beside_learner, barriers=barriers)
+        return kind(
+            model, self, context_tokens, overlaps_updates=overlaps_updates, barriers=barriers
+        )

@@ -1,11 +1,12 @@
-"""A key-value cache of slots: one row per episode, kept between its turns, so that a turn only
-computes what is new.
+"""A KV cache of slots: one per episode, kept between its turns, so that a turn computes only its
+new tokens.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,32 +19,25 @@ from palestra.models.attention import sdpa
 class SlotCache(Cache):
     """Keys and values of all layers, [slots, heads, tokens, dim].
 
-    Where a call writes and reads is set before it.
+    `append` or `decode` sets where the next forward pass writes and reads.
     """
 
     def __init__(self, model: PreTrainedModel, slots: int, tokens: int) -> None:
         config = model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (
-            slots,
-            heads,
-            tokens + 1,
-            dim,
-        )  # the last column is scratch: rows that rest write there
-        _check_room(
-            2 * config.num_hidden_layers * math.prod(shape) * model.dtype.itemsize, model.device
-        )
-        self.keys = [
-            torch.zeros(shape, dtype=model.dtype, device=model.device)
-            for _ in range(config.num_hidden_layers)
-        ]
-        self.values = [torch.zeros_like(keys) for keys in self.keys]
+        # The last column is scratch: slots without a new token in a decoding step write there.
+        shape = (slots, heads, tokens + 1, dim)
+        layers = config.num_hidden_layers
+        _check_room(2 * layers * math.prod(shape) * model.dtype.itemsize, model.device)
+        zeros = partial(torch.zeros, shape, dtype=model.dtype, device=model.device)
+        self.keys = [zeros() for _ in range(layers)]
+        self.values = [zeros() for _ in range(layers)]
         self.scratch = tokens
         super().__init__(layers=[])
 
     def append(self, slots: Tensor, positions: Tensor) -> None:
-        """The next call brings tokens laid end to end; token i goes to `slots[i]`,
+        """Prefill: the next forward pass has packed tokens; token i is written to `slots[i]` at
         `positions[i]`.
         """
         self._write = (slots, positions)
@@ -52,8 +46,8 @@ class SlotCache(Cache):
     def decode(
         self, rows: Tensor, positions: Tensor, read_rows: Tensor | slice, read_tokens: int
     ) -> None:
-        """The next call brings one token for each of `rows`, and reads the first `read_tokens` of
-        `read_rows`.
+        """Decoding: the next forward pass has one token for each of `rows`, and reads the first
+        `read_tokens` tokens of `read_rows`.
         """
         self._write = (rows, positions)
         self._read = (read_rows, read_tokens)
@@ -79,7 +73,7 @@ class SlotCache(Cache):
 
     @torch.no_grad()
     def share(self, copies: list[tuple[int, int, int]]) -> None:
-        """Copy the first tokens of slots to others: (from, to, how many)."""
+        """Copy prefixes between slots: (source, target, number of tokens)."""
         by_source: dict[tuple[int, int], list[int]] = {}
         for source, target, tokens in copies:
             by_source.setdefault((source, tokens), []).append(target)
@@ -93,7 +87,7 @@ class SlotCache(Cache):
 
 
 def _check_room(needed: int, device: torch.device) -> None:
-    """Fail before the first step rather than in it, and with both numbers."""
+    """Raise MemoryError before the first step rather than run out of memory in it."""
     if device.type != "cuda":
         return
     free, _ = torch.cuda.mem_get_info(device)
@@ -115,7 +109,7 @@ class Piece:
 
 @dataclass
 class RaggedLayout:
-    """New tokens of several slots end to end: each sees its own slot, up to itself."""
+    """New tokens of several slots, packed: each attends to its own slot, up to itself."""
 
     cache: SlotCache
     pieces: list[Piece]
@@ -123,31 +117,27 @@ class RaggedLayout:
 
     def __post_init__(self) -> None:
         device = self.cache.keys[0].device
-        self.masks = [
-            None
-            if p.new in (1, p.total)
-            else torch.ones(p.new, p.total, dtype=torch.bool, device=device).tril_(p.total - p.new)
-            for p in self.pieces
-        ]
+        self.masks = []
+        for piece in self.pieces:
+            mask = None
+            # A single token sees all of its slot, and a whole episode has the plain causal mask.
+            if piece.new not in (1, piece.total):
+                mask = torch.ones(piece.new, piece.total, dtype=torch.bool, device=device)
+                mask = mask.tril_(piece.total - piece.new)
+            self.masks.append(mask)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, layer: int
     ) -> Tensor:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        out = [
-            sdpa(
-                q,
-                keys[p.slot : p.slot + 1, :, : p.total],
-                values[p.slot : p.slot + 1, :, : p.total],
-                scale=scale,
-                mask=mask,
-                is_causal=mask is None and p.new > 1,
+        queries = query.split([piece.new for piece in self.pieces], dim=2)
+        out: list[Tensor] = []
+        for piece, mask, own_query in zip(self.pieces, self.masks, queries, strict=True):
+            slot = slice(piece.slot, piece.slot + 1)
+            own_keys = keys[slot, :, : piece.total]
+            own_values = values[slot, :, : piece.total]
+            is_causal = mask is None and piece.new > 1
+            out.append(
+                sdpa(own_query, own_keys, own_values, scale=scale, mask=mask, is_causal=is_causal)
             )
-            for p, mask, q in zip(
-                self.pieces,
-                self.masks,
-                query.split([p.new for p in self.pieces], dim=2),
-                strict=True,
-            )
-        ]
         return torch.cat(out, dim=2)

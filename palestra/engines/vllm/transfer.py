@@ -1,4 +1,4 @@
-"""How weights travel to a vLLM server: through a folder, or from GPU to GPU by NCCL."""
+"""The transport of weights to a vLLM server: through a folder, or from GPU to GPU by NCCL."""
 
 from __future__ import annotations
 
@@ -30,16 +30,13 @@ Weights = dict[str, Tensor]
 
 class Transfer(Protocol):
     device: torch.device
-    """Where weights are to lie when they are made ready."""
+    """The device on which `ready` expects the weights."""
 
     def ready(self, weights: Weights) -> AbstractContextManager[None]:
-        """What is done once for all servers; within it the weights can be sent."""
+        """Prepare the weights once for all servers; within it, they can be sent."""
 
     async def send(self, server: Server, http: aiohttp.ClientSession) -> None:
-        """Overwrite the weights of one server.
-
-        One that was lost knows nothing of us when it comes back.
-        """
+        """Overwrite the weights of one server, which may have restarted since the last time."""
 
 
 class FolderTransfer:
@@ -88,7 +85,7 @@ class NCCLTransfer:
             )
         if find_spec("vllm") is None:
             raise EngineFailed(
-                "engine.weights = 'nccl': vLLM must be installed beside the learner too; "
+                "engine.weights = 'nccl': vLLM must be installed for the learner, too; "
                 "pip install vllm, or use 'folder'"
             )
         self.address = address

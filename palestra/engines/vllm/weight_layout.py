@@ -1,5 +1,5 @@
-"""From an engine's layout of weights to the learner's: fused ones in their parts, and what several
-workers have of one put together.
+"""From an engine's layout of weights to the learner's: fused weights are split, and the shards of
+tensor-parallel workers are joined.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ def as_learners(
     *,
     worker: int = 0,
 ) -> Iterator[tuple[str, Tensor]]:
-    """An engine's weights, each as what its workers have of it, by the learner's names and in the
-    learner's `shapes`.
+    """An engine's weights under the learner's names and in the learner's `shapes`.
 
-    `fused` has the parts of each fused module ("qkv_proj": q_proj, k_proj, v_proj), which lie one
-    after another in every worker's share. A weight that the learner does not have, or has in
-    another shape, comes under its own name as this `worker` has it.
+    `weights` has the shards of all workers for each name. `fused` has the parts of each fused
+    module ("qkv_proj": q_proj, k_proj, v_proj), which are concatenated in every worker's shard. A
+    weight that the learner does not have, or has in another shape, is yielded under its own name,
+    as the shard of this `worker`.
     """
     for name, shards in weights:
         module, _, kind = name.rpartition(".")
@@ -30,46 +30,55 @@ def as_learners(
         parts = [f"{parent}{dot}{part}.{kind}" for part in fused.get(own, [own])]
         wholes = [shapes[part] for part in parts if part in shapes]
         found = _unfused(shards, wholes, worker) if len(wholes) == len(parts) else None
-        yield from zip(parts, found, strict=True) if found is not None else [(name, shards[worker])]
+        if found is None:
+            yield name, shards[worker]
+        else:
+            yield from zip(parts, found, strict=True)
 
 
 def _unfused(
     shards: Sequence[Tensor], wholes: Sequence[torch.Size], worker: int
 ) -> list[Tensor] | None:
-    """The parts of a fused weight, or the only one of another; None where they are not of these
-    shapes.
+    """The parts of a fused weight, or a weight that is not fused as the only part; None if they do
+    not have these shapes.
     """
     rows = _rows(len(shards[0]), [shape[0] for shape in wholes], len(shards))
     if rows is None:
         return None
-    pieces = zip(*(shard.split(rows) for shard in shards), strict=True)
-    found = [put_together(own, shape, worker) for own, shape in zip(pieces, wholes, strict=True)]
-    complete = [weight for weight in found if weight is not None]
-    return complete if len(complete) == len(found) else None
+    pieces_of_parts = zip(*[shard.split(rows) for shard in shards], strict=True)
+    found: list[Tensor] = []
+    for pieces, shape in zip(pieces_of_parts, wholes, strict=True):
+        weight = put_together(pieces, shape, worker)
+        if weight is None:
+            return None
+        found.append(weight)
+    return found
 
 
 def _rows(total: int, wholes: Sequence[int], workers: int) -> list[int] | None:
-    """How many rows of each part a worker has: all of them, an equal share, or more where later
-    parts are there in several copies.
+    """How many rows of each part a worker has, of `total`: all of them, an equal share, or more if
+    later parts are replicated. None if no split adds up.
     """
     first, *others = wholes
     if not others:
         return [total]
-    shares = (
-        [first // workers, *(rows * copies // workers for rows in others)]
-        for copies in range(1, workers + 1)
-    )
-    return next((rows for rows in ([first, *others], *shares) if sum(rows) == total), None)
+    if sum(wholes) == total:
+        return [first, *others]
+    for copies in range(1, workers + 1):
+        # Keys and values are replicated if there are fewer of their heads than workers.
+        rows = [first // workers, *(whole * copies // workers for whole in others)]
+        if sum(rows) == total:
+            return rows
+    return None
 
 
 def put_together(pieces: Sequence[Tensor], shape: torch.Size, worker: int) -> Tensor | None:
-    """A weight of this shape from the pieces of all workers, in their order; None where they do not
-    make one.
+    """A weight of this shape from the pieces of all workers, in their order; None if they do not
+    add up to it.
 
-    Pieces are rows, or columns. There may be several copies of each, side by side (of heads that
-    are fewer than the workers; of weights that are not shared out): then those are taken that
-    `worker` is among, so that between them the workers see all. There may be padding after the last
-    row (of a vocabulary).
+    Pieces are rows or columns. They may be replicated next to each other (fewer heads than workers,
+    or weights that are not sharded): then the copies that `worker` belongs to are taken, so that
+    together the workers check all. The last rows may be padding (of a vocabulary).
     """
     first, workers = pieces[0], len(pieces)
     if first.dim() == 2 and first.shape[1] < shape[-1]:

@@ -1,5 +1,5 @@
-"""A hand-over of weights to vLLM servers: all ranks take part, one rank speaks to each server, and
-all know how it ended.
+"""Weight sync to vLLM servers: all ranks take part, one rank leads for each server, and all ranks
+learn the outcome.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,35 +34,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The servers that a rank plays with: some of its own, or one with its neighbors where there
-    are more ranks than servers.
+    """The servers that a rank uses: some of its own, or one shared with other ranks if there are
+    more ranks than servers.
     """
 
     urls: Sequence[str]
     ranks: Sequence[int]
-    """All that play with them. The first one leads: it hands the weights over."""
+    """The ranks that use them. The first one leads: it sends the weights."""
 
     @classmethod
     def of(cls, urls: Sequence[str], world: ProcessGroup) -> Share:
         starts = [len(urls) * rank // world.size for rank in range(world.size)]
         own = starts[world.rank]
         ranks = [rank for rank, start in enumerate(starts) if start == own]
-        return cls(urls[own : own + 1] if len(ranks) > 1 else world.share(urls), ranks)
+        if len(ranks) > 1:
+            return cls(urls[own : own + 1], ranks)
+        return cls(world.share(urls), ranks)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rank tells the others of a hand-over; those that only follow have nothing to tell."""
+    """The report of a rank after a weight sync; empty if the rank leads no server."""
 
     mark: str = ""
     troubles: list[str] = field(default_factory=list)
-    """Of each server that it leads, why it could not be reached; empty where it could."""
+    """For each server that the rank leads, why it could not be reached; empty if it could."""
     error: str = ""
-    """What ends the run."""
+    """The error that ends the run."""
 
 
 class HandOver:
-    """From the learner's weights to those of this rank's servers."""
+    """Sends the learner's weights to this rank's servers."""
 
     def __init__(
         self,
@@ -86,15 +89,14 @@ class HandOver:
         )
 
     async def to_all(self, http: aiohttp.ClientSession, version: int, *, is_first: bool) -> None:
-        """The weights of now to the servers of all ranks, which must all come here, each when it
-        waits for no reply any more.
+        """Send the current weights to the servers of all ranks. All ranks must call this, each once
+        it has no reply in flight.
 
-        To begin with all servers must be there; later, those that are not are left out while every
-        rank has one. An error is raised on all ranks alike.
+        The first time, all servers must be reachable; later, servers that are not are left out as
+        long as every rank has one. An error is raised on all ranks.
         """
-        await self._tell(
-            Outcome()
-        )  # before the first server is paused, for that ends replies in the making
+        # All ranks meet before a server is paused, because pausing aborts replies in flight.
+        await self._tell(Outcome())
         try:
             own = await self._send(http, version)
         except EngineFailed as error:
@@ -104,22 +106,20 @@ class HandOver:
         if errors:
             raise EngineFailed(errors[0])
         led = [outcome.troubles for outcome in outcomes if outcome.troubles]
-        if any(all(troubles) or (is_first and any(troubles)) for troubles in led):
-            lost = [trouble for troubles in led for trouble in troubles if trouble]
+        lost = [trouble for trouble in chain.from_iterable(led) if trouble]
+        if any(map(all, led)) or (is_first and lost):
             raise EngineFailed(f"the weights could not be handed over: {'; '.join(lost)}")
         self._note(outcomes[self._leader])
 
     async def to_own(self, http: aiohttp.ClientSession, version: int) -> None:
-        """The weights of now, which are whole on this rank, to servers that are its own.
+        """Send the current weights, unsharded on this rank, to servers that no other rank uses.
 
-        Those that are not there are left out.
+        Servers that cannot be reached are left out.
         """
         self._note(await self._send(http, version))
 
     def check_mark(self, server: Server, facts: dict[str, Any]) -> None:
-        """A server that was started anew before its loss was noticed answers as if nothing had
-        been, with other weights.
-        """
+        """Raise if a server has other weights: one that restarted unnoticed answers as before."""
         if server.mark and facts["mark"] != server.mark:
             raise EngineFailed(
                 f"{server.url}: no longer has version {server.mark.rpartition('/')[2]} of "
@@ -128,7 +128,7 @@ class HandOver:
             )
 
     async def _tell(self, own: Outcome) -> list[Outcome]:
-        """What each rank has to say. In a thread: episodes of this rank may go on meanwhile."""
+        """The outcomes of all ranks. In a thread, so that this rank's event loop keeps running."""
         messages = await asyncio.to_thread(self._world.all_gather_bytes, msgspec.json.encode(own))
         return [msgspec.json.decode(message, type=Outcome) for message in messages]
 
@@ -140,7 +140,7 @@ class HandOver:
                 server.mark, server.trouble, server.is_suspect = outcome.mark, "", False
 
     async def _send(self, http: aiohttp.ClientSession, version: int) -> Outcome:
-        """The part of this rank: where it leads, all of its servers get the weights."""
+        """The part of this rank: a leader sends the weights to all of its servers."""
         weights, expected = self._gather()
         if not self._leads:
             return Outcome()
@@ -153,10 +153,10 @@ class HandOver:
             return Outcome(mark, await _all_done(renewals))
 
     def _gather(self) -> tuple[Weights, dict[str, int]]:
-        """The weights in the servers' type, and their fingerprints, where this rank leads.
+        """The weights in the servers' type and their fingerprints, on leaders.
 
-        Where weights are shared out all ranks must do this; one at a time is then whole on them,
-        and only those that lead keep it.
+        With sharded weights, all ranks must call this: weights are gathered one at a time, and only
+        leaders keep them.
         """
         dtype, kept = getattr(torch, self.settings.dtype), Weights()
 
@@ -177,17 +177,16 @@ class HandOver:
         expected: dict[str, int],
         mark: str,
     ) -> str:
-        """Overwrite, compare, and only then let the server sample again.
+        """Overwrite a server's weights, verify them, and only then let it sample again.
 
-        Returns why it could not be reached.
+        Returns why it could not be reached, or an empty string.
         """
         limit = self.settings.load_timeout_s
         try:
             self._check_server(server, await server.describe(http, timeout_s=limit))
             server.mark = ""
-            await server.post(
-                http, "/pause?mode=abort", timeout_s=limit
-            )  # nothing of ours is left but what was cancelled
+            # Only cancelled requests of this run can be left on the server.
+            await server.post(http, "/pause?mode=abort", timeout_s=limit)
             await self._transfer.send(server, http)
             for found in await server.call(http, "palestra_fingerprint", shapes, timeout_s=limit):
                 check_fingerprints(f"{server.url}: vLLM's", expected, found)
@@ -204,7 +203,7 @@ class HandOver:
         return ""
 
     def _check_server(self, server: Server, facts: dict[str, Any]) -> None:
-        """It was started as it must be, and its weights are still those that it was given."""
+        """Raise if a server has wrong options, or other weights than it was sent."""
         if facts["logprobs_mode"] != LOGPROBS_MODE:
             raise EngineFailed(
                 f"{server.url}: its log-probs are {facts['logprobs_mode']}; start it with "
@@ -226,15 +225,15 @@ class HandOver:
 
 
 class Gate:
-    """Any number of replies, or one hand-over.
+    """A readers-writer lock: any number of replies, or one weight sync.
 
-    A hand-over that waits goes before replies that come later.
+    A waiting weight sync goes before replies that come later.
     """
 
     def __init__(self) -> None:
         self.replies = 0
         self._hand_overs = 0
-        """Waiting or under way."""
+        """Waiting or in progress."""
         self._is_under_way = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -263,8 +262,8 @@ class Gate:
             self._changed()
 
     async def _until(self, ready: Callable[[], bool]) -> None:
-        """asyncio's own conditions belong to one event loop; this one may meet several, one after
-        another.
+        """Wait for a condition. asyncio.Condition belongs to one event loop, and an engine may be
+        used in several, one after another.
         """
         while not ready():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -279,7 +278,7 @@ class Gate:
 
 
 async def _all_done(calls: Iterable[Awaitable[str]]) -> list[str]:
-    """What each returned, or the first error once none of them is under way any more."""
+    """The results of all calls; the first error is raised once all of them have ended."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

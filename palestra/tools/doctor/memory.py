@@ -67,9 +67,7 @@ def estimate(learner: Learner, config: Config, *, microbatch_tokens: int, slots:
     critic = sum(p.nbytes for p in learner.critic.parameters()) if learner.critic is not None else 0
     tokens = max(microbatch_tokens, config.agent.context_tokens)
     copies = (
-        2
-        if config.rollout.is_beside_learner and isinstance(config.engine, TorchEngineSettings)
-        else 1
+        2 if config.rollout.is_concurrent and isinstance(config.engine, TorchEngineSettings) else 1
     )
     has_own_trunk = learner.critic is not None and learner.critic.trunk is not None
     return Need(

@@ -63,7 +63,7 @@ def job_of(config: Config, work: Work, *, gpu: str, gpus: int, link: str) -> Job
         slots=slots,
         reference=config.algo.keeps_reference,
         adapter_rank=config.lora.rank if config.lora else None,
-        overlapped=config.rollout.is_beside_learner,
+        overlapped=config.rollout.is_concurrent,
     )
 
 

@@ -41,7 +41,7 @@ def test_exchanged_rows_show():
 
 
 def test_pieces_have_an_order(monkeypatch):
-    monkeypatch.setattr(module, "PIECE", 4)
+    monkeypatch.setattr(module, "CHUNK", 4)
     weight = torch.randn(3, 8)
     assert digest(weight) != digest(weight.flip(0))
 

@@ -248,7 +248,7 @@ def test_beside_the_learner_it_is_not_waited_for(model, start):
     """The weights that it had are the learner's no more."""
     one, end = start()
     settings = VLLMServerSettings(urls=(one.url,), dtype="float32", retries=0, wait_s=60)
-    engine = settings.build(model, 1024, beside_learner=True)
+    engine = settings.build(model, 1024, overlaps_updates=True)
     reload(engine)
     end()
     with pytest.raises(EngineFailed, match=f"no vLLM server is left: {one.url}"):
