@@ -12,7 +12,7 @@ from palestra.envs.serving.forks import contained
 
 
 class Environments(Registry[type[Environment]]):
-    """By name, or by the URL of one that a server has."""
+    """Environments by registered name, or by the URL of a served environment."""
 
     def __getitem__(self, name: str) -> type[Environment]:
         if not is_url(name):
@@ -44,18 +44,20 @@ def is_url(name: str) -> bool:
 
 
 def label_of(name: str) -> str:
-    """What a run calls an environment: its registered name, the last part of a URL, or a class's
-    name in small letters.
+    """The label of an environment in a run: its registered name, the last part of a URL, or a
+    class's name in lower case.
 
-    It is read off the name alone: nothing is imported, and no server is asked.
+    Computed from the name alone, without importing anything or asking a server.
     """
     if is_url(name):
         return unquote(urlsplit(name).path.strip("/"))
-    return name.rpartition(":")[2].rpartition(".")[2].lower() if ":" in name else name
+    if ":" in name:
+        return name.rpartition(":")[2].rpartition(".")[2].lower()
+    return name
 
 
 def check_name(name: str) -> None:
-    """Raise UnknownName where a name cannot mean an environment, without importing it or asking a
+    """Raise UnknownName for a name that no environment can have, without importing it or asking a
     server.
     """
     if not is_url(name):
@@ -67,7 +69,7 @@ def check_name(name: str) -> None:
 
 
 def make_env(name: str, options: dict[str, Any]) -> Environment:
-    """An environment with its options; ValueError says in one line what is wrong with them."""
+    """Create an environment with its options. Raises a one-line ValueError for wrong options."""
     try:
         kind = envs[name]
     except UnknownName as error:
@@ -76,10 +78,10 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
     try:
         with contained():
             return kind(**options)
-    except Exception as error:  # whatever a constructor raises is about its options or its set-up
-        raise ValueError(
-            f"options = {options!r}: {name}: {' '.join(str(error).split())}"
-        ) from error
+    # A constructor only sees its options and its set-up, so any exception is about these.
+    except Exception as error:
+        one_line = " ".join(str(error).split())
+        raise ValueError(f"options = {options!r}: {name}: {one_line}") from error
 
 
 __all__ = ["Environment", "check_name", "content_id", "envs", "is_url", "label_of", "make_env"]

@@ -13,7 +13,7 @@ LONGEST_NUMBER = 9
 
 
 def agenteval_number(env: str, id: str) -> int | None:
-    """12 of `textcraft_12`, where the environment is called textcraft; None of any other id."""
+    """The number in an id such as `textcraft_12` of environment `env`; None for any other id."""
     kind, _, number = id.rpartition("_")
     is_number = (
         number.isascii()
@@ -27,8 +27,8 @@ def agenteval_number(env: str, id: str) -> int | None:
 def no_such_task(
     env: str, id: str, *, shape: str, example: str, name: str, names: Iterable[str]
 ) -> ValueError:
-    """The error for an id whose first part `name` is none of `names`: what ids look like, and the
-    name that may have been meant.
+    """The error for an id whose first part `name` is unknown, with the format of ids and the
+    nearest known name.
     """
     hint = nearest(name[:100], names)
     meant = f"; {hint}" if hint.startswith("did you mean") else ""

@@ -14,14 +14,12 @@ from typing import Any, ClassVar
 from palestra.core.types import Example, Step, Task
 
 UNLISTED = "unlisted"
-"""The split of a task that can be played and stands in no split, such as a BabyAI level with a seed
-that is in none.
-"""
+"""The split of a playable task that no split lists, such as a BabyAI level with another seed."""
 
 
 class Environment(ABC):
-    """One instance plays one episode at a time. Write `tasks`, `reset` and `step`; the rest has
-    defaults.
+    """One instance runs one episode at a time. Implement `tasks`, `reset` and `step`; everything
+    else has defaults.
 
     The constructor's keyword arguments are the environment's options: a recipe sets them under
     `[env.options]`.
@@ -31,26 +29,27 @@ class Environment(ABC):
     """What recipes and task ids call it."""
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     per_process: ClassVar[int] = 64
-    """How many of them one worker process may hold.
+    """How many instances one worker process may hold.
 
-    They are stepped in turns: 1 for one that is slow, heavy, or alone in its process.
+    They are stepped in turn. Set 1 for an environment that is slow, uses much memory, or cannot
+    share its process.
     """
     max_turns: int = 20
     """The full horizon: enough turns for a careful agent to solve the hardest task."""
     instructions: str = ""
-    """What the agent is told before the first observation."""
+    """The system prompt's part about this environment."""
     example: Sequence[Example] = ()
-    """A worked example of one episode, shown in the prompt where the run asks for it."""
+    """A worked example of one episode, shown in the prompt if the run enables it."""
 
     @abstractmethod
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of a split, in an order that is the same on every machine."""
 
     def task(self, id: str) -> Task:
-        """The task with this id, in whatever split it is; `ValueError` where there is none.
+        """The task with this id, in any split. Raises `ValueError` if there is none.
 
-        Override it for further names that tasks go by, such as AgentEval's `babyai_7`, and for
-        tasks that stand in no split.
+        Override it for alternative ids, such as AgentEval's `babyai_7`, and for tasks that no split
+        lists.
         """
         for split in self.splits:
             if (found := self._tasks_by_id(split).get(id)) is not None:
@@ -58,9 +57,7 @@ class Environment(ABC):
         raise self.no_task(id)
 
     def no_task(self, id: str, *more: str) -> ValueError:
-        """The error for an id that there is not: it says what ids look like, `more` of them
-        included.
-        """
+        """The error for an unknown id, with example ids. `more`: further examples."""
         first = {split: next(iter(self._tasks_by_id(split)), None) for split in self.splits}
         alike = [repr(known) for known in (*first.values(), *more) if known is not None]
         return ValueError(f"{self.name} has no task {id[:100]!r}; ids look like {', '.join(alike)}")
@@ -72,7 +69,7 @@ class Environment(ABC):
 
     @cached_property
     def _by_id(self) -> dict[str, dict[str, Task]]:
-        """Of each split, its tasks by their ids, once they were asked for."""
+        """By split and id: the tasks of the splits that were requested so far."""
         return {}
 
     @abstractmethod
@@ -81,42 +78,39 @@ class Environment(ABC):
 
     @abstractmethod
     def step(self, action: str) -> Step:
-        """Act. Nonsense from the model is answered with an observation, never with an exception."""
+        """Take an action. An invalid action results in an observation, never in an exception."""
 
     def close(self) -> None:
-        """Let go of what the environment holds. May be called twice."""
+        """Release the environment's resources. May be called twice."""
 
     def actions(self) -> list[str] | None:
-        """The actions that are valid now, where they can be listed."""
+        """The actions that are valid now, or None if they cannot be listed."""
         return None
 
     def expert(self) -> str | None:
-        """An oracle's next action, or None where there is none."""
+        """The next action of an oracle, or None if there is none."""
         return None
 
     def scene(self) -> dict[str, Any] | None:
-        """What a person would want to see of the state now, as JSON with a `kind`: for the viewer,
-        never for the agent.
+        """The current state as JSON with a `kind`, for the viewer and never for the agent.
 
-        Asking changes nothing. A scene may show what the agent cannot see.
+        Must not change the state. A scene may show what the agent cannot see.
         """
         return None
 
     def vocabulary(self) -> list[str] | None:
-        """All words its texts and actions can contain, where they are few: a small model made on
-        the spot gets a token for each.
+        """All words of its texts and actions, if they are few: a randomly initialized small model
+        gets a token for each.
         """
         return None
 
     def texts(self) -> Iterable[str] | None:
-        """What is read and written in it, where its words are many: a small model made on the spot
-        learns its pieces of words from them.
-
-        Of the train split only.
+        """Texts of the training split, if the words are many: the tokenizer of a randomly
+        initialized small model is trained on them.
         """
         return None
 
 
 def content_id(*parts: str) -> str:
-    """A short id made from what a task is, not from where it stands in a list."""
+    """A short id derived from a task's content, not from its position in a list."""
     return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:12]

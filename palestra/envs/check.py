@@ -1,6 +1,6 @@
-"""The contract that every environment keeps, ours or a plugin's.
+"""Checks of the contract that every environment must satisfy, built in or a plug-in.
 
-`palestra env check NAME` and the tests run it.
+`palestra env check NAME` and the tests run them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NONSENSE = (
 NO_IDS = ("", " ", "no such task", "_", "no_such_1", "\x00", "_1" * 2500)
 
 PROMISE_S = 600.0
-"""To try one promise on all tasks."""
+"""The time limit for one check over all tasks."""
 LARGEST_SCENE = 1024 * 1024
-"""In bytes. A viewer asks for one after every turn."""
+"""In bytes. The viewer requests a scene after every turn."""
 
 FINGERPRINT = """
 import sys, msgspec
@@ -50,12 +50,12 @@ print(fingerprint(sys.argv[1], msgspec.json.decode(sys.argv[2])))
 
 
 class Violation(Exception):
-    """A promise of the contract that is not kept."""
+    """A part of the contract that an environment violates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise, and whether it is kept."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -69,7 +69,7 @@ def check_environment(
     tasks: int = 20,
     promise_s: float = PROMISE_S,
 ) -> list[Check]:
-    """Try every promise on a sample of tasks, each within `promise_s`."""
+    """Run every check on a sample of tasks, each within `promise_s`."""
     with guarded(name, "tasks()", deadline_s=promise_s):
         examiner = _Examiner(name, options or {}, tasks)
     promises: list[tuple[str, Callable[[], str]]] = [
@@ -95,7 +95,7 @@ def _tried(name: str, promise: str, attempt: Callable[[], str], promise_s: float
                 return Check(promise, True, attempt())
             except Violation as violation:
                 return Check(promise, False, str(violation))
-    except Exception as error:  # noqa: BLE001  an exception is a finding here
+    except Exception as error:  # noqa: BLE001  an exception is a failed check
         return Check(promise, False, str(error))
 
 
@@ -116,13 +116,10 @@ class _Examiner:
         self.name, self.options = name, options
         env = self.make()
         self.by_split = {split: listed(name, env, split) for split in env.splits}
-        self.tasks: list[Task] = [
-            task
-            for tasks in self.by_split.values()
-            for task in random.Random(0).sample(
-                tasks, min(len(tasks), max(count // len(self.by_split), 1))
-            )
-        ]
+        self.tasks: list[Task] = []
+        for tasks in self.by_split.values():
+            share = max(count // len(self.by_split), 1)
+            self.tasks += random.Random(0).sample(tasks, min(len(tasks), share))
 
     def make(self) -> Environment:
         return envs[self.name](**self.options)
@@ -155,21 +152,13 @@ class _Examiner:
         return f"{len(self.tasks)} tasks"
 
     def stable_ids(self) -> str:
+        options = msgspec.json.encode(self.options).decode()
+        python_path = os.pathsep.join(path for path in sys.path if path)
         digests = set()
         for seed in ("0", "1", "4711"):
             done = subprocess.run(  # noqa: S603
-                [
-                    sys.executable,
-                    "-c",
-                    FINGERPRINT,
-                    self.name,
-                    msgspec.json.encode(self.options).decode(),
-                ],
-                env={
-                    **os.environ,
-                    "PYTHONHASHSEED": seed,
-                    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                },
+                [sys.executable, "-c", FINGERPRINT, self.name, options],
+                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": python_path},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -200,7 +189,7 @@ class _Examiner:
         return f"{len(self.tasks)} tasks"
 
     def no_shared_state(self) -> str:
-        """An instance answers the same whether or not another one plays beside it."""
+        """An instance behaves the same whether or not another one runs alongside."""
         steps = 0
         for task, disturbing in zip(self.tasks, reversed(self.tasks), strict=True):
             alone = [step.observation for step in self._walk(self.make(), task)]
@@ -216,7 +205,7 @@ class _Examiner:
                         f"{task.id}: another instance changed what {action!r} is answered with"
                     )
                 steps += 1
-        return f"{steps} steps beside another instance"
+        return f"{steps} steps alongside another instance"
 
     def nonsense(self) -> str:
         env = self.make()
@@ -224,11 +213,8 @@ class _Examiner:
             env.reset(task)
             for action in NONSENSE:
                 step = env.step(action)
-                if (
-                    not isinstance(step, Step)
-                    or not isinstance(step.observation, str)
-                    or not step.observation
-                ):
+                is_step = isinstance(step, Step) and isinstance(step.observation, str)
+                if not is_step or not step.observation:
                     raise Violation(
                         f"{action[:40]!r} was not answered with an observation: {step!r}"
                     )
@@ -277,11 +263,9 @@ class _Examiner:
                 raise Violation(f"{task.id}: the expert's rewards add up to {total}, not to (0, 1]")
             solved += 1
             turns += len(played)
-        return (
-            f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average"
-            if solved
-            else "has no expert"
-        )
+        if not solved:
+            return "has no expert"
+        return f"{solved} of {len(self.tasks)} tasks, {turns / solved:.1f} turns on average"
 
     def after_the_end(self) -> str:
         ended = 0
@@ -301,7 +285,7 @@ class _Examiner:
         return f"{ended} episodes"
 
     def scenes(self) -> str:
-        """The same episode twice: once with a look at the scene after every step."""
+        """Play the same episode twice, once with a call of `scene` after every step."""
         shown = 0
         for task in self.tasks:
             env, other = self.make(), self.make()
@@ -329,10 +313,8 @@ class _Examiner:
         if scene is None:
             return None
         encoded = msgspec.json.encode(scene)
-        if (
-            not isinstance(msgspec.json.decode(encoded)["kind"], str)
-            or len(encoded) > LARGEST_SCENE
-        ):
+        has_kind = isinstance(msgspec.json.decode(encoded)["kind"], str)
+        if not has_kind or len(encoded) > LARGEST_SCENE:
             raise Violation(
                 f"a scene needs a kind and at most {LARGEST_SCENE} bytes, not "
                 f"{encoded[:80]!r} ({len(encoded)} bytes)"
@@ -354,7 +336,7 @@ class _Examiner:
         return "text spaces"
 
     def _expert_episode(self, env: Environment, task: Task) -> Sequence[Step] | None:
-        """What the expert is answered, or None where it does not claim to solve the task."""
+        """The steps of the expert's episode, or None if it does not claim to solve the task."""
         env.reset(task)
         steps: list[Step] = []
         while len(steps) < env.max_turns:

@@ -18,7 +18,7 @@ CHARACTERS = "".join(sorted(string.printable))
 
 
 class GymEnv(gymnasium.Env[str, str]):
-    """`reset(seed=...)` draws a task of `split`; `reset(options={"task": id})` takes that one."""
+    """`reset(seed=...)` samples a task of `split`; `reset(options={"task": id})` selects one."""
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  gymnasium's own convention
 
@@ -63,7 +63,7 @@ class GymEnv(gymnasium.Env[str, str]):
         return self._tasks[self._order[int(self.np_random.integers(len(self._order)))]]
 
     def _show(self, observation: str) -> str:
-        """As the text space wants it: printable ASCII of bounded length."""
+        """Convert to what the text space allows: printable ASCII of bounded length."""
         plain = "".join(character if character in CHARACTERS else "?" for character in observation)
         self._shown = plain[: self.max_observation]
         return self._shown

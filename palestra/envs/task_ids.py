@@ -1,4 +1,4 @@
-"""Files of task ids, AgentGym's or our own, and the tasks that they name."""
+"""Reads files of task ids, AgentGym's or our own, and finds the tasks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EXPECTED = 'expected one id a line, or JSON such as [{"item_id": "textcraft_12"}
 class NamedTask(NamedTuple):
     id: str
     place: str
-    """Where the file has it: "line 3"."""
+    """The position in the file, such as "line 3"."""
 
 
 def tasks_in(path: Path, envs: Mapping[str, Environment]) -> list[Task]:
-    """The tasks that a file names, in its order, whatever splits they are in.
+    """The tasks that a file names, in its order and of any split.
 
-    `envs` are those that are played, by label.
+    `envs`: the run's environments, by label.
     """
     found: dict[Task, NamedTask] = {}
     for named in read_ids(path):
@@ -83,10 +83,8 @@ def _by_line(path: Path, text: str) -> Iterator[NamedTask]:
     for number, line in enumerate(text.split("\n"), 1):
         content = line.strip()
         if content.startswith("{"):
-            yield NamedTask(
-                _id_of(path, f"line {number}", _decoded(path, content, first_line=number)),
-                f"line {number}",
-            )
+            item = _decoded(path, content, first_line=number)
+            yield NamedTask(_id_of(path, f"line {number}", item), f"line {number}")
         elif content:
             yield NamedTask(content, f"line {number}")
 
@@ -95,9 +93,9 @@ def _decoded(path: Path, text: str, *, first_line: int) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        line = (
-            first_line + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else first_line
-        )
+        line = first_line
+        if isinstance(error, json.JSONDecodeError):
+            line += error.lineno - 1
         raise ConfigError(f"--ids {path}, line {line}: is no JSON ({error}); {EXPECTED}") from error
 
 

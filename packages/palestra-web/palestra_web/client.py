@@ -1,6 +1,4 @@
-"""An episode's own copy of the self-hosted sites: opened, looked into, compared with the seed, and
-closed.
-"""
+"""An episode's own copy of the self-hosted sites: open, query, compare with the seed, and close."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from urllib.parse import urlsplit
 from palestra_web.sites.catalogue import cache_folder
 
 NOT_STATE = re.compile(r"(.*_session|analytics_.*|.*_log|.*accesslog|sqlite_.*)")
-"""Tables that change when somebody merely looks."""
+"""Tables that change even when a page is only viewed."""
 NOT_STATE_COLUMNS = {"last_login", "last_seen", "cookie", "cexpire"}
 
 
@@ -58,7 +56,7 @@ class Sites:
     def open(self, sites: Sequence[str] = (), *, seed: str = "") -> Instance:
         """A fresh copy of these sites (default: all), byte-equal to what they were seeded with.
 
-        `seed`: what they draw by chance hangs on it, such as the ids of new tickets.
+        `seed`: for the sites' random choices, such as the ids of new tickets.
         """
         made = self.ask("POST", "/instances", {"sites": list(sites), "seed": seed})
         return Instance(self, made["id"], made["files"], made["base"])
@@ -105,23 +103,19 @@ class Instance:
         ]
 
     def query(self, site: str, sql: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Rows of the instance's database, which cannot be changed by asking."""
+        """Rows of the instance's database, opened read-only."""
         with closing(_open(self.files[site])) as connection:
             return [dict(row) for row in connection.execute(sql, parameters)]
 
     def changes(self, site: str) -> list[Change]:
-        """What differs from the seed, save what merely looking changes."""
+        """The differences from the seed, without those that viewing a page causes."""
         with closing(_open(self.files[site])) as connection:
             connection.execute("ATTACH ? AS seed", (f"file:{self.base[site]}?mode=ro",))
-            tables = [
-                row[0]
-                for row in connection.execute(
-                    "SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY name"
-                )
-            ]
-            found = [
-                _compare(connection, table) for table in tables if not NOT_STATE.fullmatch(table)
-            ]
+            rows = connection.execute(
+                "SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY name"
+            ).fetchall()
+            tables = [name for (name,) in rows if not NOT_STATE.fullmatch(name)]
+            found = [_compare(connection, table) for table in tables]
         return [change for change in found if change.removed or change.added]
 
     def close(self) -> None:

@@ -20,8 +20,8 @@ FIXED_PRESENT = """(() => {
     get: (real, name) => name === 'now' ? () => begun + Math.round(performance.now()) : real[name],
   });
 })()"""
-"""On pages of one host, what is shown as the present is a moment that stands still; what is
-measured goes on from there.
+"""On pages of one host, `new Date()` returns a fixed time, and `Date.now()` counts on from it, so
+that durations can be measured.
 """
 
 PRESENT = FIXED_PRESENT % (json.dumps(SITES["code"].host), NOW.timestamp() * 1000)
@@ -29,7 +29,7 @@ PRESENT = FIXED_PRESENT % (json.dumps(SITES["code"].host), NOW.timestamp() * 100
 
 
 class OwnSites:
-    """Those of `palestra web up`. Every episode has a copy of them."""
+    """The sites of `palestra web up`. Every episode gets a copy of them."""
 
     def __init__(self) -> None:
         self._instance: Instance | None = None
@@ -37,14 +37,11 @@ class OwnSites:
 
     @property
     def reach(self) -> Reach:
-        return Reach(
-            tuple(
-                (site["host"], f"127.0.0.1:{site['port']}") for site in self._found().sites.values()
-            )
-        )
+        sites = self._found().sites.values()
+        return Reach(tuple((site["host"], f"127.0.0.1:{site['port']}") for site in sites))
 
     def _found(self) -> Sites:
-        """Looked up again after each episode: they may have been started anew."""
+        """Looked up again for each episode, because the sites may have been restarted."""
         self._sites = self._sites or Sites.find()
         return self._sites
 
@@ -54,9 +51,9 @@ class OwnSites:
         hosts = tuple(
             site["host"] for name, site in instance.sites.sites.items() if name in task.sites
         )
-        cookies = [
-            cookie for site, user in task.users.items() for cookie in instance.login(site, user)
-        ]
+        cookies: list[dict[str, str]] = []
+        for site, user in task.users.items():
+            cookies += instance.login(site, user)
         headers = (("X-Instance", instance.id),)
         return Beginning(
             task.start_url, hosts, headers=headers, cookies=tuple(cookies), every_page=PRESENT

@@ -1,4 +1,4 @@
-"""The data that the sites were seeded with, for those who write tasks about it."""
+"""The sites' seed data, for writing tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra_web.sites.catalogue import SITES, SOURCE
 
 
 def seed_rows(site: str, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-    """What the site's database answers before anybody has done anything."""
+    """Query the site's seed database."""
     path = base(SITES[site]) / BASE_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{site} has not been seeded: run `palestra web up --only {site}`")
@@ -22,7 +22,7 @@ def seed_rows(site: str, sql: str, *parameters: Any) -> list[dict[str, Any]]:
 
 
 def seed_users(site: str) -> dict[str, dict[str, str]]:
-    """Who has an account, by what they log in with: name and password."""
+    """Accounts by login: name and password."""
     found: dict[str, dict[str, str]] = json.loads(
         (SOURCE / SITES[site].module / "users.json").read_text()
     )

@@ -1,4 +1,4 @@
-"""The five sites, started and stopped together: what `palestra web` calls."""
+"""Starts and stops the five sites together, for `palestra web`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ START_SECONDS = 120
 
 
 class SelfHosted(SiteSuite):
-    """The sites of `SITES`, held by one supervisor process."""
+    """The sites of `SITES`, run by one supervisor process."""
 
     def up(self, names: Sequence[str], tell: Callable[[str], None]) -> RunningSuite:
-        """What is up already and has not changed since is left alone."""
+        """Start the sites. Sites that are already up and unchanged are left running."""
         for name in names:
             if name not in SITES:
                 raise UserError(f"{name}: there is no such site; {nearest(name, SITES)}")
@@ -88,8 +88,8 @@ class SelfHosted(SiteSuite):
         return list(running.sites)
 
     def status(self) -> RunningSuite | None:
-        """What `up.json` says, where the supervisor that it names answers: one that was killed left
-        the file behind.
+        """The content of `up.json`, or None if its supervisor does not answer: a killed supervisor
+        leaves the file behind.
         """
         try:
             answered = Sites.find().ask("GET", "/status")
@@ -116,7 +116,7 @@ def _up_file() -> dict[str, Any]:
 
 
 def _stop(pid: int) -> None:
-    """Ask first; the sites end with the supervisor in any case."""
+    """Terminate the supervisor, and kill it after 10 seconds. The sites end with it either way."""
     try:
         os.kill(pid, signal.SIGTERM)
         for _ in range(200):

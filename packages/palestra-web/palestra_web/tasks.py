@@ -14,10 +14,9 @@ FOLDER = Path(__file__).parent / "task_files"
 @cache
 def shipped_tasks(split: str) -> Mapping[str, WebTask]:
     """All tasks on the self-hosted sites, by id."""
-    files = sorted(FOLDER.glob("*.json"))
-    return {
-        str(task.task_id): task
-        for file in files
-        for task in read_tasks(file)
-        if task.split == split
-    }
+    found: dict[str, WebTask] = {}
+    for file in sorted(FOLDER.glob("*.json")):
+        for task in read_tasks(file):
+            if task.split == split:
+                found[str(task.task_id)] = task
+    return found

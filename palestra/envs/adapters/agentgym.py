@@ -17,9 +17,9 @@ from palestra.envs.base import UNLISTED, Environment
 
 ANSWER_BYTES = 8 * 1024 * 1024
 CLOSE_S = 5.0
-"""How long a server may take to let go of a session.
+"""The time limit for closing a session.
 
-One that hangs has cost `timeout_s` already.
+A server that hangs has already cost `timeout_s`.
 """
 
 INSTRUCTIONS = {
@@ -50,16 +50,16 @@ on a wrong thing ends it.""",
 
 
 class ServerError(RuntimeError):
-    """The server did not do what was asked: a fault of the environment, whatever the agent did."""
+    """The server failed. A fault of the environment, not of the agent."""
 
 
 class AgentGym(Environment):
     """An environment on an AgentGym server.
 
     `url`: the server's address. `env`: which environment it serves. `train`, `test`: how many
-    tasks, counted from 0 and one split after the other, or a JSON file of item ids such as
-    AgentGym's own lists. `timeout_s`: seconds that one request may take. `instructions`: what the
-    agent is told; ours for textcraft, babyai and sciworld where not set.
+    tasks, numbered from 0 and one split after the other, or a JSON file of item ids such as
+    AgentGym's own lists. `timeout_s`: the limit for one request, in seconds. `instructions`: the
+    system prompt's part about the environment. Default: ours for textcraft, babyai and sciworld.
     """
 
     name: ClassVar[str] = "agentgym"
@@ -90,7 +90,7 @@ class AgentGym(Environment):
         self._session: int | None = None
         self._score = 0.0
         self._end: Step | None = None
-        """What is answered after the end of the episode."""
+        """The answer to every action after the end of the episode."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.numbers:
@@ -101,7 +101,7 @@ class AgentGym(Environment):
         ]
 
     def task(self, id: str) -> Task:
-        """Of any number: only the server knows how many it has."""
+        """Any number is accepted, because only the server knows how many tasks it has."""
         number = _number(self.env, id)
         split = next(
             (split for split, numbers in self.numbers.items() if number in numbers), UNLISTED
@@ -138,10 +138,9 @@ class AgentGym(Environment):
         if self._end is not None:
             return self._end
         answer = self._call("/step", {"action": write_action(self.dialect, action)})
-        observation, reward, ended = (
-            self._field(answer, name)
-            for name in (self.dialect.observation, "reward", self.dialect.end)
-        )
+        observation = self._field(answer, self.dialect.observation)
+        reward = self._field(answer, "reward")
+        ended = self._field(answer, self.dialect.end)
         truncated = answer.get("truncated") is True
         if not isinstance(observation, str) or not isinstance(ended, bool):
             raise ServerError(
@@ -165,10 +164,7 @@ class AgentGym(Environment):
         )
 
     def close(self) -> None:
-        """Ask the server to let go of the session.
-
-        Many of them cannot: then there is nothing more to be done.
-        """
+        """Ask the server to close the session. Many servers cannot, which is not an error."""
         session, self._session = self._session, None
         if session is not None:
             try:
@@ -193,8 +189,9 @@ class AgentGym(Environment):
     def _judge(
         self, answer: dict[str, Any], reward: float, *, ended: bool, is_over: bool
     ) -> tuple[float, bool | None]:
-        """The step's reward, so that an episode's add up to what it is worth, and at the end
-        whether it is solved."""
+        """The step's reward, such that the sum over an episode is its score, and at the end whether
+        it is solved.
+        """
         before, last = self._score, reward
         match self.dialect.rewards:
             case "score":
@@ -208,7 +205,9 @@ class AgentGym(Environment):
             case "highest":
                 self._score = max(before, reward)
         success = last >= self.dialect.solved_at if is_over else None
-        return (reward if self.dialect.rewards == "each" else self._score - before), success
+        if self.dialect.rewards == "each":
+            return reward, success
+        return self._score - before, success
 
     def _field(self, answer: Any, name: str) -> Any:
         if not isinstance(answer, dict) or name not in answer:
@@ -244,10 +243,7 @@ class Server:
         return self._ask("GET", path, f"{path}?{urlencode(query)}", None, math.inf)
 
     def _ask(self, method: str, path: str, target: str, body: str | None, most_s: float) -> Any:
-        """The decoded answer.
-
-        An error is one whatever its status: these servers tell most of them with 200.
-        """
+        """The decoded answer. These servers report most errors with status 200."""
         connection = self._kind(*self._address, timeout=min(self.timeout_s, most_s))
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:

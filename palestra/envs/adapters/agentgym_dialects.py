@@ -1,9 +1,8 @@
-"""What AgentGym's servers and clients say to each other: one row for each environment, for both
-sides.
+"""The protocol between AgentGym's servers and clients: one row per environment, used by both sides.
 
-Success is what AgentGym's evaluator calls so: the reward of an episode's last step is 1 (of
-SciWorld's points: 100). BabyAI's is less, the later the success, but its servers end an episode at
-a success only.
+Success is defined as in AgentGym's evaluator: the reward of an episode's last step is 1 (for
+SciWorld: a score of 100). BabyAI's reward decreases with time, but its servers only end an episode
+at a success.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The fields of POST /create, /reset and /step, and what a reward means there."""
+    """The fields of POST /create, /reset and /step, and the meaning of rewards."""
 
     session: Literal["id", "env_idx"]
     """The field that names a session."""
@@ -32,20 +31,22 @@ class Dialect:
     end: str = "done"
     """The field of /step that is true at the end of the episode."""
     has_score: bool = False
-    """Answers have the score so far beside the reward."""
+    """Answers include the score so far, in addition to the reward."""
     full_score: float = 1.0
     rewards: Literal["highest", "last", "final", "score", "each"] = "highest"
     """What an episode is worth so far: the highest reward (some servers repeat it), the last one,
     that of the step which ends the episode and no other, the last score, or the sum of all rewards.
     """
     solved_at: float = 1.0
-    """An episode is solved where the reward of the step that ends it (for "score": the score's
-    share of `full_score`) is at least this."""
+    """An episode is solved if its last step's reward (for "score": the score divided by
+    `full_score`) is at least this.
+    """
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of /reset."""
     action: Literal["alone", "labeled", "tagged", "block"] = "alone"
-    """How /step wants the action: alone, after `Action:`, as a tag such as
-    `<search>words</search>`, or between three backticks."""
+    """The format of actions in /step: alone, after `Action:`, as a tag such as
+    `<search>words</search>`, or between triple backticks.
+    """
     observes_first: bool = False
     """What /reset answers lacks the goal: the first observation is that of GET /observation."""
 
@@ -53,13 +54,12 @@ class Dialect:
 _TOOLS = Dialect("env_idx", "id", created="number", begun="text", rewards="last", action="labeled")
 
 GENERIC = Dialect("env_idx", "id", created="number", begun="text")
-"""For environments that AgentGym does not have."""
+"""The dialect of environments that AgentGym does not have."""
 
 DIALECTS: Mapping[str, Dialect] = {
     "textcraft": Dialect("id", created="begun"),
-    "babyai": Dialect(
-        "id", has_score=True, solved_at=0.01
-    ),  # 1 - 0.9 t/T at success, once; 0 otherwise
+    # The reward is 1 - 0.9 t/T at success, once, and 0 otherwise.
+    "babyai": Dialect("id", has_score=True, solved_at=0.01),
     "sciworld": Dialect("id", has_score=True, rewards="score", full_score=100.0),
     "alfworld": Dialect("id", "game", more={"world_type": "Text"}),
     # 1 at the goal; 0 for any other move; -1 for the one after the 50th, which ends the game
@@ -113,8 +113,9 @@ def write_action(dialect: Dialect, action: str) -> str:
 
 
 def find_action(dialect: Dialect, reply: str) -> str | None:
-    """The action in what a model wrote, found as their server finds it; None where it is not
-    written in the dialect's own way."""
+    """The action in a model's reply, extracted as by AgentGym's server. None if the reply is not in
+    the dialect's format.
+    """
     if dialect.action == "block":
         block = _BLOCK.search(reply)
         return None if block is None else _BARE.get(block[1].strip(), block[1].strip())

@@ -1,14 +1,14 @@
-"""BabyAI's actions as AgentGym's server names, numbers and walks them, so that trajectories made
-there can be played here.
+"""BabyAI's actions with the names, numbers and paths of AgentGym's server, so that trajectories
+recorded there can be replayed here.
 
-How its names differ from ours: a door is called by its state ("red closed door 1"), and doors are
-numbered for each color and state. Things that are equally near are numbered from the farthest row,
-and from the left. "go to" and "pickup" count only what can be reached.
+Names: a door's name includes its state ("red closed door 1"), and doors are numbered per color and
+state. Objects at equal distance are numbered from the farthest row, and from left to right. "go to"
+and "pickup" number only the objects that can be reached.
 
-How its walks differ: they may cross cells that are not seen, and the cells of doors in any state.
-So a walk ends at the first step after which the agent sees what it saw before. "go through" and
-"toggle and go through" end on the door's own cell. An action without a step, as one that is not
-valid, takes no time.
+Paths: they may cross cells that are not visible, and the cells of doors in any state. A path
+therefore ends at the first step that leaves the view unchanged. "go through" and "toggle and go
+through" end on the door's own cell. An action without primitive steps, such as an invalid one,
+takes no time.
 """
 
 from __future__ import annotations
@@ -59,58 +59,50 @@ Only the available actions listed with each observation are valid. Take one of t
 word."""
 
 LEVELS = (
-    *(
-        "GoToRedBallGrey",
-        "GoToRedBall",
-        "GoToRedBallNoDists",
-        "GoToObjS4",
-        "GoToLocalS8N7",
-        "GoToObjMazeS7",
-        "GoToImpUnlock",
-    ),
-    *(
-        "GoToSeqS5R2",
-        "GoToRedBlueBall",
-        "GoToDoor",
-        "GoToObjDoor",
-        "Open",
-        "OpenRedDoor",
-        "OpenDoorLoc",
-        "OpenRedBlueDoorsDebug",
-    ),
-    *(
-        "OpenDoorsOrderN4Debug",
-        "Pickup",
-        "UnblockPickup",
-        "PickupLoc",
-        "PickupDistDebug",
-        "PickupAbove",
-        "PutNextLocalS6N4",
-    ),
-    *(
-        "PutNextS7N4Carrying",
-        "Unlock",
-        "UnlockLocalDist",
-        "KeyInBox",
-        "UnlockPickupDist",
-        "BlockedUnlockPickup",
-        "UnlockToUnlock",
-    ),
-    *(
-        "ActionObjDoor",
-        "FindObjS7",
-        "KeyCorridorS6R3",
-        "OneRoomS20",
-        "MoveTwoAcrossS8N9",
-        "SynthS5R2",
-        "SynthLoc",
-        "SynthSeq",
-    ),
-    *("MiniBossLevel", "BossLevel", "BossLevelNoUnlock"),
+    "GoToRedBallGrey",
+    "GoToRedBall",
+    "GoToRedBallNoDists",
+    "GoToObjS4",
+    "GoToLocalS8N7",
+    "GoToObjMazeS7",
+    "GoToImpUnlock",
+    "GoToSeqS5R2",
+    "GoToRedBlueBall",
+    "GoToDoor",
+    "GoToObjDoor",
+    "Open",
+    "OpenRedDoor",
+    "OpenDoorLoc",
+    "OpenRedBlueDoorsDebug",
+    "OpenDoorsOrderN4Debug",
+    "Pickup",
+    "UnblockPickup",
+    "PickupLoc",
+    "PickupDistDebug",
+    "PickupAbove",
+    "PutNextLocalS6N4",
+    "PutNextS7N4Carrying",
+    "Unlock",
+    "UnlockLocalDist",
+    "KeyInBox",
+    "UnlockPickupDist",
+    "BlockedUnlockPickup",
+    "UnlockToUnlock",
+    "ActionObjDoor",
+    "FindObjS7",
+    "KeyCorridorS6R3",
+    "OneRoomS20",
+    "MoveTwoAcrossS8N9",
+    "SynthS5R2",
+    "SynthLoc",
+    "SynthSeq",
+    "MiniBossLevel",
+    "BossLevel",
+    "BossLevelNoUnlock",
 )
 """The levels of AgentGym's server.
 
-What its minigrid 2 calls GoToObjS6 has rooms of size 4: our GoToObjS4.
+GoToObjS6 in its minigrid 2 has rooms of size 4: our GoToObjS4.
 """
 
 Pose = tuple[int, int, int]
@@ -120,21 +112,21 @@ _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _DOOR = re.compile(
     r"(go to|go through|toggle and go through) [a-z]+ (open|closed|locked) door [1-9][0-9]*"
 )
-# AgentGym's rows: the farthest first, each from the left. Sorting by distance leaves ties in this
-# order.
-_CELLS = [SIZE * ahead + side for ahead in reversed(range(SIZE)) for side in range(SIZE)]
+# AgentGym lists rows from the farthest to the nearest, each from left to right. Sorting is stable,
+# so cells at equal distance stay in this order.
+_CELLS: list[int] = []
+for _ahead in reversed(range(SIZE)):
+    _CELLS.extend(SIZE * _ahead + _side for _side in range(SIZE))
 
 
 def task_id(data_idx: int) -> str:
-    """Our name of the task that AgentGym's server plays for `data_idx`; its item is
-    `babyai_<data_idx>`.
-    """
+    """Our id of the task that AgentGym's server plays for `data_idx` (item `babyai_<data_idx>`)."""
     seed, level = divmod(data_idx, len(LEVELS))
     return f"{LEVELS[level]}-{seed}"
 
 
 def names_door(action: str) -> bool:
-    """Whether an action calls a door as only AgentGym does, with its state."""
+    """Whether an action names a door by its state, as only AgentGym does."""
     return _DOOR.fullmatch(action) is not None
 
 
@@ -143,12 +135,14 @@ def normalize(action: str) -> str:
 
 
 class AgentGymView(View):
-    """The view, with AgentGym's names of things and with its actions."""
+    """A view with AgentGym's object names and actions."""
 
     @classmethod
     def at_start(cls, world: RoomGridLevel) -> Self:
-        """AgentGym looks before the agent is given what it carries from the start: its first view
-        has that on its old cell too.
+        """The first view of an episode.
+
+        AgentGym takes it before the agent picks up the object that it carries from the start, so
+        this view shows that object on its initial cell too.
         """
         carried, grid = world.carrying, cast(Any, world.grid)
         if carried is None:
@@ -156,7 +150,7 @@ class AgentGymView(View):
         world.carrying = None
         grid.set(*carried.init_pos, carried)
         view = cls(world)
-        view.picture  # noqa: B018  still with empty hands
+        view.picture  # noqa: B018  cached now, while the agent carries nothing
         grid.set(*carried.init_pos, None)
         world.carrying = view.carried = carried
         return view
@@ -187,7 +181,7 @@ class AgentGymView(View):
 
     @cached_property
     def picture(self) -> list[tuple[str, str, str] | None]:
-        """What the agent sees, with what it carries in the place of its own cell."""
+        """The visible cells; the agent's own cell holds what it carries."""
         seen = [
             _look(content) if visible else ("unseen", "", "")
             for content, visible in zip(self.contents, self.visible, strict=True)
@@ -197,9 +191,7 @@ class AgentGymView(View):
 
     @cached_property
     def macros(self) -> dict[str, list[int]]:
-        """AgentGym's list of available actions, in its order, and the primitive actions that each
-        stands for.
-        """
+        """AgentGym's available actions in its order, each with its primitive actions."""
         macros = {"turn left": [LEFT], "turn right": [RIGHT]}
         front = self.contents[FRONT]
         if front is None or front.type not in ("box", "wall"):
@@ -221,10 +213,7 @@ class AgentGymView(View):
         return macros
 
     def _number_reachable(self) -> list[tuple[str, str, list[int]]]:
-        """Name, kind and walk of each thing that can be faced.
-
-        Its number leaves out those that cannot.
-        """
+        """Name, kind and path of each reachable object; only reachable objects are numbered."""
         counts: Counter[str] = Counter()
         reachable = []
         for thing in self.things:
@@ -247,7 +236,7 @@ class AgentGymView(View):
 
     @cached_property
     def _facing(self) -> dict[tuple[int, int], list[int]]:
-        """The walk to the first pose from which each place is faced."""
+        """For each cell, the path to the first pose that faces it."""
         poses: dict[tuple[int, int], Pose] = {}
         for ahead, side, heading in self._search:
             poses.setdefault(
@@ -257,7 +246,7 @@ class AgentGymView(View):
 
     @cached_property
     def _standing(self) -> dict[tuple[int, int], list[int]]:
-        """The walk to the first pose that stands on each place."""
+        """For each cell, the path to the first pose on it."""
         poses: dict[tuple[int, int], Pose] = {}
         for pose in self._search:
             poses.setdefault(pose[:2], pose)
@@ -265,24 +254,24 @@ class AgentGymView(View):
 
     @cached_property
     def _search(self) -> dict[Pose, Pose]:
-        """Every pose that can be reached, in the order of AgentGym's search, and the pose before
-        it.
+        """Every reachable pose and its predecessor, in the order of AgentGym's search.
 
-        A pose waits in its queue once for each shortest way to it. It is first looked at where it
-        was put in first, but the way back is the one that was put in last. `first` and `last` are
-        each distance's poses in these two orders, without the repetitions.
+        AgentGym's queue holds a pose once per shortest path to it. It visits the pose at its first
+        entry, but the last entry sets its predecessor. `first` and `last` are the poses at one
+        distance in these two orders, without duplicates.
         """
         start = (0, 0, 0)
         before = {start: start}
         first, last = [start], [start]
         while first:
-            new = [
-                pose for known in first for pose in self._next_poses(known) if pose not in before
-            ]
+            new: list[Pose] = []
+            for known in first:
+                new += [pose for pose in self._next_poses(known) if pose not in before]
             latest: dict[Pose, Pose] = {}
             for known in last:
                 for pose in self._next_poses(known):
                     if pose not in before:
+                        # Removed first, because assigning to an existing key keeps its old place.
                         latest.pop(pose, None)
                         latest[pose] = known
             first, last = list(dict.fromkeys(new)), list(latest)
@@ -290,7 +279,7 @@ class AgentGymView(View):
         return before
 
     def _next_poses(self, pose: Pose) -> Iterator[Pose]:
-        """A step ahead, a turn to the left, a turn to the right: the order of AgentGym's search."""
+        """A step ahead, a left turn, a right turn: the order of AgentGym's search."""
         ahead, side, heading = pose
         step = (ahead + _AHEAD[heading][0], side + _AHEAD[heading][1])
         if self._is_open_to_plans(*step):
@@ -299,8 +288,8 @@ class AgentGymView(View):
         yield (ahead, side, (heading + 1) % 4)
 
     def _is_open_to_plans(self, ahead: int, side: int) -> bool:
-        # Its ranges have one row too many behind the agent, or to its right, where these lie
-        # towards smaller coordinates.
+        # AgentGym's ranges include one extra row behind the agent, and one to its right, where
+        # these point towards smaller coordinates.
         farthest_back = -1 if self.direction in (0, 1) else 0
         farthest_right = AGENT + 1 if self.direction in (1, 2) else AGENT
         if not (farthest_back <= ahead < SIZE and -AGENT <= side <= farthest_right):
@@ -326,11 +315,9 @@ def _primitive(one: Pose, next: Pose) -> int:
 
 
 def _what(content: Any) -> str:
-    return (
-        f"{content.color} {state_of(content)} door"
-        if content.type == "door"
-        else f"{content.color} {content.type}"
-    )
+    if content.type == "door":
+        return f"{content.color} {state_of(content)} door"
+    return f"{content.color} {content.type}"
 
 
 def _look(content: Any) -> tuple[str, str, str] | None:

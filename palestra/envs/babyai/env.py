@@ -1,5 +1,6 @@
-"""BabyAI (arXiv:1810.08272): follow an instruction in a world of rooms, told in words, with actions
-that walk for you.
+"""BabyAI (arXiv:1810.08272): follow an instruction in a grid world of rooms.
+
+Observations are text. Actions are macro actions, such as walking to an object.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ LONGEST_SEED = 18
 
 
 class BabyAI(Environment):
-    """minigrid's BabyAI levels. A task is a level and a seed; the reward is minigrid's 1 - 0.9 t/T,
-    once, at success.
+    """minigrid's BabyAI levels. A task is a level and a seed. Success is rewarded once, with
+    minigrid's 1 - 0.9 t/T.
 
-    `levels`: names such as "GoToObj", or "short" for those that the expert ends within 14 turns;
-    all where None. `train_seeds`, `test_seeds`: tasks of each level in each split. `style`: "text"
-    for language models; "compact" for a word-level tokenizer made from `vocabulary()`. `category`:
-    what results are grouped by. `actions`: "agentgym" has the actions of AgentGym's server, with
-    its names, numbers and walks, to replay trajectories made there. Its names of doors, such as
-    "red closed door 1", are accepted with "own" too.
+    `levels`: names such as "GoToObj", or "short" for the levels that the expert solves within 14
+    turns. Default: all. `train_seeds`, `test_seeds`: tasks per level in each split. `style`: "text"
+    for language models, "compact" for a word-level tokenizer built from `vocabulary()`. `category`:
+    what results are grouped by. `actions`: "agentgym" uses the actions of AgentGym's server, with
+    its names, numbers and paths, to replay trajectories recorded there. "own" accepts AgentGym's
+    door names, such as "red closed door 1", too.
     """
 
     name: ClassVar[str] = "babyai"
@@ -61,9 +62,9 @@ class BabyAI(Environment):
                 f'babyai: levels is {levels!r}; it must be a list of levels, or "short"'
             )
         self.levels = tuple(LEVELS) if levels is None else tuple(levels)
-        self.max_turns = (
-            (100 if LONG_LEVELS & {*self.levels} else 20) if max_turns is None else max_turns
-        )
+        if max_turns is None:
+            max_turns = 100 if LONG_LEVELS & {*self.levels} else 20
+        self.max_turns = max_turns
         _check_options(
             self.levels, style, category, actions, train_seeds, test_seeds, self.max_turns
         )
@@ -80,46 +81,39 @@ class BabyAI(Environment):
         self._worlds: dict[str, RoomGridLevel] = {}
         self._world: RoomGridLevel | None = None
         self._views: list[View] = []
-        """All that was shown in this episode."""
+        """The views of this episode so far."""
         self._over = False
         self._success: bool | None = None
         self._expert: Expert | None = None
         self._advice: str | None = None
 
     def vocabulary(self) -> list[str] | None:
-        """Every word of the compact style, missions and actions included;
-        the same for all levels.
+        """Every word of the compact style, including missions and actions. Does not depend on the
+        levels.
         """
         return text.vocabulary() if self.style == "compact" else None
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.seeds:
             raise ValueError(f"babyai has no split {split!r}; {nearest(split, self.seeds)}")
-        return [
-            self._task(split, level, seed) for seed in self.seeds[split] for level in self.levels
-        ]
+        tasks: list[Task] = []
+        for seed in self.seeds[split]:
+            tasks += [self._task(split, level, seed) for level in self.levels]
+        return tasks
 
     def task(self, id: str) -> Task:
-        """Of any level and seed, by its own id or AgentEval's."""
+        """Any level and seed is accepted, and AgentEval's ids too."""
         number = agenteval_number(self.name, id)
         level, seed = _parsed(id if number is None else agentgym.task_id(number))
-        split = next(
-            (
-                split
-                for split, seeds in self.seeds.items()
-                if level in self.levels and seed in seeds
-            ),
-            UNLISTED,
-        )
-        return self._task(split, level, seed)
+        if level in self.levels:
+            for split, seeds in self.seeds.items():
+                if seed in seeds:
+                    return self._task(split, level, seed)
+        return self._task(UNLISTED, level, seed)
 
     def _task(self, split: str, level: str, seed: int) -> Task:
-        return Task(
-            self.name,
-            split,
-            f"{level}-{seed}",
-            LEVELS[level] if self.category == "family" else level,
-        )
+        category = LEVELS[level] if self.category == "family" else level
+        return Task(self.name, split, f"{level}-{seed}", category)
 
     def reset(self, task: Task) -> str:
         level, seed = _parsed(task.id)
@@ -145,9 +139,8 @@ class BabyAI(Environment):
             )
         view, words = self._read(action)
         invalid = words not in view.macros
-        primitives = view.macros.get(
-            words, [WAIT] if self.has_own_actions else []
-        )  # nonsense takes its time too, but not at AgentGym's
+        # An invalid action takes one time step here and none on AgentGym's server.
+        primitives = view.macros.get(words, [WAIT] if self.has_own_actions else [])
         if words != self._advice:
             self._expert = None
         self._advice = None
@@ -160,8 +153,8 @@ class BabyAI(Environment):
                 info=self._info(0.0),
             )
         self._over, self._success = True, reward > 0
-        # Success on the last step allowed is both to minigrid; the end that the agent brought about
-        # counts.
+        # On the last allowed step minigrid reports success as terminated and truncated; here it is
+        # terminated.
         return Step(
             self._ending(terminated),
             reward,
@@ -182,8 +175,8 @@ class BabyAI(Environment):
             return None
         if self._advice is None and self._expert is not None:
             self._advice = self._ask_expert()
-        # A new expert knows all that was seen. Things seen behind doors that were closed again
-        # confuse it: then it knows only this view.
+        # A new expert knows every cell seen so far. Objects behind doors that were closed since
+        # confuse it: the second attempt knows only the current view.
         for views in (self._views, self._views[-1:]):
             if self._advice is None:
                 self._expert = self._new_expert(world, views)
@@ -191,9 +184,10 @@ class BabyAI(Environment):
         return self._advice
 
     def scene(self) -> dict[str, Any]:
-        """The whole grid; the agent sees only the cells of `view`."""
+        """The whole grid. The agent sees only the cells listed under `view`."""
         world, view = self._playing(), self._views[-1]
-        inside = [view.position(cell) for cell, visible in enumerate(view.visible) if visible]
+        carried = view.carried
+        carrying = None if carried is None else [carried.type, carried.color]
         return {
             "kind": "grid",
             "width": world.grid.width,
@@ -202,12 +196,10 @@ class BabyAI(Environment):
             "agent": [view.x, view.y, view.direction],
             "view": [
                 [x, y]
-                for x, y in inside
+                for x, y in view.visible_cells
                 if 0 <= x < world.grid.width and 0 <= y < world.grid.height
             ],
-            "carrying": [view.carried.type, view.carried.color]
-            if view.carried is not None
-            else None,
+            "carrying": carrying,
             "mission": world.mission,
         }
 
@@ -220,20 +212,20 @@ class BabyAI(Environment):
         return View(world) if self.has_own_actions else AgentGymView(world)
 
     def _read(self, action: str) -> tuple[View, str]:
-        """The view whose names an action uses, and the action as that view lists it."""
+        """The view whose object names an action uses, and the action in that view's spelling."""
         words = agentgym.normalize(action)
         if not self.has_own_actions:
             return self._views[-1], words
         if agentgym.names_door(words):
             return AgentGymView(self._playing()), words
-        return self._views[-1], text.normalise(action)
+        return self._views[-1], text.normalize(action)
 
     def _run(
         self, world: RoomGridLevel, primitives: list[int], view: View
     ) -> tuple[float, bool, bool]:
         """Take the steps of a macro action until the episode ends: reward, terminated, truncated.
 
-        AgentGym's walks also end once a step changes nothing that is seen.
+        AgentGym's paths also end at the first step that leaves the view unchanged.
         """
         for primitive in primitives:
             _, reward, terminated, truncated, _ = world.step(primitive)
@@ -251,12 +243,9 @@ class BabyAI(Environment):
         return 0.0, False, False
 
     def _new_expert(self, world: RoomGridLevel, views: list[View]) -> Expert | None:
-        seen = (
-            view.position(cell)
-            for view in views
-            for cell, visible in enumerate(view.visible)
-            if visible
-        )
+        seen: list[tuple[int, int]] = []
+        for view in views:
+            seen += view.visible_cells
         try:
             return Expert(world, seen)
         except BOT_FAILURES:
@@ -277,9 +266,8 @@ class BabyAI(Environment):
         world, view = self._playing(), self._views[-1]
         if self.style == "text":
             return f"Your goal: {world.mission}\n{text.text_view(view)}"
-        if (
-            len(self._views) > 1
-        ):  # the history keeps the goal; repeating it would fill a small context
+        # The first observation stays in the history. Repeating its goal would fill a small context.
+        if len(self._views) > 1:
             return text.compact_view(view)
         return f"{text.compact_mission(world.mission)} {text.compact_view(view)}"
 
@@ -308,9 +296,9 @@ class BabyAI(Environment):
 def _parsed(id: str) -> tuple[str, int]:
     """The level and the seed of a task."""
     level, _, seed = id.rpartition("-")
-    if level not in LEVELS or not (
-        seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED
-    ):
+    # The length is limited because int() of thousands of digits raises an error of its own.
+    is_seed = seed.isascii() and seed.isdecimal() and len(seed) <= LONGEST_SEED
+    if level not in LEVELS or not is_seed:
         raise no_such_task(
             "babyai", id, shape="<level>-<seed>", example="GoToObj-3", name=level, names=LEVELS
         )
@@ -346,11 +334,12 @@ def _check_options(
             'babyai: actions = "agentgym" needs style = "text"; the compact vocabulary '
             "has not all of their words"
         )
-    for option, count, least in (
+    least_allowed = (
         ("train_seeds", train_seeds, 0),
         ("test_seeds", test_seeds, 0),
         ("max_turns", max_turns, 1),
-    ):
+    )
+    for option, count, least in least_allowed:
         if count < least:
             raise ValueError(f"babyai: {option} is {count}; it must be at least {least}")
     if train_seeds > FIRST_TEST_SEED:

@@ -1,4 +1,4 @@
-"""An oracle for BabyAI: minigrid's bot plans in primitive steps, and its plan is told in macro
+"""An oracle for BabyAI: minigrid's bot plans primitive steps, which are translated to macro
 actions.
 """
 
@@ -46,9 +46,9 @@ from palestra.envs.babyai.view import (
 Position = tuple[int, int]
 
 MOST_SEARCHES = 100
-"""That one primitive step may be planned with.
+"""Searches allowed per primitive step.
 
-A count and not a clock: the same plan on every machine.
+A count, not a time limit, so that the plan is the same on every machine.
 """
 
 _PRIMITIVES = {
@@ -65,13 +65,13 @@ class BotLostError(Exception):
 
 
 BOT_FAILURES = (BotLostError, AssertionError, TypeError, IndexError, DisappearedBoxError)
-"""How the package's bot gives up: most of its assumptions are asserts, and a missing place to drop
-something is a TypeError.
+"""The exceptions with which minigrid's bot fails: most of its assumptions are asserts, and having
+no place to drop an object is a TypeError.
 """
 
 
 class Expert:
-    """Follows one episode from any state. Lives for as long as its advice is taken."""
+    """Plans from any state of an episode. Valid for as long as its advice is followed."""
 
     def __init__(self, world: RoomGridLevel, seen: Iterable[Position]) -> None:
         self._bot = _Bot(world, seen)
@@ -80,22 +80,22 @@ class Expert:
         self._is_new = True
 
     def advise(self, view: View) -> str | None:
-        """The next macro action, or None where there is none."""
+        """The next macro action, or None."""
         if not self._bot.stack and not self._is_new:
-            return None  # all was done as planned, and yet the goal is not reached
+            return None  # the plan is finished, but the goal is not reached
         if self._bot.frees_hands():
             self._primitive = self._bot.replan()
         action = self._bot.in_words(self._primitive, view)
         return action if action in view.macros else None
 
     def follow(self, primitive: int) -> None:
-        """The world has taken this step."""
+        """Record that this primitive step was taken."""
         self._is_new = False
         self._primitive = self._bot.replan(primitive)
 
 
 class _Bot(BabyAIBot):
-    """The package's bot, able to begin in the middle of an episode, with a bounded and faster
+    """minigrid's bot, extended to start in the middle of an episode, with a bounded and faster
     search.
     """
 
@@ -113,17 +113,16 @@ class _Bot(BabyAIBot):
     def replan(self, action_taken: int | None = None) -> int:
         self.bfs_counter = 0
         primitive = int(super().replan(action_taken))
-        if (
-            self.stack
-            and isinstance(self.stack[-1], OpenSubgoal)
-            and self.stack[-1].reason == "Unlock"
-        ):
-            self.stack[-1].reason = "KeepKey"  # put it away beyond the door, when hands are needed
+        top = self.stack[-1] if self.stack else None
+        if isinstance(top, OpenSubgoal) and top.reason == "Unlock":
+            # The bot then drops the key behind the door, and only when it needs its hands free.
+            top.reason = "KeepKey"
         return primitive
 
     def frees_hands(self) -> bool:
-        """Plan to drop what is carried, where the plan is to pick something up; true where that
-        changed the plan.
+        """Plan to drop the carried object if the next step is to pick up another one.
+
+        Returns whether the plan changed.
         """
         plan = [subgoal for subgoal in self.stack if not subgoal.is_exploratory()]
         if self.world.carrying is None or len(plan) < 2 or not isinstance(plan[-2], PickupSubgoal):
@@ -134,26 +133,26 @@ class _Bot(BabyAIBot):
         return place is not None
 
     def _place_ahead(self) -> Position | None:
-        """The cell in front, where it is free and there is a way round it."""
+        """The cell in front, if it is free and there is a way around it."""
         (x, y), (dx, dy) = map(int, self.world.agent_pos), map(int, self.world.dir_vec)
         sides = (
             [(x - dy, y + dx), (x - dy + dx, y + dx + dy)],
             [(x + dy, y - dx), (x + dy + dx, y - dx + dy)],
         )
-        has_way_round = any(
-            all(self.world.grid.get(*cell) is None for cell in side) for side in sides
-        )
-        return (
-            (x + dx, y + dy)
-            if has_way_round and self.world.grid.get(x + dx, y + dy) is None
-            else None
-        )
+        get = self.world.grid.get
+        if get(x + dx, y + dy) is not None:
+            return None
+        for first, second in sides:
+            if get(*first) is None and get(*second) is None:
+                return (x + dx, y + dy)
+        return None
 
     def in_words(self, primitive: int, view: View) -> str | None:
-        """The longest macro action that does what the bot is about to do."""
+        """The longest macro action that matches the bot's plan."""
         things = {thing.position: thing for thing in view.things}
         front = things.get(view.position(FRONT))
-        if not self.stack:  # all is done, but the verifier has not looked yet
+        # The plan is finished, but the verifier only runs after a step.
+        if not self.stack:
             return f"go to {front.name}" if front else None
         if primitive == PICKUP:
             return f"pick up {front.name}" if front else None
@@ -176,8 +175,8 @@ class _Bot(BabyAIBot):
         path, _, _ = self._shortest_path(
             lambda position, _: position == target, try_with_blockers=True
         )
-        # The last cell of the path is to be faced, not entered; and what is put next to it goes on
-        # the cell before.
+        # The agent faces the last cell of the path without entering it. An object that is put next
+        # to it goes on the cell before.
         steps = list(path or [])[: -2 if puts_next else -1]
         for position in steps[:-1]:
             if position in things and f"go through {things[position].name}" in view.macros:
@@ -194,7 +193,7 @@ class _Bot(BabyAIBot):
         return None if position is None else (int(position[0]), int(position[1]))
 
     def _arrival(self, thing: Thing) -> str:
-        """What the bot wants to do with a thing once it stands before it."""
+        """What the bot does with an object once it faces it."""
         purpose = self.stack[-2] if len(self.stack) > 1 else None
         if isinstance(purpose, PickupSubgoal):
             return f"pick up {thing.name}"
@@ -203,21 +202,17 @@ class _Bot(BabyAIBot):
         return f"go to {thing.name}"
 
     def _door_action(self, door: Thing) -> str:
-        """A door that is not the goal is opened to be walked through."""
-        wanted = [
-            thing.cur_pos
-            for instr in _parts(self.mission.instrs)
-            if isinstance(instr, OpenInstr)
-            for thing in instr.desc.obj_set
-        ]
-        return (
-            f"open {door.name}"
-            if any(tuple(map(int, position)) == door.position for position in wanted)
-            else f"go through {door.name}"
-        )
+        """Open a door that the mission names; walk through any other."""
+        for instr in _parts(self.mission.instrs):
+            if not isinstance(instr, OpenInstr):
+                continue
+            for thing in instr.desc.obj_set:
+                if tuple(map(int, thing.cur_pos)) == door.position:
+                    return f"open {door.name}"
+        return f"go through {door.name}"
 
     def _process_instr(self, instr: Any) -> None:
-        """Plan only what is not done yet."""
+        """Plan only the parts that are not done yet."""
         if isinstance(instr, AfterInstr | AndInstr | BeforeInstr):
             parts: list[tuple[Any, Any]] = [
                 (instr.instr_b, instr.b_done),
@@ -235,9 +230,7 @@ class _Bot(BabyAIBot):
             super()._process_instr(instr)
 
     def _lacks_key(self, cell: Any) -> bool:
-        """Whether a door is locked and no key to it is known: the bot would go in circles if it
-        explored that way.
-        """
+        """Whether a door is locked and its key is unknown. Exploring towards it would loop."""
         if cell is None or cell.type != "door" or not cell.is_locked:
             return False
         wanted = ObjDesc("key", cell.color)
@@ -261,7 +254,7 @@ class _Bot(BabyAIBot):
         accept_fn: Callable[[Position, Any], bool],
         ignore_blockers: bool,
     ) -> tuple[list[Position] | None, Position | None, dict[Position, Position | None]]:
-        """The bot's own search and order, in linear time."""
+        """minigrid's search, in the same order, but in linear time."""
         self.bfs_counter += 1
         if self.bfs_counter > MOST_SEARCHES:
             raise BotLostError
@@ -284,21 +277,21 @@ class _Bot(BabyAIBot):
                 return _trace(came_from, position), position, came_from
             if not seen[x][y] or (cell is not None and not _can_be_crossed(cell, ignore_blockers)):
                 continue
-            # Straight on first, then the turns, then back.
+            # Straight ahead first, then the turns, then back: minigrid's order, which decides ties.
             for step_x, step_y in ((dx, dy), (dy, dx), (-dy, -dx), (-dx, -dy)):
                 queue.append((x + step_x, y + step_y, step_x, step_y, position))
         return None, None, came_from
 
 
 class _OpenBoxSubgoal(Subgoal):
-    """What the package's bot does not know: a key may lie in a box."""
+    """A subgoal that minigrid's bot lacks: a box may contain a key."""
 
     def replan_before_action(self) -> int:
         return TOGGLE
 
 
 def _parts(instr: Any) -> Iterator[Any]:
-    """What an instruction asks for, one by one."""
+    """The atomic instructions of an instruction."""
     if isinstance(instr, AfterInstr | AndInstr | BeforeInstr):
         yield from (*_parts(instr.instr_a), *_parts(instr.instr_b))
     else:
@@ -324,13 +317,12 @@ def _trace(came_from: dict[Position, Position | None], position: Position | None
 
 
 def _longest_run(steps: list[Position], view: View) -> str:
-    """As many of `steps` as lie straight ahead, in one action."""
+    """One action for as many of `steps` as lie straight ahead."""
     action = "move forward"
     for run in range(2, min(len(steps), SIZE - 1) + 1):
-        if (
-            steps[run - 1] != view.position(AGENT + SIZE * run)
-            or f"move forward {run}" not in view.macros
-        ):
+        longer = f"move forward {run}"
+        is_straight = steps[run - 1] == view.position(AGENT + SIZE * run)
+        if not is_straight or longer not in view.macros:
             break
-        action = f"move forward {run}"
+        action = longer
     return action

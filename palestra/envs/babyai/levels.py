@@ -1,6 +1,4 @@
-"""The BabyAI levels that can be played, by goal family,
-and minigrid's worlds made quiet and cheap.
-"""
+"""The BabyAI levels by goal family, and minigrid's worlds without their prints and images."""
 
 from __future__ import annotations
 
@@ -19,122 +17,101 @@ Family = Literal["goto", "open", "pickup", "putnext", "unlock", "synth"]
 
 FAMILIES: dict[Family, tuple[str, ...]] = {
     "goto": (
-        *(
-            "GoToObj",
-            "GoToObjS4",
-            "GoToObjS6",
-            "GoToRedBall",
-            "GoToRedBallGrey",
-            "GoToRedBallNoDists",
-            "GoToRedBlueBall",
-        ),
-        *(
-            "GoToLocal",
-            "GoToLocalS5N2",
-            "GoToLocalS6N2",
-            "GoToLocalS6N3",
-            "GoToLocalS6N4",
-            "GoToLocalS7N4",
-            "GoToLocalS7N5",
-        ),
-        *(
-            "GoToLocalS8N2",
-            "GoToLocalS8N3",
-            "GoToLocalS8N4",
-            "GoToLocalS8N5",
-            "GoToLocalS8N6",
-            "GoToLocalS8N7",
-        ),
-        *(
-            "GoTo",
-            "GoToOpen",
-            "GoToObjMaze",
-            "GoToObjMazeOpen",
-            "GoToObjMazeS4R2",
-            "GoToObjMazeS4",
-            "GoToObjMazeS5",
-        ),
-        *(
-            "GoToObjMazeS6",
-            "GoToObjMazeS7",
-            "GoToDoor",
-            "GoToObjDoor",
-            "GoToImpUnlock",
-            "GoToSeq",
-            "GoToSeqS5R2",
-        ),
+        "GoToObj",
+        "GoToObjS4",
+        "GoToObjS6",
+        "GoToRedBall",
+        "GoToRedBallGrey",
+        "GoToRedBallNoDists",
+        "GoToRedBlueBall",
+        "GoToLocal",
+        "GoToLocalS5N2",
+        "GoToLocalS6N2",
+        "GoToLocalS6N3",
+        "GoToLocalS6N4",
+        "GoToLocalS7N4",
+        "GoToLocalS7N5",
+        "GoToLocalS8N2",
+        "GoToLocalS8N3",
+        "GoToLocalS8N4",
+        "GoToLocalS8N5",
+        "GoToLocalS8N6",
+        "GoToLocalS8N7",
+        "GoTo",
+        "GoToOpen",
+        "GoToObjMaze",
+        "GoToObjMazeOpen",
+        "GoToObjMazeS4R2",
+        "GoToObjMazeS4",
+        "GoToObjMazeS5",
+        "GoToObjMazeS6",
+        "GoToObjMazeS7",
+        "GoToDoor",
+        "GoToObjDoor",
+        "GoToImpUnlock",
+        "GoToSeq",
+        "GoToSeqS5R2",
     ),
     "open": (
-        *(
-            "Open",
-            "OpenRedDoor",
-            "OpenDoor",
-            "OpenDoorDebug",
-            "OpenDoorColor",
-            "OpenDoorLoc",
-            "OpenTwoDoors",
-            "OpenRedBlueDoors",
-        ),
-        *(
-            "OpenRedBlueDoorsDebug",
-            "OpenDoorsOrderN2",
-            "OpenDoorsOrderN4",
-            "OpenDoorsOrderN2Debug",
-            "OpenDoorsOrderN4Debug",
-        ),
+        "Open",
+        "OpenRedDoor",
+        "OpenDoor",
+        "OpenDoorDebug",
+        "OpenDoorColor",
+        "OpenDoorLoc",
+        "OpenTwoDoors",
+        "OpenRedBlueDoors",
+        "OpenRedBlueDoorsDebug",
+        "OpenDoorsOrderN2",
+        "OpenDoorsOrderN4",
+        "OpenDoorsOrderN2Debug",
+        "OpenDoorsOrderN4Debug",
     ),
     "pickup": (
-        *(
-            "Pickup",
-            "UnblockPickup",
-            "PickupLoc",
-            "PickupDist",
-            "PickupDistDebug",
-            "PickupAbove",
-            "FindObjS5",
-            "FindObjS6",
-            "FindObjS7",
-        ),
-        *("OneRoomS8", "OneRoomS12", "OneRoomS16", "OneRoomS20"),
+        "Pickup",
+        "UnblockPickup",
+        "PickupLoc",
+        "PickupDist",
+        "PickupDistDebug",
+        "PickupAbove",
+        "FindObjS5",
+        "FindObjS6",
+        "FindObjS7",
+        "OneRoomS8",
+        "OneRoomS12",
+        "OneRoomS16",
+        "OneRoomS20",
     ),
     "putnext": (
-        *(
-            "PutNextLocal",
-            "PutNextLocalS5N3",
-            "PutNextLocalS6N4",
-            "PutNextS4N1",
-            "PutNextS5N1",
-            "PutNextS5N2",
-            "PutNextS6N3",
-        ),
-        *(
-            "PutNextS7N4",
-            "PutNextS5N2Carrying",
-            "PutNextS6N3Carrying",
-            "PutNextS7N4Carrying",
-            "MoveTwoAcrossS5N2",
-            "MoveTwoAcrossS8N9",
-        ),
+        "PutNextLocal",
+        "PutNextLocalS5N3",
+        "PutNextLocalS6N4",
+        "PutNextS4N1",
+        "PutNextS5N1",
+        "PutNextS5N2",
+        "PutNextS6N3",
+        "PutNextS7N4",
+        "PutNextS5N2Carrying",
+        "PutNextS6N3Carrying",
+        "PutNextS7N4Carrying",
+        "MoveTwoAcrossS5N2",
+        "MoveTwoAcrossS8N9",
     ),
     "unlock": (
-        *(
-            "Unlock",
-            "UnlockLocal",
-            "UnlockLocalDist",
-            "UnlockPickup",
-            "UnlockPickupDist",
-            "BlockedUnlockPickup",
-            "UnlockToUnlock",
-        ),
-        *(
-            "KeyInBox",
-            "KeyCorridor",
-            "KeyCorridorS3R1",
-            "KeyCorridorS3R2",
-            "KeyCorridorS3R3",
-            "KeyCorridorS4R3",
-            "KeyCorridorS5R3",
-        ),
+        "Unlock",
+        "UnlockLocal",
+        "UnlockLocalDist",
+        "UnlockPickup",
+        "UnlockPickupDist",
+        "BlockedUnlockPickup",
+        "UnlockToUnlock",
+        "KeyInBox",
+        "KeyCorridor",
+        "KeyCorridorS3R1",
+        "KeyCorridorS3R2",
+        "KeyCorridorS3R3",
+        "KeyCorridorS4R3",
+        "KeyCorridorS5R3",
         "KeyCorridorS6R3",
     ),
     "synth": (
@@ -148,80 +125,68 @@ FAMILIES: dict[Family, tuple[str, ...]] = {
         "BossLevelNoUnlock",
     ),
 }
-"""The package's own grouping by module; levels of its module `other` stand with what their missions
-ask for.
-"""
+"""minigrid's own grouping by module. Levels of its module `other` are grouped by their missions."""
 
-LEVELS: dict[str, Family] = {
-    level: family for family, levels in FAMILIES.items() for level in levels
-}
+LEVELS: dict[str, Family] = {}
+for _family, _levels in FAMILIES.items():
+    LEVELS.update(dict.fromkeys(_levels, _family))
 
 LONG_LEVELS = frozenset(
     {
-        *(
-            "GoTo",
-            "GoToOpen",
-            "GoToObjMaze",
-            "GoToObjMazeOpen",
-            "GoToObjMazeS4",
-            "GoToObjMazeS5",
-            "GoToObjMazeS6",
-            "GoToObjMazeS7",
-        ),
-        *(
-            "GoToImpUnlock",
-            "GoToSeq",
-            "Open",
-            "Pickup",
-            "UnblockPickup",
-            "PickupAbove",
-            "FindObjS5",
-            "FindObjS6",
-            "FindObjS7",
-        ),
-        *(
-            "OneRoomS20",
-            "MoveTwoAcrossS5N2",
-            "MoveTwoAcrossS8N9",
-            "Unlock",
-            "UnlockLocalDist",
-            "UnlockPickupDist",
-        ),
-        *(
-            "BlockedUnlockPickup",
-            "UnlockToUnlock",
-            "KeyCorridor",
-            "KeyCorridorS3R2",
-            "KeyCorridorS3R3",
-            "KeyCorridorS4R3",
-        ),
-        *(
-            "KeyCorridorS5R3",
-            "KeyCorridorS6R3",
-            "Synth",
-            "SynthS5R2",
-            "SynthLoc",
-            "SynthSeq",
-            "MiniBossLevel",
-            "BossLevel",
-        ),
+        "GoTo",
+        "GoToOpen",
+        "GoToObjMaze",
+        "GoToObjMazeOpen",
+        "GoToObjMazeS4",
+        "GoToObjMazeS5",
+        "GoToObjMazeS6",
+        "GoToObjMazeS7",
+        "GoToImpUnlock",
+        "GoToSeq",
+        "Open",
+        "Pickup",
+        "UnblockPickup",
+        "PickupAbove",
+        "FindObjS5",
+        "FindObjS6",
+        "FindObjS7",
+        "OneRoomS20",
+        "MoveTwoAcrossS5N2",
+        "MoveTwoAcrossS8N9",
+        "Unlock",
+        "UnlockLocalDist",
+        "UnlockPickupDist",
+        "BlockedUnlockPickup",
+        "UnlockToUnlock",
+        "KeyCorridor",
+        "KeyCorridorS3R2",
+        "KeyCorridorS3R3",
+        "KeyCorridorS4R3",
+        "KeyCorridorS5R3",
+        "KeyCorridorS6R3",
+        "Synth",
+        "SynthS5R2",
+        "SynthLoc",
+        "SynthSeq",
+        "MiniBossLevel",
+        "BossLevel",
         "BossLevelNoUnlock",
     }
 )
-"""Where 20 turns may be too few: `max_turns` is 100 with any of these and 20 without.
+"""Levels that may need more than 20 turns: `max_turns` defaults to 100 with any of these, else 20.
 
 Over 20 seeds of each level (0-9, 200-209) the expert took at most 14 turns on every other level,
-and up to 70 on these; the most seen on other seeds was 91 (BossLevel).
+and up to 70 on these. The maximum on other seeds was 91 (BossLevel).
 """
 
 EXPERT_FAILS: frozenset[str] = frozenset()
-"""Levels that the expert is known not to solve.
+"""Levels that the expert is known not to solve. None at present.
 
-None: minigrid's bot alone fails on KeyInBox and PutNext...Carrying.
+Without our changes minigrid's bot fails on KeyInBox and PutNext...Carrying.
 """
 
 _VERSION_1 = frozenset({"GoToObjS6"})
-"""Levels whose v0 was withdrawn and raises."""
+"""Levels whose v0 was withdrawn: creating it raises an error."""
 
 
 def gym_id(level: str) -> str:
@@ -229,15 +194,15 @@ def gym_id(level: str) -> str:
 
 
 class _Quiet:
-    """Mixed into a level's class: nothing is printed, no image is made at each step, and what
-    cannot be solved is drawn again.
+    """Mixed into a level's class: prints nothing, renders no image per step, and resamples tasks
+    that cannot be solved.
     """
 
     def reset(self: Any, **kwargs: Any) -> Any:
         result = super().reset(**kwargs)  # type: ignore[misc]
         if self.carrying is not None:
-            # The verifier was set up with empty hands: without this, a drop as the very first step
-            # would not count.
+            # The verifier was set up while the agent carried nothing: without this, a drop as the
+            # very first step would not count.
             self.instrs.preCarrying = self.carrying
         return result
 
@@ -245,9 +210,7 @@ class _Quiet:
         return {}
 
     def _gen_grid(self: Any, width: int, height: int) -> None:
-        """`RoomGridLevel._gen_grid` without its prints (redirecting stdout would not be safe among
-        threads).
-        """
+        """`RoomGridLevel._gen_grid` without its prints; redirecting stdout is not thread-safe."""
         while True:
             try:
                 RoomGrid._gen_grid(self, width, height)
@@ -261,21 +224,23 @@ class _Quiet:
 
 
 def _is_contradictory(instr: Instr) -> bool:
-    """Two doors in strict order (OpenDoorsOrder...Debug): the verifier shows the toggle that opens
-    the first door to the second instruction as well, which takes it for a wrong door."""
-    second = (
-        instr.instr_b
-        if isinstance(instr, BeforeInstr)
-        else instr.instr_a
-        if isinstance(instr, AfterInstr)
-        else None
-    )
+    """Two doors in strict order (OpenDoorsOrder...Debug).
+
+    The verifier passes the toggle that opens the first door to the second instruction too, which
+    counts it as opening a wrong door.
+    """
+    second: Instr | None = None
+    if isinstance(instr, BeforeInstr):
+        second = instr.instr_b
+    elif isinstance(instr, AfterInstr):
+        second = instr.instr_a
     return isinstance(second, OpenInstr) and second.strict
 
 
 def _has_key_locked_in(world: RoomGridLevel) -> bool:
-    """Unlock and GoToImpUnlock mean to keep the key out of the room that it opens, but compare
-    numpy integers by identity.
+    """Whether the key lies in the room that it opens.
+
+    Unlock and GoToImpUnlock try to prevent this, but compare numpy integers by identity.
     """
     if not isinstance(world, (Unlock, GoToImpUnlock)):
         return False
@@ -297,13 +262,11 @@ def _has_key_locked_in(world: RoomGridLevel) -> bool:
 
 
 def make_world(level: str) -> RoomGridLevel:
-    """A world of `level`, to be reset with a seed: what gymnasium makes, without images and
-    unsolvable tasks.
-    """
+    """gymnasium's world of `level`, without images and unsolvable tasks. Reset it with a seed."""
     spec = gymnasium.spec(gym_id(level))
-    creator: Any = (
-        spec.entry_point if callable(spec.entry_point) else load_env_creator(str(spec.entry_point))
-    )
+    creator: Any = spec.entry_point
+    if not callable(creator):
+        creator = load_env_creator(str(creator))
     quiet = type(creator.__name__, (_Quiet, creator), {})
     world: RoomGridLevel = quiet(**spec.kwargs)
     return world

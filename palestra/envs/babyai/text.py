@@ -1,4 +1,4 @@
-"""BabyAI in words: sentences for a language model, or a few words of a tiny vocabulary."""
+"""BabyAI as text: sentences for a language model, or the compact style for a small vocabulary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from palestra.core.types import Example
 from palestra.envs.babyai.view import MOST_ALIKE, Thing, View
 
 INVALID = "no such action"
-"""Begins the compact answer to an action that is not valid now."""
+"""The start of the compact observation after an invalid action."""
 
 _KINDS = ("ball", "box", "door", "key")
 _STATES = ("open", "closed", "locked")
@@ -42,7 +42,7 @@ Only the available actions listed with each observation are valid. Take one of t
 word."""
 
 EXAMPLE_TASKS = ("UnlockPickup-4", "PutNextS5N1-2")
-"""The train tasks that the example plays, one after the other; a test replays them."""
+"""The training tasks that the example plays in this order. A test replays them."""
 
 EXAMPLE = (
     Example(
@@ -147,8 +147,8 @@ EXAMPLE = (
 )
 
 
-def normalise(action: str) -> str:
-    """An action as it is listed: lower case, single spaces, AgentGym's longer forms made short."""
+def normalize(action: str) -> str:
+    """An action in the listed form: lower case, single spaces, AgentGym's long forms shortened."""
     words = " ".join(action.lower().split())
     for theirs, ours in (("pickup ", "pick up "), ("toggle and go through ", "go through ")):
         if words.startswith(theirs):

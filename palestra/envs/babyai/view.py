@@ -1,5 +1,4 @@
-"""What the agent sees in BabyAI and what it can do there: the 7x7 view, and macro actions planned
-over it.
+"""BabyAI's 7x7 view and the macro actions that are planned over it.
 
 A cell of the view is `7 * ahead + side + 3` with `ahead` in 0..6 and `side` in -3..3 (left is
 negative); the agent stands on cell 3. A pose is `4 * cell + heading` with headings 0 ahead, 1
@@ -21,7 +20,7 @@ AGENT = SIZE // 2
 """The agent's own cell."""
 FRONT = AGENT + SIZE
 MOST_ALIKE = 9
-"""Of one colour and kind, the nearest nine are named: numbers stay one digit."""
+"""Only the nearest nine objects of one color and kind are named, so numbers have one digit."""
 
 LEFT, RIGHT, FORWARD = int(Actions.left), int(Actions.right), int(Actions.forward)
 PICKUP, DROP, TOGGLE, WAIT = (
@@ -33,18 +32,18 @@ PICKUP, DROP, TOGGLE, WAIT = (
 
 _OUTSIDE = Wall()
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
-_OFFSETS = [
-    [
-        (dx * ahead - dy * side, dy * ahead + dx * side)
-        for ahead in range(SIZE)
-        for side in range(-AGENT, AGENT + 1)
-    ]
-    for dx, dy in _HEADINGS
-]
-"""For each direction of the world, where each cell of the view lies from the agent."""
-_NEAREST = sorted(
-    (ahead + abs(side), ahead, side) for ahead in range(SIZE) for side in range(-AGENT, AGENT + 1)
-)
+_CELLS = [divmod(cell, SIZE) for cell in range(SIZE * SIZE)]
+_AHEAD_SIDE = [(ahead, column - AGENT) for ahead, column in _CELLS]
+"""(steps ahead, steps to the right) of each cell of the view."""
+
+
+def _offsets(dx: int, dy: int) -> list[tuple[int, int]]:
+    return [(dx * ahead - dy * side, dy * ahead + dx * side) for ahead, side in _AHEAD_SIDE]
+
+
+_OFFSETS = [_offsets(dx, dy) for dx, dy in _HEADINGS]
+"""By direction: the world offset of each cell of the view from the agent."""
+_NEAREST = sorted((ahead + abs(side), ahead, side) for ahead, side in _AHEAD_SIDE)
 _NEAREST_CELLS = [
     SIZE * ahead + side + AGENT for _, ahead, side in _NEAREST if (ahead, side) != (0, 0)
 ]
@@ -67,13 +66,13 @@ _TURN_RIGHT = [pose - pose % 4 + (pose + 1) % 4 for pose in range(4 * SIZE * SIZ
 class Thing:
     """An object in view.
 
-    `name` is what actions call it: colour, kind, and a number that counts from the nearest.
+    Actions refer to it by `name`: color, kind, and a number that counts from the nearest.
     """
 
     name: str
     kind: str
     state: str
-    """Of a door: open, closed or locked; else empty."""
+    """For a door: open, closed or locked. Otherwise empty."""
     cell: int
     ahead: int
     side: int
@@ -82,7 +81,7 @@ class Thing:
 
 
 class View:
-    """The 7x7 cells before the agent as they are now; made once after each macro action."""
+    """A snapshot of the 7x7 cells in front of the agent, taken after each macro action."""
 
     def __init__(self, world: RoomGridLevel) -> None:
         self.x, self.y, self.direction = (
@@ -96,20 +95,22 @@ class View:
         self.things = self._name_things()
 
     def position(self, cell: int) -> tuple[int, int]:
-        """Where a cell of the view lies in the world."""
+        """The world position of a cell of the view."""
         dx, dy = _OFFSETS[self.direction][cell]
         return self.x + dx, self.y + dy
 
     @property
+    def visible_cells(self) -> list[tuple[int, int]]:
+        """The world positions of all visible cells."""
+        return [self.position(cell) for cell, visible in enumerate(self.visible) if visible]
+
+    @property
     def wall_ahead(self) -> int | None:
-        """Steps to the wall straight ahead, where it can be seen."""
+        """Steps to the wall straight ahead, if it is visible."""
         for ahead in range(1, SIZE):
             cell = AGENT + SIZE * ahead
-            if (
-                self.visible[cell]
-                and self.contents[cell] is not None
-                and self.contents[cell].type == "wall"
-            ):
+            content = self.contents[cell]
+            if self.visible[cell] and content is not None and content.type == "wall":
                 return ahead
         return None
 
@@ -144,14 +145,15 @@ class View:
 
     @cached_property
     def routes(self) -> dict[int, list[int]]:
-        """For each thing's cell that can be faced: the shortest primitive actions to it, over free
-        cells in view.
+        """For each object's cell that can be faced: the shortest path to it over visible free
+        cells, as primitive actions.
         """
         wanted = {thing.cell for thing in self.things}
         free = [self._is_free(cell) for cell in range(SIZE * SIZE)]
         before = [-1] * (4 * SIZE * SIZE)
         start = 4 * AGENT
         before[start] = start
+        # Breadth-first: `poses` is both the queue and the list of visited poses.
         poses = [start]
         routes: dict[int, list[int]] = {}
         for pose in poses:
@@ -174,24 +176,23 @@ class View:
 
     @cached_property
     def macros(self) -> dict[str, list[int]]:
-        """Every action that is valid now, and the primitive actions that it stands for."""
+        """Every valid action and its primitive actions."""
         macros: dict[str, list[int]] = {}
         for thing in self.things:
             route = self.routes.get(thing.cell)
             if route is not None:
-                # Already there: a step in place, for the verifier only looks after a step.
+                # If the agent is already there it waits, because the verifier only runs after a
+                # step.
                 macros[f"go to {thing.name}"] = route or [WAIT]
-                macros.update(
-                    self._door_macros(thing, route)
-                    if thing.kind == "door"
-                    else self._object_macros(thing, route)
-                )
+                if thing.kind == "door":
+                    macros.update(self._door_macros(thing, route))
+                elif self.carried is None:
+                    macros[f"pick up {thing.name}"] = [*route, PICKUP]
         front = self.contents[FRONT]
-        if self.carried is not None and front is None:
-            macros["drop"] = [DROP]
-        if front is not None and (
-            front.type == "box" or (front.type == "door" and self._can_toggle(front))
-        ):
+        if front is None:
+            if self.carried is not None:
+                macros["drop"] = [DROP]
+        elif front.type == "box" or (front.type == "door" and self._can_toggle(front)):
             macros["toggle"] = [TOGGLE]
         macros["turn left"] = [LEFT]
         macros["turn right"] = [RIGHT]
@@ -200,9 +201,6 @@ class View:
                 break
             macros["move forward" if steps == 1 else f"move forward {steps}"] = [FORWARD] * steps
         return macros
-
-    def _object_macros(self, thing: Thing, route: list[int]) -> dict[str, list[int]]:
-        return {f"pick up {thing.name}": [*route, PICKUP]} if self.carried is None else {}
 
     def _door_macros(self, thing: Thing, route: list[int]) -> dict[str, list[int]]:
         if thing.state == "open":
@@ -223,7 +221,7 @@ class View:
 
 
 def visible_positions(world: RoomGridLevel) -> list[tuple[int, int]]:
-    """The cells of the world that the agent sees now, without naming what is in them."""
+    """The world positions that the agent sees now, without naming what is in them."""
     x, y, direction = int(world.agent_pos[0]), int(world.agent_pos[1]), int(world.agent_dir)
     visible = _visible(_contents(world, x, y, direction))
     return [
@@ -234,11 +232,11 @@ def visible_positions(world: RoomGridLevel) -> list[tuple[int, int]]:
 
 
 def grid_cells(world: RoomGridLevel) -> list[tuple[int, int, str, str, str]]:
-    """All that stands in the world, walls too: x, y, kind, colour, state."""
+    """Everything in the world, including walls: x, y, kind, color, state."""
     width, cells = world.grid.width, world.grid.grid
     return [
-        (place % width, place // width, content.type, content.color, state_of(content))
-        for place, content in enumerate(cells)
+        (index % width, index // width, content.type, content.color, state_of(content))
+        for index, content in enumerate(cells)
         if content is not None
     ]
 
@@ -246,17 +244,17 @@ def grid_cells(world: RoomGridLevel) -> list[tuple[int, int, str, str, str]]:
 def _contents(world: RoomGridLevel, x: int, y: int, direction: int) -> list[Any]:
     cells: list[Any] = world.grid.grid
     width, height = world.grid.width, world.grid.height
-    return [
-        cells[(y + dy) * width + x + dx]
-        if 0 <= x + dx < width and 0 <= y + dy < height
-        else _OUTSIDE
-        for dx, dy in _OFFSETS[direction]
-    ]
+    contents: list[Any] = []
+    for dx, dy in _OFFSETS[direction]:
+        column, row = x + dx, y + dy
+        is_inside = 0 <= column < width and 0 <= row < height
+        contents.append(cells[row * width + column] if is_inside else _OUTSIDE)
+    return contents
 
 
 def _visible(contents: list[Any]) -> list[bool]:
-    """minigrid's `process_vis` over our cells: sight spreads row by row, first rightwards, then
-    leftwards.
+    """minigrid's `process_vis` over our cells: visibility spreads row by row, first to the right,
+    then to the left.
     """
     visible = [False] * (SIZE * SIZE)
     visible[AGENT] = True
@@ -276,7 +274,9 @@ def _visible(contents: list[Any]) -> list[bool]:
 def state_of(content: Any) -> str:
     if content.type != "door":
         return ""
-    return "open" if content.is_open else "locked" if content.is_locked else "closed"
+    if content.is_open:
+        return "open"
+    return "locked" if content.is_locked else "closed"
 
 
 def _retrace(before: list[int], pose: int) -> list[int]:
@@ -284,12 +284,11 @@ def _retrace(before: list[int], pose: int) -> list[int]:
     actions: list[int] = []
     while before[pose] != pose:
         previous = before[pose]
-        actions.append(
-            LEFT
-            if pose == _TURN_LEFT[previous]
-            else RIGHT
-            if pose == _TURN_RIGHT[previous]
-            else FORWARD
-        )
+        if pose == _TURN_LEFT[previous]:
+            actions.append(LEFT)
+        elif pose == _TURN_RIGHT[previous]:
+            actions.append(RIGHT)
+        else:
+            actions.append(FORWARD)
         pose = previous
     return actions[::-1]

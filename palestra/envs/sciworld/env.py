@@ -1,5 +1,5 @@
-"""SciWorld (arXiv:2203.07540): tasks of elementary science, from boiling water to Mendel's peas, in
-a simulated house.
+"""SciWorld (arXiv:2203.07540): elementary science tasks in a simulated house, from boiling water to
+Mendelian genetics.
 """
 
 from __future__ import annotations
@@ -50,20 +50,31 @@ VARIATIONS = {
     "test-conductivity-of-unknown-substances": 600,
     "use-thermometer": 540,
 }
-"""How many variations each kind of task has. Known here so that listing tasks starts no Java."""
+"""The number of variations per kind of task, stored so that listing tasks does not start Java."""
 AGENTEVAL_KINDS = (
-    *("boil", "melt", "freeze", "change-the-state-of-matter-of", "use-thermometer"),
-    *("measure-melting-point-known-substance", "measure-melting-point-unknown-substance"),
-    *("power-component", "power-component-renewable-vs-nonrenewable-energy"),
-    *("test-conductivity", "test-conductivity-of-unknown-substances"),
-    *("find-living-thing", "find-non-living-thing", "find-plant", "find-animal"),
-    *("chemistry-mix", "chemistry-mix-paint-secondary-color", "chemistry-mix-paint-tertiary-color"),
-    *(
-        "lifespan-longest-lived",
-        "lifespan-shortest-lived",
-        "lifespan-longest-lived-then-shortest-lived",
-    ),
-    *("identify-life-stages-1", "identify-life-stages-2"),
+    "boil",
+    "melt",
+    "freeze",
+    "change-the-state-of-matter-of",
+    "use-thermometer",
+    "measure-melting-point-known-substance",
+    "measure-melting-point-unknown-substance",
+    "power-component",
+    "power-component-renewable-vs-nonrenewable-energy",
+    "test-conductivity",
+    "test-conductivity-of-unknown-substances",
+    "find-living-thing",
+    "find-non-living-thing",
+    "find-plant",
+    "find-animal",
+    "chemistry-mix",
+    "chemistry-mix-paint-secondary-color",
+    "chemistry-mix-paint-tertiary-color",
+    "lifespan-longest-lived",
+    "lifespan-shortest-lived",
+    "lifespan-longest-lived-then-shortest-lived",
+    "identify-life-stages-1",
+    "identify-life-stages-2",
 )
 """AgentGym's kinds of tasks in its order, which is the package's: its task n is the n-th of their
 4,639 variations.
@@ -71,7 +82,7 @@ AGENTEVAL_KINDS = (
 It leaves out the package's topics 5, 9 and 10: growing plants, inclined planes and genetics.
 """
 ELECTRICAL = ("power-component", "conductivity")
-"""In the names of tasks that are about wiring."""
+"""Substrings of the names of electrical tasks."""
 SIMPLIFICATIONS = (
     "easy",
     "noElectricalAction",
@@ -83,9 +94,7 @@ SIMPLIFICATIONS = (
 
 LONGEST_OBSERVATION = 4000
 TEXTS_OF_A_KIND = 8
-"""Training tasks of each kind that a small model made on the spot learns its pieces of words from.
-
-"""
+"""Training tasks per kind for the tokenizer of a randomly initialized model."""
 AMBIGUOUS = "Ambiguous request"
 
 
@@ -98,16 +107,15 @@ class Taken(NamedTuple):
     action: str
     took_time: bool
     is_asked: bool
-    """The simulator now waits for the number of what was meant."""
+    """Whether the simulator now waits for the number of the intended object."""
 
 
 class SciWorld(Environment):
-    """ScienceWorld. Rewards add up to the final score: points won are paid as they come, points
-    lost are taken back.
+    """ScienceWorld. The reward is the change of the score, so rewards add up to the final score.
 
-    A task is failed where the score falls below 0, by focusing on a wrong thing: the episode ends,
-    and its rewards add up to 0. Points that a task begins with are paid with the first action that
-    is understood.
+    A task fails if the score falls below 0, which happens by focusing on a wrong object: the
+    episode ends, and its rewards add up to 0. Points that a task starts with are rewarded with the
+    first valid action.
     """
 
     name: ClassVar[str] = "sciworld"
@@ -123,16 +131,15 @@ class SciWorld(Environment):
         explain: bool = False,
         style: Style = "text",
     ) -> None:
-        """`kinds` of tasks, such as "boil"; all where None. `simplifications`: ScienceWorld's own,
-        "easy" or some others with commas.
+        """`kinds`: of tasks, such as "boil". Default: all. `simplifications`: ScienceWorld's own,
+        "easy" or others, separated by commas.
 
-        `max_moves`: where an episode is cut off, on the simulator's clock; 100 is ScienceWorld's
-        own limit. `heap_mb`: the most memory that the Java process may take which all environments
-        of a process share; the first one's counts. A game holds some 11 MB. `explain`: say of an
-        action that is not understood what is the matter with it and where the agent stands, in
-        place of the simulator's one sentence for all of them. `style`: "compact" leaves out
-        instructions and examples, for a small model made on the spot, which learns what to do by
-        imitation.
+        `max_moves`: the limit at which an episode is truncated, on the simulator's clock; 100 is
+        ScienceWorld's own limit. `heap_mb`: the heap limit of the Java process that all
+        environments of a process share; the first environment's value applies. A game takes about
+        11 MB. `explain`: describe what is wrong with an invalid action and where the agent is,
+        instead of the simulator's fixed sentence. `style`: "compact" omits instructions and
+        examples, for a small randomly initialized model that learns the format by imitation.
         """
         if isinstance(kinds, str):
             raise ValueError(f"sciworld: kinds is {kinds!r}; it must be a list of kinds of tasks")
@@ -149,28 +156,26 @@ class SciWorld(Environment):
         self._simulator: Simulator | None = None
         self._task: Task | None = None
         self._ending: Step | None = None
-        """What every action after the end is answered with."""
+        """The answer to every action after the end of the episode."""
         self._moves = 0
         self._paid = 0
-        """Points that were rewarded so far."""
+        """Points rewarded so far."""
         self._taken: list[Taken] = []
 
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
             raise ValueError(f"sciworld has no split {split!r}; {nearest(split, self.splits)}")
-        return [
-            Task(self.name, split, f"{kind}/{variation}", kind)
-            for kind in self.kinds
-            for variation in _variations(VARIATIONS[kind])[split]
-        ]
+        tasks: list[Task] = []
+        for kind in self.kinds:
+            for variation in _variations(VARIATIONS[kind])[split]:
+                tasks.append(Task(self.name, split, f"{kind}/{variation}", kind))
+        return tasks
 
     def task(self, id: str) -> Task:
-        """Of any kind, by its own id or AgentEval's."""
+        """Any kind is accepted, and AgentEval's ids too."""
         number = agenteval_number(self.name, id)
         kind, variation = _parsed(id) if number is None else _agenteval(number)
-        if "noElectricalAction" in self.simplifications.split(",") and any(
-            word in kind for word in ELECTRICAL
-        ):
+        if "noElectricalAction" in self.simplifications.split(",") and _is_electrical(kind):
             raise ValueError(
                 f"sciworld: noElectricalAction leaves {id} ({kind}) without a solution"
             )
@@ -210,7 +215,7 @@ class SciWorld(Environment):
         info: dict[str, Any] = {"score": outcome.score, "moves": outcome.moves}
         observation = _shortened(outcome.observation)
         if invalid and self.explain:
-            observation = explained(words, *simulator.surroundings())
+            observation = explained(words, *simulator.room_and_inventory())
         if over:
             observation += f"\n{_verdict(success, terminated)}"
             self._ending = Step(
@@ -231,18 +236,15 @@ class SciWorld(Environment):
         )
 
     def actions(self) -> list[str]:
-        """All that can be done here: hundreds, and most of no use.
-
-        Listing them takes longer than a step.
-        """
+        """All valid actions: hundreds, most of them useless. Slower than a step."""
         simulator = self._playing()
         return [] if self._ending is not None else simulator.actions()
 
     def expert(self) -> str | None:
-        """The simulator's own solution, for as long as it was followed: a detour is forgiven where
-        no time passed.
+        """The next action of the simulator's own solution, as long as the episode follows it. Other
+        actions are allowed if they take no time.
 
-        None as well where the solution takes more moves than are allowed.
+        Also None if the solution takes more moves than are allowed.
         """
         self._playing()
         if self._ending is not None:
@@ -293,8 +295,8 @@ class SciWorld(Environment):
 
 
 def _next(gold: Sequence[str], taken: Sequence[Taken]) -> str | None:
-    """The next action of a path, unless the game has left it or a detour's question is open: that
-    is not the expert's to answer.
+    """The next action of a path. None if the game has left it, or if the simulator waits for the
+    answer to an ambiguous action that is not on the path.
     """
     position, is_asked = 0, False
     for turn in taken:
@@ -319,12 +321,8 @@ def _parsed(id: str) -> tuple[str, int]:
             name=kind,
             names=VARIATIONS,
         )
-    if not (
-        variation.isascii()
-        and variation.isdecimal()
-        and len(variation) < 10
-        and int(variation) < VARIATIONS[kind]
-    ):
+    is_number = variation.isascii() and variation.isdecimal() and len(variation) < 10
+    if not is_number or int(variation) >= VARIATIONS[kind]:
         raise ValueError(
             f"sciworld has no task {id[:100]!r}: the variations of {kind} go from 0 to "
             f"{VARIATIONS[kind] - 1}"
@@ -354,6 +352,10 @@ def _variations(count: int) -> dict[str, range]:
         "dev": range(2 * quarter, 3 * quarter),
         "test": range(3 * quarter, count),
     }
+
+
+def _is_electrical(kind: str) -> bool:
+    return any(word in kind for word in ELECTRICAL)
 
 
 def _shortened(text: str) -> str:
@@ -388,7 +390,7 @@ def _check_options(
         raise ValueError(f"sciworld: simplifications is {simplifications!r}; 'easy' stands alone")
     if style not in get_args(Style):
         raise ValueError(f"sciworld: style is {style!r}; {nearest(style, get_args(Style))}")
-    wired = [kind for kind in kinds if any(word in kind for word in ELECTRICAL)]
+    wired = [kind for kind in kinds if _is_electrical(kind)]
     if "noElectricalAction" in chosen and wired:
         raise ValueError(
             f"sciworld: noElectricalAction leaves {', '.join(wired)} without a solution; "

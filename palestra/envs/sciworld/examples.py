@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import chain
 
 from palestra.core.types import Example
 
 
 def worked_examples(simplifications: Container[str]) -> tuple[Example, ...]:
-    """One game after the other; none with wires where there is nothing electrical."""
+    """The example games in order, without electrical ones if electrical actions are disabled."""
     games = [ANIMAL, THERMOMETER] if "noElectricalAction" in simplifications else EXAMPLES.values()
-    return tuple(turn for game in games for turn in game)
+    return tuple(chain.from_iterable(games))
 
 
 def _to(room: str, observation: str, thought: str) -> tuple[Example, Example]:
@@ -300,6 +301,6 @@ EXAMPLES = {
     "use-thermometer/39": THERMOMETER,
     "test-conductivity/6": CONDUCTIVITY,
 }
-"""Training tasks of three kinds, each begun in another room than its things are in: a model does in
-every task what it was shown.
+"""Training tasks of three kinds, each starting in another room than its objects: a model imitates
+in every task what the examples show.
 """

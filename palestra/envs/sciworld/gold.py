@@ -1,6 +1,6 @@
 """ScienceWorld's own solutions.
 
-The simulator takes up to 15 seconds to find one, so they are kept in the user's cache.
+The simulator takes up to 15 seconds to find one, so they are cached in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class Gold(msgspec.Struct, frozen=True):
-    """A way to all 100 points."""
+    """A solution with all 100 points."""
 
     actions: tuple[str, ...]
-    """None where the simulator's solution did not reach them."""
+    """Empty if the simulator's solution does not reach 100 points."""
     moves: int
-    """What it takes on the simulator's clock."""
+    """The solution's duration on the simulator's clock."""
 
 
 @cache
@@ -46,7 +46,7 @@ def gold_path(kind: str, variation: int, simplifications: str, heap_mb: int) -> 
 
 
 def _found(kind: str, variation: int, simplifications: str, heap_mb: int) -> Gold:
-    """Ask for the solution, and play it: what comes after the goal is left away."""
+    """Request the solution and play it. Actions after the goal are dropped."""
     simulator = borrow_simulator(heap_mb)
     actions = [
         normal(action) for action in simulator.gold_actions(kind, variation, simplifications)
@@ -57,9 +57,8 @@ def _found(kind: str, variation: int, simplifications: str, heap_mb: int) -> Gol
     for count, action in enumerate(actions, 1):
         outcome = simulator.step(action)
         if outcome.is_completed or outcome.score < 0:
-            solution = (
-                Gold(tuple(actions[:count]), outcome.moves) if outcome.score == 100 else solution
-            )
+            if outcome.score == 100:
+                solution = Gold(tuple(actions[:count]), outcome.moves)
             break
     simulator.give_back()
     return solution

@@ -22,10 +22,11 @@ from palestra.core.credentials import without_secrets
 
 JAVA_OPTIONS = (
     "-XX:+UseSerialGC",
-    # The simulator puts objects into sets that are ordered by their addresses. With one hash for
-    # all, order is that of insertion:
-    # texts are then the same in every run.
-    *("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
+    # The simulator keeps objects in sets that are ordered by address. With the same hash for all
+    # objects the order is that of insertion, and texts are the same in every run.
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockExperimentalVMOptions",
+    "-XX:hashCode=2",
     "--add-opens=java.base/java.util=ALL-UNNAMED",  # to read the state of the random numbers
 )
 ROOM_FOR_NEW_MB = 256
@@ -37,7 +38,7 @@ NO_ANSWER = (
     "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible "
     "object referents."
 )
-"""What the simulator says where an action has no text of its own."""
+"""The simulator's answer to an action without a text of its own."""
 
 
 class SimulatorError(Exception):
@@ -50,7 +51,7 @@ class Outcome:
 
     observation: str
     score: int
-    """In points up to 100; below 0 where the task is failed."""
+    """Up to 100 points; below 0 if the task has failed."""
     is_completed: bool
     moves: int
     """Ticks of the simulator's clock: waiting takes many, looking around and misunderstood actions
@@ -68,7 +69,7 @@ class Goal:
     text: str
     is_done: bool
     is_optional: bool
-    """It wins points, but the task can be done without it."""
+    """It gives points, but is not required to complete the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +92,16 @@ class _Globals:
 
 
 class Simulator:
-    """One game at a time. Made by `borrow_simulator`."""
+    """Runs one game at a time. Created by `borrow_simulator`."""
 
     def __init__(self, java: _Java) -> None:
         self._java = java
         self._globals: _Globals | None = None
         self._last = BEGINNING
         self._game: Any = None
-        """This and what follows: the Java objects that live as long as a game.
+        """This and the next attributes: Java objects that live as long as a game.
 
-        To ask for one takes a call, to let go of it another.
+        Cached, because getting one takes a call and releasing it another.
         """
         self._parser: Any = None
         self._inventory: Any = None
@@ -127,14 +128,13 @@ class Simulator:
             self._last = Outcome(
                 observation or NO_ANSWER, round(100 * float(score)), is_completed == "true", moves
             )
-            if (
-                self._last.score < 0 and self._game.isInErrorState()
-            ):  # else scored as the agent's failure
+            # Otherwise an error of the simulator would be scored as the agent's failure.
+            if self._last.score < 0 and self._game.isInErrorState():
                 raise SimulatorError(f"the simulator failed: {observation}")
             return self._last
 
-    def surroundings(self) -> tuple[str, str]:
-        """What there is to see, and what is held. To ask takes no time, and changes nothing."""
+    def room_and_inventory(self) -> tuple[str, str]:
+        """The description of the room, and the inventory. Takes no time and changes nothing."""
         with self._java.turn_of(self):
             state = self._java.random_state
             seen = str(self._server.freeActionLook()), str(self._server.freeActionInventory())
@@ -142,10 +142,10 @@ class Simulator:
             return seen
 
     def actions(self) -> list[str]:
-        """What can be done now, without what the simulator lists and then refuses: things in closed
-        containers.
+        """The valid actions, without those that the simulator lists but refuses because the object
+        is in a closed container.
 
-        Listing draws random numbers. They are put back, so that looking changes nothing.
+        Listing draws random numbers, so the generator's state is restored afterwards.
         """
         with self._java.turn_of(self):
             state = self._java.random_state
@@ -154,12 +154,10 @@ class Simulator:
             ]
             within_reach = self._objects_within_reach()
             self._java.random_state = state
-        here = {
-            object_id
-            for action in listed
-            if action["action"].startswith("look at ")
-            for object_id in action["obj_ids"]
-        }
+        here: set[int] = set()
+        for action in listed:
+            if action["action"].startswith("look at "):
+                here.update(action["obj_ids"])
         hidden = here - within_reach
         return sorted(
             {action["action"] for action in listed if hidden.isdisjoint(action["obj_ids"])}
@@ -180,7 +178,7 @@ class Simulator:
             return self._java.joined(self._server.getGoldActionSequence())
 
     def give_back(self) -> None:
-        """For another game."""
+        """Return the simulator for another game."""
         self._java.spare.append(self)
 
     def _load(self, name: str, variation: int, simplifications: str, *, with_gold: bool) -> str:
@@ -193,14 +191,16 @@ class Simulator:
         return str(self._server.getTaskDescription())
 
     def _objects_within_reach(self) -> set[int]:
-        """Ids of what the simulator's parser knows by a name of its own, in the room and in the
-        inventory.
+        """Ids of the objects in the room and in the inventory to which the parser gives unique
+        names.
         """
         places = (self._game.getAgentVisibleObjects(True)._2(), self._inventory)
-        names = [self._parser.getAllUniqueReferentsLUT(place, True, False) for place in places]
-        return {
-            int(object_id) for known in names for object_id in known.keySet().mkString(" ").split()
-        }
+        reachable: set[int] = set()
+        for place in places:
+            known = self._parser.getAllUniqueReferentsLUT(place, True, False)
+            # One string, because every element of a Java set would take a call.
+            reachable.update(map(int, known.keySet().mkString(" ").split()))
+        return reachable
 
     def keep_globals(self) -> None:
         self._globals = self._java.globals
@@ -225,9 +225,8 @@ class _Java:
         atexit.register(self.stop)
         jvm = self._gateway.jvm
         silent = jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream())
-        jvm.java.lang.System.setOut(
-            silent
-        )  # before the simulator begins to talk: it prints pages at every step
+        # Set before anything else: the simulator prints pages of text at every step.
+        jvm.java.lang.System.setOut(silent)
         jvm.java.lang.System.setErr(silent)
         self._join = jvm.java.lang.String.join
         self._random = getattr(getattr(jvm.scala.util, "Random$"), "MODULE$").self()
@@ -243,7 +242,7 @@ class _Java:
 
     @contextmanager
     def turn_of(self, simulator: Simulator) -> Iterator[None]:
-        """One caller at a time: calls that overlap give wrong results and no error."""
+        """Exclusive access for one simulator: overlapping calls give wrong results and no error."""
         with self._lock:
             if not self.is_usable:
                 raise SimulatorError("the Java process of this game is gone")
@@ -262,8 +261,8 @@ class _Java:
                 ) from error
             except Py4JError as error:
                 raise SimulatorError(f"the Java process does not answer: {error}") from error
-            # interrupted, at a deadline for one: what Java is still doing would disturb the next
-            # call
+            # Interrupted, for example by a deadline. Java may still be executing the call, which
+            # would disturb the next one, so the process is stopped.
             except BaseException as error:
                 self.stop()
                 if isinstance(error.__context__, KeyboardInterrupt):  # py4j stumbles over it
@@ -299,26 +298,22 @@ class _Java:
 
     def stop(self) -> None:
         if self._pid == os.getpid():
-            self._gateway._gateway_client.is_connected = (
-                False  # no more reports of what is collected over here
-            )
+            # From now on py4j must not report garbage-collected objects to the stopped process.
+            self._gateway._gateway_client.is_connected = False
             self._process.kill()
             self._process.wait()
 
 
 def _goals(table: str) -> list[Goal]:
-    """From the simulator's own table: number, whether it is done, kind and text, between tabs;
-    optional goals come second.
+    """Parse the simulator's table: number, whether the goal is reached, kind and text, separated by
+    tabs. Optional goals come second.
     """
     required, _, optional = table.partition("Unordered and Optional Subgoals")
-    rows = [
-        (line.split("\t"), part is optional)
-        for part in (required, optional)
-        for line in part.splitlines()
-    ]
-    return [
-        Goal(row[3], row[1] == "true", is_optional) for row, is_optional in rows if len(row) == 4
-    ]
+    goals: list[Goal] = []
+    for part, is_optional in ((required, False), (optional, True)):
+        rows = [line.split("\t") for line in part.splitlines()]
+        goals += [Goal(row[3], row[1] == "true", is_optional) for row in rows if len(row) == 4]
+    return goals
 
 
 _java: _Java | None = None
@@ -326,9 +321,7 @@ _starting = threading.Lock()
 
 
 def borrow_simulator(heap_mb: int) -> Simulator:
-    """A simulator of this process's Java, which the first caller starts:
-    its heap is what counts.
-    """
+    """A simulator in this process's Java, which the first caller starts with its heap size."""
     global _java
     with _starting:
         if _java is None or not _java.is_usable:
@@ -354,11 +347,11 @@ def find_java() -> str:
 
 
 def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
-    """The process, its port, and the token that it wants to hear there.
+    """The process, its port, and the token for it.
 
-    A step leaves megabytes of garbage: with much room for what is new, half as much time goes into
-    collecting it. Of what lasts, 11 MB a game, Java takes as much as it needs: where the heap's end
-    is near, nearly all time goes into collecting.
+    A step leaves megabytes of garbage: a large young generation halves the time for collecting it.
+    Live data is 11 MB per game. If the heap is nearly full, Java spends nearly all time on garbage
+    collection.
     """
     gateway = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     classes = os.pathsep.join((find_jar_path(), JAR_PATH))
@@ -378,7 +371,7 @@ def _launched(heap_mb: int) -> tuple[subprocess.Popen[str], int, str]:
         stderr=subprocess.STDOUT,
         text=True,
         env=without_secrets(),
-        # Ctrl-C is for us: a run that is stopped in good order still plays on for a while
+        # Ctrl-C must not reach Java: a run that stops in order still finishes its episodes.
         start_new_session=True,
     )
     assert process.stdout is not None

@@ -1,34 +1,34 @@
-"""What an agent is told of an action that SciWorld's simulator does not understand: what is the
-matter, and where it stands.
-"""
+"""Explains what is wrong with an action that SciWorld's simulator does not understand."""
 
 from __future__ import annotations
 
 import re
 
 NOT_UNDERSTOOD = "No known action matches that input."
-"""All that the simulator itself says."""
+"""The simulator's own answer."""
 
 ALONE = ("look around", "inventory", "task", "wait", "wait1")
 OF_ONE_THING = (
-    *(
-        "look at",
-        "look in",
-        "go to",
-        "open",
-        "close",
-        "pick up",
-        "put down",
-        "activate",
-        "deactivate",
-        "focus on",
-    ),
-    *("read", "eat", "flush", "mix", "disconnect"),
+    "look at",
+    "look in",
+    "go to",
+    "open",
+    "close",
+    "pick up",
+    "put down",
+    "activate",
+    "deactivate",
+    "focus on",
+    "read",
+    "eat",
+    "flush",
+    "mix",
+    "disconnect",
 )
 OF_TWO_THINGS = {"move": "to", "pour": "into", "dunk": "into", "use": "on", "connect": "to"}
 """And the word between them."""
 BY_OPTION = ("teleport to",)
-"""Known, and not named to those who may not have it."""
+"""Recognized, but not listed, because not every agent has these actions."""
 LONGEST_NAME = 60
 _LITTLE_WORDS = {
     "a",
@@ -45,14 +45,14 @@ _LITTLE_WORDS = {
     "1",
     "2",
 }
-"""In names, and no sign of a thing's being here."""
+"""Words that occur in names but do not identify an object."""
 _ROOM = re.compile(r"called the (.+?)\.")
 _DOOR = re.compile(r"A door to the (.+?) \(that is (open|closed)\)")
 _WORD = re.compile(r"[a-z0-9]+")
 
 
 def explained(action: str, look: str, inventory: str) -> str:
-    """`look` and `inventory` are what the simulator says of the room and of what is held."""
+    """`look`, `inventory`: the simulator's descriptions of the room and of the inventory."""
     around = set(_WORD.findall(f"{look} {inventory}".lower()))
     things = _things(action)
     if things is None:
@@ -64,17 +64,15 @@ def explained(action: str, look: str, inventory: str) -> str:
         thing for thing in things if not set(_WORD.findall(thing)) - _LITTLE_WORDS <= around
     ]:
         reason = f"There is no {_shortened(missing[0])} here."
+    elif "(" in action:
+        reason = f"{NOT_UNDERSTOOD} Name things without what stands in brackets."
     else:
-        reason = (
-            f"{NOT_UNDERSTOOD} Name things without what stands in brackets."
-            if "(" in action
-            else NOT_UNDERSTOOD
-        )
+        reason = NOT_UNDERSTOOD
     return " ".join([reason, *_where(look)])
 
 
 def _things(action: str) -> list[str] | None:
-    """What the action is about; None where it does not begin as any action does."""
+    """The objects that an action names; None if it begins like no known action."""
     if action in ALONE:
         return []
     for beginning in (*OF_ONE_THING, *BY_OPTION):

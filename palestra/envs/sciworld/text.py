@@ -1,4 +1,4 @@
-"""What an agent is told about SciWorld before it plays."""
+"""The instructions for SciWorld."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def instructions(simplifications: Container[str]) -> str:
 
 
 def normal(action: str) -> str:
-    """An action as the simulator is given it: one line of bounded length that can be encoded."""
+    """An action normalized for the simulator: one line of bounded length that can be encoded."""
     words = " ".join(action.encode(errors="replace").decode().lower().split())
     return words[:LONGEST_ACTION].strip(" .`'\"")

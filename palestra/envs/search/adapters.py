@@ -1,5 +1,5 @@
-"""The field's own files: corpora and questions as Search-R1 and FlashRAG keep them, and questions
-as their authors published them.
+"""Readers for corpora and questions in the formats of Search-R1, FlashRAG and the datasets' own
+releases.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from palestra.envs.search.retrievers import split_contents
 Row = Mapping[str, Any]
 
 HOPS = {"bamboogle": 2, "hotpotqa": 2}
-"""Of sets whose questions all take as many."""
+"""Datasets whose questions all have the same number of hops."""
 ALIASES = "id_aliases.json"
-"""Lies beside 2WikiMultihopQA's own files: other names of the entities that are answers."""
+"""In the same folder as 2WikiMultihopQA's own files: alternative names of the answer entities."""
 _MUSIQUE_ID = re.compile(r"([2-4])hop")
 
 
@@ -32,8 +32,8 @@ class FileFault(UserError, ValueError):
 
 
 class _Original(msgspec.Struct):
-    """What is read of HotpotQA's and 2WikiMultihopQA's own rows; the paragraphs that come with them
-    fill hundreds of megabytes.
+    """The fields of HotpotQA's and 2WikiMultihopQA's own rows that are used. Their paragraphs,
+    hundreds of megabytes, are skipped.
     """
 
     id: str = msgspec.field(name="_id")
@@ -63,11 +63,11 @@ def read_corpus(file: Path) -> Iterator[Article]:
 
 
 def read_questions(file: Path) -> list[Question]:
-    """FlashRAG's JSONL, Search-R1's parquet, or what HotpotQA, 2WikiMultihopQA and MuSiQue
-    published themselves.
+    """Read FlashRAG's JSONL, Search-R1's parquet, or the original files of HotpotQA,
+    2WikiMultihopQA and MuSiQue.
 
-    Ids are the file's own, after the name of the set: "nq/test_12". Questions marked as
-    unanswerable are left out.
+    Ids are the file's own, prefixed with the name of the dataset: "nq/test_12". Questions marked as
+    unanswerable are omitted.
     """
     questions = [
         _question(row, f"{file}, row {number}", _set_of(row, file))
@@ -100,7 +100,7 @@ def _question(row: Row, where: str, set_name: str) -> Question:
 
 
 def _text(row: Row) -> str:
-    """Its own field, or what a prompt in the format of verl ends with."""
+    """The question's own field, or the end of a prompt in verl's format."""
     text, prompt = row.get("question"), row.get("prompt")
     if text is None and isinstance(prompt, list) and prompt:
         text = str(_mapping(prompt[-1]).get("content", "")).rpartition("Question: ")[2]
@@ -108,11 +108,13 @@ def _text(row: Row) -> str:
 
 
 def _id(row: Row) -> str:
-    """Its own field; rows in the format of verl may have no more than a place in their split."""
+    """The question's own field. Rows in verl's format may only have an index in their split."""
     if row.get("id") is not None:
         return str(row["id"])
-    place = _mapping(row.get("extra_info"))
-    return f"{place.get('split', 'row')}_{place['index']}" if place.get("index") is not None else ""
+    info = _mapping(row.get("extra_info"))
+    if info.get("index") is None:
+        return ""
+    return f"{info.get('split', 'row')}_{info['index']}"
 
 
 def _answers(row: Row) -> tuple[str, ...]:
@@ -125,17 +127,15 @@ def _answers(row: Row) -> tuple[str, ...]:
         answers = truth.get("target") if isinstance(truth, Mapping) else truth
     if answers is None and row.get("answer") is not None:
         answers = [row["answer"], *(row.get("answer_aliases") or ())]
+    if answers is None:
+        return ()
     if isinstance(answers, str):
         answers = [answers]
-    return (
-        tuple(dict.fromkeys(str(answer) for answer in answers if str(answer).strip()))
-        if answers is not None
-        else ()
-    )
+    return tuple(dict.fromkeys(str(answer) for answer in answers if str(answer).strip()))
 
 
 def _type(row: Row) -> str:
-    """HotpotQA and 2WikiMultihopQA say what kind of question it is."""
+    """The kind of question in HotpotQA and 2WikiMultihopQA."""
     kind = _mapping(row.get("metadata")).get("type", row.get("type"))
     return kind.replace("_", "-") if isinstance(kind, str) else ""
 
@@ -145,19 +145,17 @@ def _hops(row: Row, set_name: str, own_id: str) -> int:
     if match := _MUSIQUE_ID.match(str(metadata.get("id", own_id))):  # 2hop__482757_12019
         return int(match[1])
     facts = metadata.get("supporting_facts", row.get("supporting_facts"))
-    titles = (
-        facts.get("title")
-        if isinstance(facts, Mapping)
-        else [fact[0] for fact in facts]
-        if isinstance(facts, list)
-        else []
-    )
+    titles: Any = None
+    if isinstance(facts, Mapping):
+        titles = facts.get("title")
+    elif isinstance(facts, list):
+        titles = [fact[0] for fact in facts]
     return len(set(titles)) if titles else HOPS.get(set_name, 0)
 
 
 def _set_of(row: Row, file: Path) -> str:
-    """What the row says, else what only one set's rows have, else the folder of `nq/test.jsonl`,
-    else the file's own name.
+    """The dataset's name: from the row, from fields that only one dataset has, from the folder of
+    `nq/test.jsonl`, or from the file name.
     """
     named = row.get("data_source")
     if isinstance(named, str) and named:
@@ -166,11 +164,10 @@ def _set_of(row: Row, file: Path) -> str:
         return "musique"
     if "supporting_facts" in row:
         return "hotpotqa" if row.get("evidences") is None else "2wikimultihopqa"
-    return (
-        file.parent.name
-        if file.name.split(".")[0] in ("train", "dev", "test") and file.parent.name
-        else file.name.split(".")[0]
-    )
+    stem = file.name.split(".")[0]
+    if stem in ("train", "dev", "test") and file.parent.name:
+        return file.parent.name
+    return stem
 
 
 def _mapping(value: Any) -> Row:
@@ -199,10 +196,8 @@ def _originals(file: Path) -> Iterator[tuple[int, Row]]:
         ) from error
     aliases = _aliases(file.with_name(ALIASES))
     for number, row in enumerate(rows, 1):
-        yield (
-            number,
-            msgspec.structs.asdict(row) | {"answer_aliases": aliases.get(row.answer_id or "", [])},
-        )
+        answer_aliases = aliases.get(row.answer_id or "", [])
+        yield number, msgspec.structs.asdict(row) | {"answer_aliases": answer_aliases}
 
 
 def _aliases(file: Path) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normal(text: str) -> str:
-    """In lower case, without punctuation, articles and superfluous blanks."""
+    """Lower case, without punctuation, articles and redundant spaces."""
     lower = text.lower()
     bare = " ".join(_ARTICLES.sub(" ", lower.translate(_PUNCTUATION)).split())
     return bare or " ".join(lower.split())  # "The The" and "!!!" are names too
@@ -32,8 +32,6 @@ def f1(answer: str, expected: Iterable[str]) -> float:
 
 
 def _f1(given: list[str], wanted: list[str]) -> float:
-    """The harmonic mean of how many of the words given are wanted, and how many of those wanted are
-    given.
-    """
+    """The harmonic mean of precision and recall over words."""
     common = sum((Counter(given) & Counter(wanted)).values())
     return 2 * common / (len(given) + len(wanted)) if common else 0.0

@@ -1,6 +1,4 @@
-"""What is made once and kept in the user's cache: generated worlds, and indexes that nobody asked
-for by name.
-"""
+"""The user's cache: generated worlds, and indexes without a folder of their own."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ def cached_world(split: str, seed: int, questions: int | None) -> World:
     """A generated world. Making one takes some seconds, too long for each of many processes."""
     from filelock import FileLock
 
+    # The key includes the generator's source files: a changed generator makes another world.
     here = Path(__file__).parent
-    maker = hashlib.sha256(
-        b"".join(file.read_bytes() for file in (here / "data.py", *sorted(here.glob("world*"))))
-    ).hexdigest()[:12]
+    sources = (here / "data.py", *sorted(here.glob("world*")))
+    maker = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()[:12]
     file = cache_folder() / f"world-{split}-{seed}-{questions or 'all'}-{maker}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
@@ -42,9 +40,7 @@ def cached_world(split: str, seed: int, questions: int | None) -> World:
 
 
 def cached_index(articles: list[Article]) -> Path:
-    """The folder in the user's cache with the index of these articles, built by whoever comes
-    first.
-    """
+    """The folder in the user's cache with the index of these articles, built on first use."""
     digest = digest_of(articles)
     folder = cache_folder() / digest
     if not (folder / "index.json").exists():
@@ -54,8 +50,9 @@ def cached_index(articles: list[Article]) -> Path:
 
 
 def cached_index_of_file(file: Path, articles: Articles) -> Path:
-    """Likewise of a corpus, which is told by where it is, how long, and how old: reading all of a
-    large one would take minutes.
+    """The cached index of a corpus file.
+
+    The file is identified by path, size and modification time: hashing a large one takes minutes.
     """
     stat = file.stat()
     source = {"path": str(file.resolve()), "bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}

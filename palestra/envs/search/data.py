@@ -1,4 +1,4 @@
-"""What there is to search and to ask."""
+"""The data types of articles and questions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lookup:
     article: str
     """The id of the article that has it."""
     finding: str
-    """What is read there."""
+    """The text that the article must show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Question:
     """Any of them is right; the first is the one that the expert gives."""
     kind: str
     hops: int
-    """How many articles it takes; 0 where that is not known."""
+    """The number of articles needed; 0 if unknown."""
     chain: tuple[Lookup, ...] = ()
 
 

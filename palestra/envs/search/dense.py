@@ -1,4 +1,4 @@
-"""Search by meaning: a vector for each article, and those nearest to the query's.
+"""Dense retrieval: a vector per article, and nearest neighbors of the query's vector.
 
 The only part of an environment that may need torch.
 """
@@ -102,15 +102,13 @@ class Dense:
 
 @cache
 def dense(folder: Path, model: str) -> Dense:
-    """One for all environments of a process, over an index whose vectors are made where there are
-    none yet.
-    """
+    """One retriever per process, shared by its environments. Builds the vectors if missing."""
     build_dense(folder, model)
     return Dense(folder, model)
 
 
 def build_dense(folder: Path, model: str, progress: Progress = lambda count: None) -> None:
-    """Add a vector for each article to an index; goes on where it was stopped."""
+    """Add a vector for each article to an index. Resumes after an interruption."""
     from filelock import FileLock
 
     file = vectors_file(folder, model)
@@ -125,19 +123,16 @@ def build_dense(folder: Path, model: str, progress: Progress = lambda count: Non
         draft = file.with_suffix(".draft")
         row_bytes = encode.width * 4
         with draft.open("ab") as out:
+            # After an interruption the last row may be incomplete: it is cut off and written again.
             count = out.tell() // row_bytes
             out.truncate(count * row_bytes)
             for start in range(count, articles.count, BATCH):
-                batch = map(articles.numbered, range(start, min(start + BATCH, articles.count)))
-                out.write(
-                    encode(
-                        [
-                            f"{encode.passage_prefix}{article.title}\n{article.text}"
-                            for article in batch
-                        ]
-                    ).tobytes()
-                )
-                progress(min(start + BATCH, articles.count))
+                end = min(start + BATCH, articles.count)
+                batch = [articles.numbered(number) for number in range(start, end)]
+                passages = [f"{hit.title}\n{hit.text}" for hit in batch]
+                vectors = encode([encode.passage_prefix + passage for passage in passages])
+                out.write(vectors.tobytes())
+                progress(end)
         draft.replace(file)
 
 

@@ -1,9 +1,8 @@
-"""The environment `search`: find the answer to a question by searching a corpus, and say it."""
+"""The environment `search`: answer a question by searching a corpus."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,7 +80,7 @@ EXAMPLE = (
 
 
 class _ActionError(Exception):
-    """An action that cannot be done; the message is the observation."""
+    """An action that cannot be carried out; the message is the observation."""
 
 
 class Search(Environment):
@@ -114,16 +113,16 @@ class Search(Environment):
         max_turns: int = 10,
         style: Style = "text",
     ) -> None:
-        """`seed` of the generated world, how many `questions` its train split has; only those of
-        these `kinds` and `hops`, all where None.
+        """`seed`: of the generated world. `questions`: number of questions in its training split.
+        `kinds`, `hops`: only questions of these kinds and numbers of hops. Default: all.
 
-        Instead of the generated world: `corpus`, a folder made by `palestra search index` or a
+        Instead of the generated world: `corpus`, a folder built by `palestra search index` or a
         JSONL file, and files of questions for `train`, `dev` and `test`. `retriever`: "bm25",
-        "dense", "hybrid", or the URL of a Search-R1 `/retrieve`, which has its own corpus. `model`:
-        a directory for the dense one. `top_k` results of up to `snippet_chars` each. `reward`: "em"
-        or "f1". `reading`: results can be opened, turned over and searched. `style`: "compact"
-        leaves out instructions and example, for a small model made on the spot, which learns what
-        to do by imitation.
+        "dense", "hybrid", or the URL of a Search-R1 `/retrieve` server, which has its own corpus.
+        `model`: a directory for the dense retriever. `top_k`: results per search, each of up to
+        `snippet_chars`. `reward`: "em" or "f1". `reading`: results can be opened, paged and
+        searched. `style`: "compact" omits instructions and example, for a small randomly
+        initialized model that learns the format by imitation.
         """
         files = {"train": _listed(train), "dev": _listed(dev), "test": _listed(test)}
         _check_options(corpus, files, retriever, model, reward)
@@ -140,15 +139,13 @@ class Search(Environment):
         self.max_turns = max_turns
         self._seed, self._number = seed, questions
         self._kinds = None if kinds is None else _listed(kinds)
-        self._hops = (hops,) if isinstance(hops, int) else None if hops is None else tuple(hops)
+        if isinstance(hops, int):
+            hops = (hops,)
+        self._hops = None if hops is None else tuple(hops)
         self._corpus, self._files = corpus, files
         self._retriever_name, self._model = retriever, model
-        self._top_k, self._snippet_chars, self._reward, self._reading = (
-            top_k,
-            snippet_chars,
-            reward,
-            reading,
-        )
+        self._top_k, self._snippet_chars = top_k, snippet_chars
+        self._reward, self._reading = reward, reading
         self._question: Question | None = None
         self._retriever: Retriever | None = None
         self._begin_episode()
@@ -161,7 +158,7 @@ class Search(Environment):
         self._open: Hit | None = None
         self._asked: set[str] = set()
         self._seen: dict[str, str] = {}
-        """What was shown of each article."""
+        """By article id: the text shown so far."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         return [
@@ -195,46 +192,46 @@ class Search(Environment):
             return Step(str(refusal), invalid=True)
 
     def expert(self) -> str | None:
-        """Looks up what the question's chain names, in order, and answers once all of it was really
-        shown; None where a search failed.
+        """Searches for each lookup of the question's chain in order, and answers once every finding
+        was shown. None if a search did not show it.
         """
         question = self._playing()
         if self._ending is not None or not question.chain:
             return None
         for lookup in question.chain:
             if not self._has_seen(lookup):
-                return (
-                    None if lookup.query in self._asked else self._written("search", lookup.query)
-                )
+                if lookup.query in self._asked:
+                    return None
+                return self._written("search", lookup.query)
         return self._written("answer", question.answers[0])
 
     def _written(self, name: str, argument: str) -> str:
-        """In the compact style after a blank, as words stand in a text: a small model can then copy
-        them piece by piece.
+        """An action. In the compact style the argument follows a space, as words do in a text, so
+        that a small model can copy it token by token.
         """
         return f"{name}: {argument}" if self._is_compact else f"{name}[{argument}]"
 
     def _has_seen(self, lookup: Lookup) -> bool:
-        shown = self._seen.get(lookup.article, "").lower()
-        return lookup.article in self._seen and all(
-            part in shown for part in lookup.finding.lower().split("; ")
-        )
+        if lookup.article not in self._seen:
+            return False
+        shown = self._seen[lookup.article].lower()
+        return all(part in shown for part in lookup.finding.lower().split("; "))
 
     def _playing(self) -> Question:
         if self._question is None:
             raise RuntimeError("search: call reset(task) before this")
         return self._question
 
-    # What an action does.
+    # Carrying out an action.
 
     @property
     def _looking(self) -> dict[str, Callable[[str], str]]:
-        """Actions that show something, and what they do with their argument."""
+        """By name: the actions that show text."""
         reading = {"open": self._open_result, "next": self._next_page, "find": self._find}
         return {"search": self._search, **(reading if self._reading else {})}
 
     def _answer(self, question: Question, answer: str) -> Step:
-        """Right or wrong, nothing is told: what was expected is not the agent's to know."""
+        """The observation does not reveal whether the answer is right, nor the expected one."""
         if not answer:
             raise _ActionError("The answer is empty. Expected answer[text].")
         if len(answer) > LONGEST_ANSWER:
@@ -282,12 +279,8 @@ class Search(Environment):
     def _open_result(self, number: str) -> str:
         if not self._results:
             raise _ActionError("There is no result to open. Search first.")
-        if not (
-            number.isascii()
-            and number.isdecimal()
-            and len(number) < 5
-            and 1 <= int(number) <= len(self._results)
-        ):
+        is_number = number.isascii() and number.isdecimal() and len(number) < 5
+        if not is_number or not 1 <= int(number) <= len(self._results):
             raise _ActionError(
                 f"Expected open[number] with a number from 1 to {len(self._results)}."
             )
@@ -324,24 +317,27 @@ class Search(Environment):
         self._page = next((number for number in places if number > self._page), places[0])
         return self._show_page()
 
-    # What is asked, and what is searched.
+    # Questions and retrievers.
 
     def texts(self) -> Iterable[str] | None:
-        """Articles as they are shown, questions, and queries; None for a corpus of one's own, which
-        may be too large.
+        """Articles as shown, questions, queries and answers. None for a custom corpus, which may be
+        too large.
         """
         if any(self._files.values()):
             return None
-        world = _world("train", self._seed, self._number)
-        articles = (information(f"[1] {title}\n{text}") for _, title, text in world.articles)
+        return self._world_texts()
+
+    def _world_texts(self) -> Iterator[str]:
+        for _, title, text in _world("train", self._seed, self._number).articles:
+            yield information(f"[1] {title}\n{text}")
         asked = self._questions("train").values()
-        queries = (
-            self._written("search", lookup.query) for question in asked for lookup in question.chain
-        )
-        answers = (self._written("answer", question.answers[0]) for question in asked)
-        return itertools.chain(
-            articles, (f"Question: {question.text}" for question in asked), queries, answers
-        )
+        for question in asked:
+            yield f"Question: {question.text}"
+        for question in asked:
+            for lookup in question.chain:
+                yield self._written("search", lookup.query)
+        for question in asked:
+            yield self._written("answer", question.answers[0])
 
     def _questions(self, split: str) -> dict[str, Question]:
         if split not in self.splits:
@@ -356,16 +352,15 @@ class Search(Environment):
     def _open_retriever(self, split: str) -> Retriever:
         if is_url(self._retriever_name):
             return Remote(self._retriever_name)
-        folder = (
-            _corpus_index(self._corpus)
-            if self._corpus
-            else _world_index(split, self._seed, self._number_in(split))
-        )
+        if self._corpus:
+            folder = _corpus_index(self._corpus)
+        else:
+            folder = _world_index(split, self._seed, self._number_in(split))
         return open_retriever(self._retriever_name, folder, model=self._model)
 
 
 def _headed(title: str, text: str) -> str:
-    """A title on one line before its text; passages of some corpora have none."""
+    """The title on a line before the text. Passages of some corpora have no title."""
     return f"{' '.join(title.split())}\n{text}" if title.strip() else text
 
 
@@ -376,13 +371,13 @@ def _category(question: Question) -> str:
 def _chosen(
     questions: Iterable[Question], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
 ) -> dict[str, Question]:
-    """Those of the kinds and hops that are wanted, by their ids."""
+    """By id: the questions of these kinds and numbers of hops."""
     everything = list(questions)
-    fitting = [
-        q
-        for q in everything
-        if (kinds is None or q.kind in kinds) and (hops is None or q.hops in hops)
-    ]
+    fitting = everything
+    if kinds is not None:
+        fitting = [question for question in fitting if question.kind in kinds]
+    if hops is not None:
+        fitting = [question for question in fitting if question.hops in hops]
     if everything and not fitting:
         there = ", ".join(sorted({_category(question) for question in everything}))
         raise ValueError(
@@ -398,9 +393,10 @@ def _chosen(
 def _asked_in(
     files: tuple[str, ...], kinds: tuple[str, ...] | None, hops: tuple[int, ...] | None
 ) -> dict[str, Question]:
-    return _chosen(
-        (question for file in files for question in read_questions(Path(file))), kinds, hops
-    )
+    questions: list[Question] = []
+    for file in files:
+        questions += read_questions(Path(file))
+    return _chosen(questions, kinds, hops)
 
 
 @cache
@@ -458,10 +454,11 @@ def _check_options(
             f"model = {model!r}: has no effect with retriever = {retriever!r}; expected "
             "dense or hybrid"
         )
-    for needed, extra, retrievers in (
+    packages = (
         ("tantivy", "search", RETRIEVERS),
         ("faiss", "search-dense", RETRIEVERS[1:]),
-    ):
+    )
+    for needed, extra, retrievers in packages:
         if retriever in retrievers and find_spec(needed) is None:
             raise ValueError(
                 f"retriever = {retriever!r}: needs {needed}; pip install 'palestra[{extra}]'"
@@ -477,11 +474,8 @@ def _check_options(
         )
     if corpus and is_url(retriever):
         raise ValueError(f"corpus = {corpus!r}: has no effect, {retriever} searches its own")
-    for option, paths in {
-        "corpus": (corpus,) if corpus else (),
-        "model": (model,) if model else (),
-        **files,
-    }.items():
+    paths_of = {"corpus": _listed(corpus), "model": _listed(model), **files}
+    for option, paths in paths_of.items():
         for path in paths:
             if not Path(path).exists():
                 raise ValueError(f"{option} = {path!r}: there is no such file or folder")

@@ -1,8 +1,7 @@
-"""An index on disk: built once, gone on with after an interruption, memory-mapped by every process
-that searches it.
+"""An index on disk: built once, resumable, and memory-mapped by every process that searches it.
 
-A folder has `bm25/` (tantivy's own files, with the texts), `dense/` (one vector per article, where
-a dense retriever was asked for) and, once all articles are in, `index.json`.
+A folder has `bm25/` (tantivy's own files, with the texts), `dense/` (one vector per article, if a
+dense retriever was used) and, once all articles are indexed, `index.json`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Of the folder."""
+"""The version of the folder's format."""
 ANALYZER = "english"
 COMMIT_EVERY = 200_000
-"""Articles: what an interruption can cost."""
+"""Articles per commit: the most that an interruption can lose."""
 HEAP_BYTES = 256_000_000
 LONGEST_WORD = 40
 
@@ -38,13 +37,11 @@ Progress = Callable[[int], None]
 
 
 class IndexFault(UserError, RuntimeError):
-    """An index that is not what it is taken for."""
+    """An index that is incomplete, of another corpus, or in another format."""
 
 
 def analyzer() -> tantivy.TextAnalyzer:
-    """Words as they are indexed and as they are searched for: lower case, without accents, stop
-    words and endings.
-    """
+    """The tokenization of articles and queries: lower case, no accents, no stop words, stemmed."""
     import tantivy
 
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
@@ -61,7 +58,7 @@ def analyzer() -> tantivy.TextAnalyzer:
 
 
 def open_tantivy(folder: Path) -> tantivy.Index:
-    """The index in a folder; an empty one is made where there is none."""
+    """Open the index in a folder, or create an empty one."""
     import tantivy
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +108,7 @@ def build_bm25(
 
 
 def _batches(articles: Iterator[Article], size: int) -> Iterator[Iterator[Article]]:
-    """Stretches of `size`, read as they are used."""
+    """Lazy batches of `size` articles."""
     for first in articles:
         yield itertools.chain([first], itertools.islice(articles, size - 1))
 
@@ -124,9 +121,9 @@ def build(
     progress: Progress = lambda count: None,
     threads: int = 0,
 ) -> int:
-    """Build an index, or go on building it.
+    """Build an index, or resume building it.
 
-    `source` says what it is made of: another one's index is not gone on with.
+    `source` identifies the corpus: an index of another corpus is not resumed but refused.
     """
     from filelock import FileLock
 
@@ -150,7 +147,7 @@ def build(
 
 
 def require_index(folder: Path) -> None:
-    """IndexFault where the folder has no index that is complete and of a format that we read."""
+    """Raise IndexFault unless the folder has a complete index in the current format."""
     done = _read(folder / "index.json")
     if done is None:
         what = "an index that is not complete" if (folder / "source.json").exists() else "no index"
@@ -159,7 +156,7 @@ def require_index(folder: Path) -> None:
         )
     if done["format"] != FORMAT:
         raise IndexFault(
-            f"{folder}: the index has format {done['format']}, expected {FORMAT}; build it anew"
+            f"{folder}: the index has format {done['format']}, expected {FORMAT}; build it again"
         )
 
 
@@ -168,7 +165,7 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:
-    """All of it or nothing, whenever we are stopped."""
+    """Write atomically: an interruption leaves the old file or the new one."""
     draft = file.with_suffix(f".{os.getpid()}.draft")
     draft.write_text(json.dumps(value))
     draft.replace(file)

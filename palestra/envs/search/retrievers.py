@@ -19,9 +19,9 @@ MOST_TERMS = 64
 TITLE_BOOST = 2.0
 FUSION_CONSTANT = 60
 FUSED_DEPTH = 50
-"""How far down each list is looked at before they are fused."""
+"""The number of hits of each retriever that are fused."""
 SPARE = 16
-"""Hits beyond those asked for, so that equal scores at the edge come in one order."""
+"""Additional hits that are fetched, so that ties at the cutoff have a deterministic order."""
 LONGEST_ANSWER = 64 << 20
 """Bytes of a server's answer."""
 
@@ -37,10 +37,7 @@ class Hit(NamedTuple):
 
 class Retriever(Protocol):
     def search(self, query: str, k: int) -> list[Hit]:
-        """The `k` best, best first; fewer, or none, where there are no more.
-
-        Any text is a query: it has no syntax.
-        """
+        """Up to `k` hits, best first. A query is plain text without syntax."""
 
 
 class RetrieverFault(RuntimeError):
@@ -55,9 +52,8 @@ class Bm25:
 
     def __init__(self, folder: Path) -> None:
         self._index = open_tantivy(folder / "bm25")
-        self._index.config_reader(
-            "manual"
-        )  # it does not change any more: no need for a thread that watches it
+        # The index is final, so no thread needs to watch it for commits.
+        self._index.config_reader("manual")
         self._searcher = self._index.searcher()
         self._analyzer = analyzer()
 
@@ -109,9 +105,7 @@ class Bm25:
 
 
 class Hybrid:
-    """Several retrievers by reciprocal rank fusion (Cormack et al., 2009): what any of them ranks
-    high comes first.
-    """
+    """Combines retrievers by reciprocal rank fusion (Cormack et al., 2009)."""
 
     def __init__(self, retrievers: Sequence[Retriever]) -> None:
         self._retrievers = retrievers
@@ -161,23 +155,21 @@ class Remote:
 
 
 def _remote_hit(item: dict[str, Any]) -> Hit:
-    document = item.get(
-        "document", item
-    )  # without scores, a server answers with the documents alone
-    title, text = (
-        split_contents(document["contents"])
-        if "contents" in document
-        else (str(document["title"]), str(document["text"]))
-    )
+    # Without scores, a server returns the documents alone.
+    document = item.get("document", item)
+    if "contents" in document:
+        title, text = split_contents(document["contents"])
+    else:
+        title, text = str(document["title"]), str(document["text"])
     return Hit(
         str(document.get("id", f"{title}\n{text}")), title, text, float(item.get("score", 0.0))
     )
 
 
 def split_contents(contents: str) -> tuple[str, str]:
-    """The title, which stands in quotes in wiki-18, and the text.
+    """The title, which wiki-18 puts in quotes, and the text.
 
-    What has no new line is a text without a title.
+    Contents without a line break are a text without a title.
     """
     title, _, text = contents.partition("\n") if "\n" in contents else ("", "", contents)
     title = title.strip()
@@ -193,14 +185,14 @@ def bm25(folder: Path) -> Bm25:
 
 
 RETRIEVERS = ("bm25", "dense", "hybrid")
-"""Those over an index of ours."""
+"""The retrievers over a local index."""
 
 
 def open_retriever(kind: str, folder: Path, *, model: str = "") -> Retriever:
-    """Over a complete index.
+    """Open a retriever over a complete index.
 
-    `model`: the directory of a sentence-embedding model for the dense one; the bundled MiniLM where
-    empty.
+    `model`: the directory of a sentence-embedding model for the dense retriever. Default: the
+    bundled MiniLM.
     """
     words = bm25(folder)
     if kind == "bm25":

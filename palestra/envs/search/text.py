@@ -1,4 +1,4 @@
-"""What the agent writes is read here, and what it is shown is made fit to be shown."""
+"""Parsing the agent's commands, and preparing texts for display."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _start_with_most(text: str, wanted: set[str], chars: int) -> int:
 
 
 def pages(text: str, chars: int) -> Sequence[str]:
-    """A text in pages of at most `chars`, parted between words where there are any."""
+    """Split a text into pages of at most `chars`, between words if possible."""
     parts: list[str] = []
     rest = text.strip()
     while len(rest) > chars:

@@ -23,28 +23,24 @@ from palestra.envs.search.world_names import SPLITS
 from palestra.envs.search.world_questions import Asker, Draft, Form, Unfit
 
 QUESTIONS = {"train": 4000, "dev": 500, "test": 1000}
-CELLS = tuple(
-    (kind, hops)
-    for kind, most in (
-        ("bridge", range(1, 5)),
-        ("comparison", range(2, 5)),
-        ("intersection", range(2, 5)),
-        ("temporal", range(1, 5)),
-        ("counting", range(1, 5)),
-    )
-    for hops in most
+CELLS = (
+    *(("bridge", hops) for hops in range(1, 5)),
+    *(("comparison", hops) for hops in range(2, 5)),
+    *(("intersection", hops) for hops in range(2, 5)),
+    *(("temporal", hops) for hops in range(1, 5)),
+    *(("counting", hops) for hops in range(1, 5)),
 )
-"""The categories of questions: each has the same number of them, give or take one."""
+"""The categories of questions, (kind, hops). Their sizes differ by at most one."""
 SHARE = 0.015
-"""No answer is that of more than this part of a category: so that nothing is gained by guessing the
-commonest.
+"""The largest share of a category with the same answer, so that guessing the most common answer
+does not pay.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A world with what it was made from: `forms` has every question without words, for checking
-    its answer on the bare facts.
+    """A world and its sources. `forms` has a logical form of each question, with which tests check
+    the answer against the facts.
     """
 
     facts: Facts
@@ -54,8 +50,8 @@ class Built:
 
 
 def world(split: str, *, seed: int = 0, questions: int | None = None) -> World:
-    """The encyclopaedia of a split and its questions, in an order in which any beginning is
-    balanced over the categories.
+    """The encyclopedia of a split and its questions, ordered so that every prefix is balanced over
+    the categories.
     """
     found = built(split, seed=seed, questions=questions)
     return World(found.articles, found.questions)
@@ -78,9 +74,9 @@ def _built(split: str, seed: int, number: int) -> Built:
         wanted = number // len(CELLS) + (index < number % len(CELLS))
         rng = random.Random(derive_seed("questions", split, seed, kind, hops))
         cells.append(_cell(asker, kind, hops, wanted, surnames, rng))
-    rows = [
-        cell[place] for place in range(max(map(len, cells))) for cell in cells if place < len(cell)
-    ]
+    rows: list[tuple[Question, Form]] = []
+    for index in range(max(map(len, cells))):
+        rows += [cell[index] for cell in cells if index < len(cell)]
     return Built(facts, articles, [question for question, _ in rows], [form for _, form in rows])
 
 
@@ -110,11 +106,8 @@ def _cell(
         except Unfit:
             continue
         answers = spellings(draft.value, surnames, is_year=draft.form[0] == "year")
-        if (
-            draft.text in seen
-            or given[answers[0]] >= max(1, SHARE * wanted)
-            or not _is_fair(draft, answers, hops)
-        ):
+        is_common = given[answers[0]] >= max(1, SHARE * wanted)
+        if draft.text in seen or is_common or not _is_fair(draft, answers, hops):
             continue
         seen.add(draft.text)
         given[answers[0]] += 1
@@ -131,9 +124,8 @@ def _cell(
 
 
 def _is_fair(draft: Draft, answers: tuple[str, ...], hops: int) -> bool:
-    """As many lookups as announced, all of different articles, and an answer that the question does
-    not contain.
-    """
-    return len({look.article for look in draft.chain}) == len(
-        draft.chain
-    ) == hops and not gives_away(draft.text, answers)
+    """Whether a question needs `hops` different articles and does not contain its answer."""
+    articles = {look.article for look in draft.chain}
+    if not len(articles) == len(draft.chain) == hops:
+        return False
+    return not gives_away(draft.text, answers)

@@ -32,7 +32,9 @@ def surname_counts(entities: list[Entity]) -> Counter[str]:
 def spellings(
     value: Entity | int | str | date, surnames: Counter[str], *, is_year: bool
 ) -> tuple[str, ...]:
-    """The answer first, then what else is right; a surname alone where one person only bears it."""
+    """The answer, followed by other accepted spellings. A surname alone is accepted if it is
+    unique.
+    """
     if isinstance(value, date):
         found = date_styles(value)
     elif isinstance(value, int):

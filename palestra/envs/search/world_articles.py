@@ -39,7 +39,7 @@ NOUNS = {
     "theorem": "result",
 }
 LIFE = "occupation birthplace born alma_mater teacher spouse employer".split()
-"""A life is told in order: these first, then what somebody made, then the end."""
+"""The order of a life: these facts first, then works, then the end."""
 END = "students awards deathplace died".split()
 GRAMMAR = frozenset("name S s Her her him man wife".split())
 
@@ -48,9 +48,9 @@ GRAMMAR = frozenset("name S s Her her him man wife".split())
 class Template:
     text: str
     words: tuple[str, ...]
-    """Its placeholders, except for those of grammar."""
+    """Its placeholders, without those of grammar."""
     states: frozenset[str]
-    """The facts and lists that it states: not what it says about others."""
+    """The facts and lists of the subject that it states, without those of other entities."""
 
 
 def listed(items: list[str]) -> str:
@@ -77,11 +77,11 @@ def fact_of(word: str) -> str:
 @cache
 def templates(kind: str) -> tuple[list[Template], list[Template], list[Template]]:
     """Openings, sentences and fillers of a kind of article."""
-    openings, sentences, fillers = (
-        [_read(line) for line in block[kind].strip().splitlines()]
-        for block in (OPENINGS, SENTENCES, FILLERS)
-    )
-    return openings, sentences, fillers
+    return _read_all(OPENINGS[kind]), _read_all(SENTENCES[kind]), _read_all(FILLERS[kind])
+
+
+def _read_all(lines: str) -> list[Template]:
+    return [_read(line) for line in lines.strip().splitlines()]
 
 
 def _read(line: str) -> Template:
@@ -104,47 +104,47 @@ class Writer:
     def write(self) -> Article:
         openings, sentences, fillers = templates(self.entity.kind)
         required = {word for word in self.entity.facts if not word.startswith("winner ")}
-        required |= {
-            name
-            for name in (*LISTS, "winners", "awards")
-            if (self.entity.id, name) in self.facts.lists
-        }
+        for name in (*LISTS, "winners", "awards"):
+            if (self.entity.id, name) in self.facts.lists:
+                required.add(name)
         opening = self.rng.choice([t for t in openings if self.has(t)])
         chosen, told = [], set(opening.states)
         while missing := required - told:
             fitting = [t for t in sentences if t.states and t.states <= missing and self.has(t)]
-            chosen.extend(self.rng.choices(fitting, [5 ** len(t.states) for t in fitting]))
+            # Sentences that state more facts are far more likely: articles stay short.
+            weights = [5 ** len(t.states) for t in fitting]
+            chosen.extend(self.rng.choices(fitting, weights))
             told |= chosen[-1].states
         chosen.sort(key=self.place_in_text)
-        text = self.fill_up(
-            [opening, *chosen],
-            [t for t in fillers if self.has(t) and (not t.words or self.rng.random() < 0.25)],
-        )
-        self.stated = {
-            fact: wording if wording in text else wording[0].upper() + wording[1:]
-            for fact, wording in self.stated.items()
-        }
+        spare = []
+        for filler in fillers:
+            if self.has(filler) and (not filler.words or self.rng.random() < 0.25):
+                spare.append(filler)
+        text = self.fill_up([opening, *chosen], spare)
+        # A wording at the start of a sentence is capitalized in the text.
+        for fact, wording in self.stated.items():
+            if wording not in text:
+                self.stated[fact] = wording[0].upper() + wording[1:]
         return Article(self.entity.id, self.entity.name, text)
 
     def place_in_text(self, template: Template) -> float:
-        """Somewhere, but a life is told from its beginning to its end."""
+        """A random sort key. Facts about a person are in chronological order."""
         if self.entity.kind != "person":
             return self.rng.random()
         order = [*LIFE, "", *END]
-        return (
-            max(order.index(fact) if fact in order else len(LIFE) for fact in template.states)
-            + self.rng.random() * 0.9
-        )
+        places = [order.index(fact) if fact in order else len(LIFE) for fact in template.states]
+        return max(places) + self.rng.random() * 0.9
 
     def fill_up(self, chosen: list[Template], fillers: list[Template]) -> str:
         """Facts become sentences in their order; sentences without facts are put between them."""
         sentences = [self.sentence(template) for template in chosen]
         spare = [self.sentence(filler) for filler in self.rng.sample(fillers, len(fillers))]
         most, least = self.rng.randint(1, 3), WORDS[0] + self.rng.randint(0, 30)
-        while spare and (
-            (length := sum(len(sentence.split()) for sentence in sentences)) < least
-            or (most > 0 and length < WORDS[1])
-        ):
+        while spare:
+            length = sum(len(sentence.split()) for sentence in sentences)
+            if length >= least and (most <= 0 or length >= WORDS[1]):
+                break
+            # A person's last sentence, about the end of the life, stays last.
             last = len(sentences) - (self.entity.kind == "person" and len(sentences) > 2)
             sentences.insert(self.rng.randint(1, last), spare.pop())
             most -= 1
@@ -155,17 +155,13 @@ class Writer:
         text = re.sub(
             r"\[([^\]]*)\]", lambda found: self.rng.choice(found[1].split("|")), template.text
         )
-        text = re.sub(
-            r"\{([\w.]+)\}",
-            lambda found: (
-                self.grammar(found[1])
-                if found[1] in GRAMMAR
-                else self.wording(self.entity, found[1])
-            ),
-            text,
-        )
+        text = re.sub(r"\{([\w.]+)\}", lambda found: self.filled(found[1]), text)
         text = with_articles(text)
         return text[0].upper() + text[1:]
+
+    def filled(self, word: str) -> str:
+        """The text for a placeholder."""
+        return self.grammar(word) if word in GRAMMAR else self.wording(self.entity, word)
 
     def grammar(self, word: str) -> str:
         entity = self.entity
@@ -196,16 +192,13 @@ class Writer:
             self.pronouns_in_row += 1
             return {"person": "she" if self.entity.is_woman else "he"}.get(self.entity.kind, "it")
         self.pronouns_in_row = 0
-        return (
-            self.entity.name.split()[-1]
-            if self.entity.kind == "person"
-            else "the " + NOUNS.get(self.entity.kind, self.entity.kind)
-        )
+        if self.entity.kind == "person":
+            return self.entity.name.split()[-1]
+        return "the " + NOUNS.get(self.entity.kind, self.entity.kind)
 
     def has(self, template: Template) -> bool:
-        return all(
-            self.members(word) if word not in self.entity.facts else True for word in template.words
-        )
+        """Whether all placeholders of a template can be filled."""
+        return all(word in self.entity.facts or self.members(word) for word in template.words)
 
     def members(self, word: str) -> bool:
         """Whether a word that is no plain fact can be filled: a path, a form of a fact, or a list
@@ -236,16 +229,14 @@ class Writer:
         return listed(items)
 
     def shown(self, relation: str, value: Any) -> tuple[str, str]:
-        """A value as it stands in a sentence, and its bare wording."""
+        """A value as written in a sentence, and its bare wording."""
         if isinstance(value, Entity):
             name = value.name.lower() if value.kind == "element" else value.name
             return ("the " if value.kind in WITH_THE else "") + name, name
         if isinstance(value, date):
             text = date_styles(value)[self.date_style]
+        elif isinstance(value, int) and relation not in YEAR_FACTS:
+            text = f"{value:,}"
         else:
-            text = (
-                f"{value:,}"
-                if isinstance(value, int) and relation not in YEAR_FACTS
-                else str(value)
-            )
+            text = str(value)
         return text, text

@@ -1,5 +1,5 @@
-"""The fact base under a generated encyclopaedia: entities, what is true of each, and the lists that
-follow from it.
+"""The facts of a generated encyclopedia: entities, their relations, and the lists derived from
+these.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LISTS = {
     "mines": ("town", "mineral"),
     "bought": ("company", "buyer"),
 }
-"""A list in an article: of which kind of entity, and by which of its facts it belongs here.
+"""By name of a list: the kind of its members, and the fact by which they belong to it.
 
-`winners` and `awards` are kept by hand.
+`winners` and `awards` are maintained separately.
 """
 
 YEARS = {
@@ -51,7 +51,7 @@ YEARS = {
 MONTHS = (
     "January February March April May June July August September October November December".split()
 )
-"""Ours: those of the standard library depend on the locale."""
+"""Not the standard library's, which depend on the locale."""
 REAL = ("city", "country", "airport", "element")
 
 
@@ -111,17 +111,16 @@ def real_facts() -> dict[str, Any]:
 
 
 def taken_names() -> frozenset[str]:
-    """Every word of a real name in the world,
-    and what the grammar would say that is a real place.
-    """
+    """Every word of a real name in the world, and real places that the grammar could generate."""
     real = real_facts()
-    names = [row["name"] for kind in ("cities", "airports", "elements") for row in real[kind]]
-    names += [row["name"] for row in real["countries"].values()] + [
-        row["capital"] for row in real["countries"].values()
-    ]
-    return frozenset(
-        word.lower() for name in names for word in re.split(r"[ \-–/.,()']+", name)
-    ) | frozenset(real["taken"])
+    countries = list(real["countries"].values())
+    names = [row["capital"] for row in countries]
+    for rows in (real["cities"], real["airports"], real["elements"], countries):
+        names += [row["name"] for row in rows]
+    words = set(real["taken"])
+    for name in names:
+        words.update(re.split(r"[ \-–/.,()']+", name.lower()))
+    return frozenset(words)
 
 
 def add_real(facts: Facts) -> None:

@@ -59,11 +59,9 @@ Zirconium Barium Cadmium Bismuth
 Beryllium Lithium Platinum Palladium Rhodium Iridium Osmium Strontium Magnesium Aluminum Thorium
 Uranium Yttrium Zinc Selenium
 Tellurium Cerium""".split()
-KEYS = [
-    f"{note} {mode}"
-    for note in [*"CDEFGAB", "E flat", "B flat", "F sharp"]
-    for mode in ("major", "minor")
-]
+KEYS: list[str] = []
+for _note in [*"CDEFGAB", "E flat", "B flat", "F sharp"]:
+    KEYS += [f"{_note} major", f"{_note} minor"]
 
 
 def start_of(institution: Entity) -> int:
@@ -80,7 +78,7 @@ class Maker:
         self.lands: list[tuple[Entity, Culture]] = []
         self.towns: list[Entity] = []
         self.debut: dict[str, int] = {}
-        """By person: the year of the first work, before which nobody is honoured."""
+        """By person: the year of the first work. Awards are only given after it."""
 
     def make(self) -> Facts:
         add_real(self.facts)
@@ -109,28 +107,25 @@ class Maker:
 
     def adults(self, year: int, *occupations: str, least: int = 24, most: int = 75) -> list[Entity]:
         """Who was of that age and alive in that year."""
-        people = [
-            person
-            for occupation in occupations or tuple(OCCUPATIONS)
-            for person in self.by_occupation[occupation]
-        ]
-        return [
-            p
-            for p in people
-            if least <= year - p.facts["born"].year <= most and year < p.facts["died"].year
-        ]
+        found: list[Entity] = []
+        for occupation in occupations or tuple(OCCUPATIONS):
+            for person in self.by_occupation[occupation]:
+                age = year - person.facts["born"].year
+                if least <= age <= most and year < person.facts["died"].year:
+                    found.append(person)
+        return found
 
     def somebody(
         self, use: str, *occupations: str, years: tuple[int, int], cap: int = 2
     ) -> tuple[int, Entity]:
-        """A year and somebody who could have acted in it."""
+        """A random year and a person who was an adult then."""
         while True:
             year = self.rng.randint(*years)
             if person := self.light(self.adults(year, *occupations), use, cap=cap):
                 return year, person
 
     def years_of(self, person: Entity, number: int, *, first: int = 0) -> list[int]:
-        """Different years in somebody's working life, in order."""
+        """Distinct years in a person's working life, in order."""
         start = max(person.facts["born"].year + 22, first)
         end = max(
             min(person.facts["died"].year - 1, person.facts["born"].year + 78), start + number
@@ -195,23 +190,20 @@ class Maker:
             land.facts["capital"] = rng.choice(self.towns[-30:])
 
     def people(self) -> None:
-        first = [
-            {
-                woman: [self.namer.word(c, c.female if woman else c.male) for _ in range(36)]
-                for woman in (True, False)
-            }
-            for c in CULTURES
-        ]
+        first: list[dict[bool, list[str]]] = []
+        for culture in CULTURES:
+            women = [self.namer.word(culture, culture.female) for _ in range(36)]
+            men = [self.namer.word(culture, culture.male) for _ in range(36)]
+            first.append({True: women, False: men})
         families: list[list[str]] = [[] for _ in CULTURES]
         for occupation, number in OCCUPATIONS.items():
             for _ in range(number):
                 index = self.rng.randrange(len(CULTURES))
                 shared = families[index] and self.rng.random() < 0.25
-                surname = (
-                    self.rng.choice(families[index])
-                    if shared
-                    else self.namer.word(CULTURES[index], CULTURES[index].surname)
-                )
+                if shared:
+                    surname = self.rng.choice(families[index])
+                else:
+                    surname = self.namer.word(CULTURES[index], CULTURES[index].surname)
                 families[index].append(surname)
                 woman = self.rng.random() < 0.45
                 name = self.namer.new_full(first[index][woman], surname)
@@ -252,11 +244,10 @@ class Maker:
             year, founder = self.somebody(
                 "found", "historian", "botanist", "diplomat", "industrialist", years=(1815, 1940)
             )
-            name = (
-                f"University of {town.name}"
-                if town.kind == "town"
-                else rng.choice((f"{new()} University", f"{new()} Institute"))
-            )
+            if town.kind == "town":
+                name = f"University of {town.name}"
+            else:
+                name = rng.choice((f"{new()} University", f"{new()} Institute"))
             rector = self.somebody(
                 "rector", "historian", "botanist", "mathematician", years=(year, year + 3)
             )[1]
@@ -273,11 +264,10 @@ class Maker:
         for kind in ["publisher"] * 65 + ["company"] * 85:
             year, founder = self.somebody("found", "industrialist", years=(1812, 1960))
             word = new()
-            names = (
-                (f"{word} Press", f"{word} Verlag", f"{word} House")
-                if kind == "publisher"
-                else (f"{word} & Sons", f"{word} Works", f"{word} Brothers")
-            )
+            if kind == "publisher":
+                names = (f"{word} Press", f"{word} Verlag", f"{word} House")
+            else:
+                names = (f"{word} & Sons", f"{word} Works", f"{word} Brothers")
             company = add(
                 kind,
                 rng.choice(names),
@@ -312,11 +302,9 @@ class Maker:
         for _ in range(70):
             town = self.town("museum", cap=1, real=0.25)
             year, architect = self.somebody("museum", "architect", years=(1815, 1985))
-            name = (
-                rng.choice((f"{town.name} Museum of Art", f"{new()} Gallery"))
-                if town.kind == "town"
-                else f"{new()} Gallery"
-            )
+            name = f"{new()} Gallery"
+            if town.kind == "town":
+                name = rng.choice((f"{town.name} Museum of Art", name))
             add(
                 "museum",
                 name,
@@ -349,19 +337,18 @@ class Maker:
             if "spouse" not in facts and rng.random() < 0.4 and mates:
                 facts["spouse"] = mate = rng.choice(mates)
                 mate.facts["spouse"] = person
-            places = [
-                p for kind in WORKPLACES.get(facts["occupation"], ()) for p in workplaces[kind]
-            ]
-            begun = [p for p in places if start_of(p) < born + 40]
+            begun: list[Entity] = []
+            for kind in WORKPLACES.get(facts["occupation"], ()):
+                begun += [place for place in workplaces[kind] if start_of(place) < born + 40]
             if rng.random() < 0.6 and (employer := self.light(begun, "staff", cap=6)):
                 facts["employer"] = employer
 
     def works(self) -> None:
-        rng, add, title = (
-            self.rng,
-            self.facts.add,
-            lambda: self.namer.title(rng.choice(self.towns).name),
-        )
+        rng, add = self.rng, self.facts.add
+
+        def title() -> str:
+            return self.namer.title(rng.choice(self.towns).name)
+
         scenes = self.towns + self.facts.of("island")
         shelves = {
             kind: self.facts.of(kind)
@@ -429,9 +416,9 @@ class Maker:
                     proved=year,
                     topic=rng.choice(TOPICS),
                 )
-                theorem.facts |= {"pages": rng.randint(3, 140)} | (
-                    {"university": rng.choice(places)} if places else {}
-                )
+                theorem.facts["pages"] = rng.randint(3, 140)
+                if places:
+                    theorem.facts["university"] = rng.choice(places)
         for entity in self.facts.entities:
             entity.facts = {
                 relation: value for relation, value in entity.facts.items() if value is not None
@@ -462,11 +449,9 @@ class Maker:
 
     def events(self) -> None:
         rng, add, pair = self.rng, self.facts.add, self.namer.pair
-        sponsors, islands, lands = (
-            self.facts.of("company", "university", "museum"),
-            self.facts.of("island"),
-            [land for land, _ in self.lands],
-        )
+        sponsors = self.facts.of("company", "university", "museum")
+        islands = self.facts.of("island")
+        lands = [land for land, _ in self.lands]
         for leader in self.by_occupation["explorer"]:
             for year in self.years_of(leader, rng.randint(1, 4)):
                 begun = [s for s in sponsors if start_of(s) <= year]
@@ -513,10 +498,9 @@ class Maker:
             }
         for _ in range(60):
             year, victor = self.somebody("battle", "general", years=(1812, 1945))
-            loser = rng.choice(
-                [general for general in self.adults(year, "general") if general is not victor]
-                or [victor]
-            )
+            others = [general for general in self.adults(year, "general") if general is not victor]
+            # Without others, the choice still consumes a random number.
+            loser = rng.choice(others or [victor])
             if loser is not victor:
                 facts: dict[str, Any] = {
                     "fought": self.day(year),

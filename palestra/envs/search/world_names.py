@@ -30,7 +30,7 @@ class Culture:
     place: str
 
     def words(self, endings: str) -> Iterator[str]:
-        """All words with these endings: the whole of what the grammar can say."""
+        """All words with these endings that the grammar can generate."""
         for onset in self.onsets.split():
             for vowel in self.vowels.split():
                 for coda in self.codas.split():
@@ -116,9 +116,7 @@ shepherd tailor translator watchman""".split()
 
 
 def split_of(name: str) -> str:
-    """The one split in which a name may be used: so no two worlds can share one, whatever their
-    seeds.
-    """
+    """The split to which a name belongs: no two splits share a name, for any seeds."""
     return SPLITS[derive_seed("name", name.lower().removeprefix("the ")) % len(SPLITS)]
 
 
@@ -153,11 +151,11 @@ class Namer:
         return name
 
     def title(self, place: str) -> str:
-        """Of a novel, a film, a painting or a composition; some of them name a place."""
+        """A title of a novel, film, painting or composition. Some contain a place."""
         return self.new(lambda: self._title(place))
 
     def pair(self) -> str:
-        """As in "Copper Heron Festival"."""
+        """A pair of words, as in "Copper Heron Festival"."""
         return self.new(lambda: f"{self.rng.choice(ADJECTIVES)} {self.rng.choice(NOUNS)}".title())
 
     def _title(self, place: str) -> str:
@@ -175,15 +173,13 @@ class Namer:
             f"Beyond the {adjective} {noun}", f"The {adjective} {person}", f"Letters to a {person}",
             f"Under the {noun} of {place}",
         )  # fmt: skip
-        return (
-            _title_case(with_articles(self.rng.choice(patterns)))
-            if noun != other
-            else self._title(place)
-        )
+        if noun == other:
+            return self._title(place)
+        return _title_case(with_articles(self.rng.choice(patterns)))
 
 
 def with_articles(text: str) -> str:
-    """ "A" becomes "an" where the next word begins with a vowel's sound."""
+    """Change "a" to "an" before a vowel sound."""
     return re.sub(r"\b([Aa]) (?=[aeioAEIO]|[uU](?!ni|se))", r"\1n ", text)
 
 

@@ -249,7 +249,7 @@ EVENTS = {
     ("battle", "fought"): "{x}|{x} was fought",
     ("award", "established"): "the establishment of {x}|{x} was established",
 }
-"""What happened in a year, as a noun and as a clause: asked for, or a way to name the year."""
+"""Events of a year, as a noun and as a clause: asked about, or used to identify the year."""
 
 NUMBERS = {
     (
@@ -424,7 +424,7 @@ PREDICATES = {
     "mines": "has mines of {x}",
     "awards": "was won by {x}",
 }
-"""What is true of the members of a list: `{x}` is the entity in whose article the list stands."""
+"""What holds for the members of a list: `{x}` is the entity in whose article the list is."""
 
 SUPERLATIVES = {
     ("person", "born"): "elder eldest younger youngest",
@@ -454,7 +454,7 @@ SUPERLATIVES = {
     ("battle", "fought"): "earlier earliest later latest",
     ("award", "established"): "older oldest newer newest",
 }
-"""For the least of two and of more, then for the greatest."""
+"""For the minimum of two and of more, then for the maximum."""
 
 FIRSTS = {
     ("person", "novels"): "the first novel by {x}|the last novel by {x}",
@@ -520,6 +520,4 @@ SEEK = {
     "sponsored": "expeditions financed",
     "source": "based on novel", "acquired": "bought for the collection", "natives": "birthplace of",
 }  # fmt: skip
-"""What an expert adds to a name when looking for a fact, where it is not the relation's own word.
-
-"""
+"""The words that the expert adds to a name to search for a fact, if not the relation's own name."""

@@ -31,15 +31,13 @@ from palestra.envs.search.world_phrases import (
 )
 
 Form = tuple[Any, ...]
-"""A question without words, for checking: see `tests/unit/envs/test_search_world.py`, which
-evaluates it on the bare facts.
-"""
+"""The logical form of a question. A test evaluates it on the facts to check the answer."""
 Pattern = tuple[str, str]
 """A kind of entity and one of its relations or lists."""
 
 
 class Unfit(Exception):
-    """This draw gives no question: draw again."""
+    """This sample gives no valid question: sample again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +102,14 @@ class Asker:
         return self.rng.choice(choices.split("|"))
 
     def say(self, choices: str, phrase: Phrase, **more: Any) -> str:
-        """A phrasing for an entity.
+        """A random phrasing for an entity.
 
-        What is long goes to the end: "the place where the person whom X married died" nobody would
-        ask.
+        A long description goes to the end, to avoid "the place where the person whom X married
+        died".
         """
-        fit = [
-            choice
-            for choice in choices.split("|")
-            if not phrase.chain or choice.rstrip("?").endswith("{x}")
-        ]
+        fit = choices.split("|")
+        if phrase.chain:
+            fit = [choice for choice in fit if choice.rstrip("?").endswith("{x}")]
         return self.rng.choice(fit).format(x=phrase.text, **more)
 
     def pattern(self, table: dict[Pattern, str]) -> Pattern:
@@ -138,9 +134,9 @@ class Asker:
     def describe(
         self, entity: Entity, depth: int, *, without: frozenset[str] = frozenset()
     ) -> Phrase:
-        """By name, or as what is true of another entity, `depth` times over.
+        """Describe an entity by its name, or by its relation to another entity, `depth` times over.
 
-        Nobody knows invented names: so each takes a lookup.
+        Invented names cannot be known, so each level takes a lookup.
         """
         if depth == 0:
             if entity.kind in REAL:
@@ -177,12 +173,11 @@ class Asker:
         if not phrase.is_read:
             return (*phrase.chain, self.lookup(phrase.entity, *facts))
         more = self.lookup(phrase.entity, *facts).finding
-        return (
-            *(
-                look if look.article != phrase.entity.id else extended(look, more)
-                for look in phrase.chain
-            ),
-        )
+        chain: list[Lookup] = []
+        for look in phrase.chain:
+            is_of_entity = look.article == phrase.entity.id
+            chain.append(extended(look, more) if is_of_entity else look)
+        return tuple(chain)
 
     def parts(self, total: int, number: int) -> list[int]:
         """`number` whole numbers from 0 that add up to `total`."""
@@ -205,6 +200,9 @@ class Asker:
         if members is None:
             raise Unfit
         return members
+
+    def member_ids(self, entity: Entity, name: str) -> set[str]:
+        return {member.id for member, _ in self.members(entity, name)}
 
     def ask(self, phrase: Phrase, hops: int) -> Draft:
         """An entity is known as `phrase`: ask for a fact about it, or follow facts first, until
@@ -233,7 +231,7 @@ class Asker:
             phrase = self.follow(phrase, relation)
 
     def refuse_known(self, value: Entity | int | str | date, chain: tuple[Lookup, ...]) -> None:
-        """Who was read about on the way is no answer at its end."""
+        """Reject an answer whose own article is part of the chain."""
         if isinstance(value, Entity) and any(look.article == value.id for look in chain):
             raise Unfit
 
@@ -267,29 +265,28 @@ class Asker:
         word = SUPERLATIVES[kind, relation].split()[2 * is_most + (number > 2)]
         group = self.group(phrases)
         is_apart = max(depths) > 0 or self.rng.random() < 0.3
-        text = (
-            f"the {word} of the {'two' if number == 2 else 'three'}"
-            if is_apart
-            else f"the {word} of {group}"
-        )
-        chain = tuple(look for phrase in phrases for look in self.read(phrase, relation))
+        if is_apart:
+            text = f"the {word} of the {'two' if number == 2 else 'three'}"
+        else:
+            text = f"the {word} of {group}"
+        chain: list[Lookup] = []
+        for phrase in phrases:
+            chain += self.read(phrase, relation)
         form = ("most" if is_most else "least", relation, tuple(phrase.form for phrase in phrases))
-        whole = Phrase(entities[best], text, form, chain, is_read=True)
+        whole = Phrase(entities[best], text, form, tuple(chain), is_read=True)
         if min(depths) > 0 and then == 0 and self.rng.random() < 0.5:
-            draft = Draft(
-                f"{'Who' if kind == 'person' else 'Which'} is {text}?", entities[best], form, chain
-            )
+            question = f"{'Who' if kind == 'person' else 'Which'} is {text}?"
+            draft = Draft(question, entities[best], form, tuple(chain))
         else:
             draft = self.ask(whole, hops)
             others = [entity.facts.get(draft.form[1]) for entity in entities]
             if then == 0 and others.count(draft.value) > 1:
                 raise Unfit
+        if not is_apart:
+            return draft
         question = draft.text[0].lower() + draft.text[1:]
-        return (
-            Draft(f"{self.one('Take|Consider|Compare')} {group}: {question}", *rest(draft))
-            if is_apart
-            else draft
-        )
+        text = f"{self.one('Take|Consider|Compare')} {group}: {question}"
+        return Draft(text, draft.value, draft.form, draft.chain)
 
     def group(self, phrases: list[Phrase]) -> str:
         kind = phrases[0].entity.kind
@@ -298,33 +295,26 @@ class Asker:
         return (PLURALS[kind] + " " if plain else "") + ", ".join(texts[:-1]) + " and " + texts[-1]
 
     def intersection(self, hops: int) -> Draft:
-        member = self.rng.choice(
-            self.by_kind[
-                self.rng.choice(
-                    (
-                        "person",
-                        "person",
-                        "novel",
-                        "painting",
-                        "composition",
-                        "film",
-                        "expedition",
-                        "town",
-                        "award",
-                    )
-                )
-            ]
+        kinds = (
+            "person",
+            "person",
+            "novel",
+            "painting",
+            "composition",
+            "film",
+            "expedition",
+            "town",
+            "award",
         )
+        member = self.rng.choice(self.by_kind[self.rng.choice(kinds)])
         held = [pair for pair in self.memberships.get(member.id, ()) if pair[1] in PREDICATES]
         if len(held) < 2:
             raise Unfit
         holders = self.rng.sample(held, 2)
-        both = [{other.id for other, _ in self.members(*pair)} for pair in holders]
-        if (
-            both[0] & both[1] != {member.id}
-            or min(map(len, both)) < 2
-            or all(holder.kind in REAL for holder, _ in holders)
-        ):
+        first, second = (self.member_ids(*pair) for pair in holders)
+        if first & second != {member.id} or min(len(first), len(second)) < 2:
+            raise Unfit
+        if all(holder.kind in REAL for holder, _ in holders):
             raise Unfit
         then = self.rng.choice([0, 1]) if hops > 2 else 0
         depths = self.parts(hops - 2 - then, 2)
@@ -341,41 +331,33 @@ class Asker:
                 PREDICATES[holders[0][1]].split("|")[0].format(x="both " + phrases[0].text),
                 phrases[1].text,
             ]
-        chain = tuple(
-            look
-            for (_, name), phrase in zip(holders, phrases, strict=True)
-            for look in self.read(phrase, name)
-        )
-        form = (
-            "in both",
-            *((name, phrase.form) for (_, name), phrase in zip(holders, phrases, strict=True)),
-        )
+        chain: tuple[Lookup, ...] = ()
+        form: Form = ("in both",)
+        for (_, name), phrase in zip(holders, phrases, strict=True):
+            chain += self.read(phrase, name)
+            form += ((name, phrase.form),)
         noun = member.kind if member.kind != "composition" else "orchestral work"
         if then == 0:
-            text = self.one(
-                f"Which {noun} {{}} and {{}}?|Name the {noun} that {{}} and {{}}."
-            ).format(*clauses)
+            wordings = f"Which {noun} {{}} and {{}}?|Name the {noun} that {{}} and {{}}."
+            text = self.one(wordings).format(*clauses)
             return Draft(text.replace("person that", "person who"), member, form, chain)
         pronoun = "who" if member.kind == "person" else "that"
-        return self.ask(
-            Phrase(member, f"the {noun} {pronoun} {clauses[0]} and {clauses[1]}", form, chain), hops
-        )
+        text = f"the {noun} {pronoun} {clauses[0]} and {clauses[1]}"
+        return self.ask(Phrase(member, text, form, chain), hops)
 
     def describe_any(self, entity: Entity, depth: int, member: Entity) -> Phrase:
-        """Real entities may be named here: that the other entity belongs to
-        them nobody can know.
+        """As `describe`, but real entities may be named, because their relations to invented ones
+        cannot be known.
         """
-        return (
-            self.named(entity)
-            if depth == 0
-            else self.describe(entity, depth, without=frozenset({member.id}))
-        )
+        if depth == 0:
+            return self.named(entity)
+        return self.describe(entity, depth, without=frozenset({member.id}))
 
     def temporal(self, hops: int) -> Draft:
         ways = [self.when, self.first_or_last, self.next_winner, self.in_a_year]
-        return self.rng.choice(
-            ways if hops == 1 else [*ways, self.gap, self.gap, self.age, self.winner_when]
-        )(hops)
+        if hops > 1:
+            ways += [self.gap, self.gap, self.age, self.winner_when]
+        return self.rng.choice(ways)(hops)
 
     def when(self, hops: int) -> Draft:
         table = DATES if self.rng.random() < 0.3 else EVENTS
@@ -383,12 +365,9 @@ class Asker:
         entity = self.entity(kind, relation)
         phrase = self.describe(entity, hops - 1)
         if table is DATES:
-            text, value, form = (
-                self.say(DATES[kind, relation], phrase),
-                entity.facts[relation],
-                ("fact", relation, phrase.form),
-            )
-            return Draft(text, value, form, self.read(phrase, relation))
+            text = self.say(DATES[kind, relation], phrase)
+            form = ("fact", relation, phrase.form)
+            return Draft(text, entity.facts[relation], form, self.read(phrase, relation))
         noun, clause = EVENTS[kind, relation].split("|")
         subject, verb, tail = split_clause(clause, phrase.text)
         plain = f"In {self.one('what|which')} year {verb} {subject}{tail}?"
@@ -464,8 +443,8 @@ class Asker:
     def event(
         self, depth: int, year: int | None = None, *, without: frozenset[str] = frozenset()
     ) -> tuple[Phrase, str, str]:
-        """Something that happened, in a given year or in any: a phrase for it, its relation, and
-        words for the year.
+        """An event of a given year or of any: a phrase for it, its relation, and words for its
+        year.
         """
         if year is None:
             kind, relation = self.pattern(EVENTS)
@@ -488,11 +467,7 @@ class Asker:
         depths = self.parts(hops - 2, 2)
         first, second = self.event(depths[0]), self.event(depths[1])
         years = [year_of(phrase.entity.facts[relation]) for phrase, relation, _ in (first, second)]
-        if (
-            years[0] == years[1]
-            or first[0].entity is second[0].entity
-            or abs(years[0] - years[1]) > 200
-        ):
+        if first[0].entity is second[0].entity or not 0 < abs(years[0] - years[1]) <= 200:
             raise Unfit
         earlier, later = (first, second) if years[0] < years[1] else (second, first)
         wordings = (
@@ -541,9 +516,9 @@ class Asker:
 
     def counting(self, hops: int) -> Draft:
         ways = [self.number, self.count, self.count_until]
-        return self.rng.choice(
-            ways if hops == 1 else [*ways, self.total, self.total, self.count_both]
-        )(hops)
+        if hops > 1:
+            ways += [self.total, self.total, self.count_both]
+        return self.rng.choice(ways)(hops)
 
     def number(self, hops: int) -> Draft:
         kind, relation = self.pattern(NUMBERS)
@@ -605,15 +580,11 @@ class Asker:
     def count_both(self, hops: int) -> Draft:
         pattern = self.pattern(COUNTS_BOTH)
         holders = [self.holder(pattern) for _ in range(2)]
-        members = [
-            {member.id for member, _ in self.members(holder, pattern[1])} for holder in holders
-        ]
+        members = [self.member_ids(holder, pattern[1]) for holder in holders]
         if members[0] & members[1]:
             raise Unfit
-        x, y = (
-            self.describe(holder, depth)
-            for holder, depth in zip(holders, sorted(self.parts(hops - 2, 2)), strict=True)
-        )
+        depths = sorted(self.parts(hops - 2, 2))
+        x, y = (self.describe(holder, depth) for holder, depth in zip(holders, depths, strict=True))
         text = COUNTS_BOTH[pattern].format(x=x.text, y=y.text)
         chain = (*self.read(x, pattern[1]), *self.read(y, pattern[1]))
         return Draft(
@@ -623,10 +594,6 @@ class Asker:
 
 def extended(look: Lookup, more: str) -> Lookup:
     return Lookup(look.query, look.article, f"{look.finding}; {more}")
-
-
-def rest(draft: Draft) -> tuple[Entity | int | str | date, Form, tuple[Lookup, ...]]:
-    return draft.value, draft.form, draft.chain
 
 
 def year_of(value: int | date) -> int:

@@ -1,6 +1,4 @@
-"""What a worker tells of an environment besides playing it, for those who may not run its code
-themselves.
-"""
+"""Metadata of an environment, which a worker reports to processes that must not run its code."""
 
 from __future__ import annotations
 

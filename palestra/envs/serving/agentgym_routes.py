@@ -1,8 +1,7 @@
-"""Routes on which AgentGym's own clients play our environments: their requests become calls of wire
-v1.
+"""Routes for AgentGym's own clients, whose requests are translated to calls of wire v1.
 
-Their servers run one environment each; here each has its folder, so that a client's
-`env_server_base` ends in, say, `/agentgym/textcraft`.
+An AgentGym server runs one environment. Here each environment has its own path, so a client's
+`env_server_base` ends in, for example, `/agentgym/textcraft`.
 """
 
 from __future__ import annotations
@@ -42,12 +41,11 @@ from palestra.envs.serving.wire import (
 
 PREFIX = "/agentgym"
 LEASE_S = LONGEST_LEASE_S
-"""Their clients open a session once, hold it while the learner is at work, and most never close it.
-
+"""The lease for AgentGym's clients: they open a session once, hold it during training, and mostly
+never close it.
 """
 STATUS_HERE = STATUS | {"bad_request": 422, "busy": 503}
-"""As their servers refuse a request, and the one status after which some of their clients try
-again.
+"""The status codes of AgentGym's servers, and 503, the one status after which some clients retry.
 """
 SECRET_BYTES = 16
 
@@ -56,8 +54,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]
-"""Takes the fields of a request and whose it is; gives what is sent as JSON, or raises a
-`WireError`.
+"""Takes a request's fields and its caller. Returns what is sent as JSON, or raises a `WireError`.
 """
 
 
@@ -109,11 +106,9 @@ class _EnvRoutes:
         async def answer(request: web.Request) -> web.Response:
             try:
                 caller = self.server.guard.admit(request)
-                fields = (
-                    request.query
-                    if request.method == "GET"
-                    else _fields(await body_of(request, self.server.limits.body_s))
-                )
+                fields: Mapping[str, Any] = request.query
+                if request.method != "GET":
+                    fields = _fields(await body_of(request, self.server.limits.body_s))
                 status, said = 200, await handler(fields, caller)
             except WireError as refusal:
                 status, said = STATUS_HERE[refusal.code], {"error": refusal.message}
@@ -165,13 +160,13 @@ class _EnvRoutes:
             raise WireError("bad_request", f"action: expected a text, came {_short(said)}")
         parsed = self._read(said)
         if parsed.action is None:
-            return self._stepped(
-                Step(parsed.error, invalid=True), await self._observed(session, caller)
-            )
+            now = await self._observed(session, caller)
+            return self._stepped(Step(parsed.error, invalid=True), now)
         step = await self._answer(Act(session=session, action=parsed.action), caller, Step)
-        return self._stepped(
-            step, await self._observed(session, caller) if self.dialect.has_score else Observed("")
-        )
+        now = Observed("")
+        if self.dialect.has_score:
+            now = await self._observed(session, caller)
+        return self._stepped(step, now)
 
     async def close(self, fields: Mapping[str, Any], caller: str) -> Any:
         _, session = self._session(fields)
@@ -274,7 +269,7 @@ class _Number(NamedTuple):
     mark: int
     """Keeps zeros that follow."""
     place: int
-    """Of the environment, among those that the server has."""
+    """The index of the environment among those of the server."""
     process: int
     session: int
     secret: bytes
@@ -285,16 +280,13 @@ LAYOUT = struct.Struct(f">BBHQ{SECRET_BYTES}s")
 
 def session_number(place: int, token: str) -> int:
     process, session, secret = token.split(".")
-    return int.from_bytes(
-        LAYOUT.pack(
-            *_Number(1, place, int(process), int(session), base64.urlsafe_b64decode(secret + "=="))
-        ),
-        "big",
-    )
+    secret_bytes = base64.urlsafe_b64decode(secret + "==")
+    parts = _Number(1, place, int(process), int(session), secret_bytes)
+    return int.from_bytes(LAYOUT.pack(*parts), "big")
 
 
 def session_token(place: int, number: int) -> str | None:
-    """The other way round; None where it cannot be a session of the environment at that place."""
+    """The inverse of `session_number`; None if no session of that environment has this number."""
     if number < 0 or number.bit_length() > 8 * LAYOUT.size:
         return None
     parts = _Number(*LAYOUT.unpack(number.to_bytes(LAYOUT.size, "big")))
@@ -305,8 +297,8 @@ def session_token(place: int, number: int) -> str | None:
 
 
 def _sciworld_fields(task: Task, observation: str) -> dict[str, Any]:
-    """Their clients put description and observation together with a line break, so that whatever
-    the parts are the whole is ours.
+    """The client joins description and observation with a line break, so that the result is our
+    text.
     """
     description, _, rest = observation.partition("\n")
     kind, _, variation = task.id.partition("/")
@@ -319,7 +311,7 @@ def _sciworld_fields(task: Task, observation: str) -> dict[str, Any]:
 
 
 def _fields(body: bytes) -> Mapping[str, Any]:
-    """None where the body is empty, as in their POST /create."""
+    """The fields of a JSON body; none if it is empty, as in the client's POST /create."""
     try:
         fields = msgspec.json.decode(body) if body.strip() else {}
     except UNREADABLE:
@@ -331,9 +323,8 @@ def _fields(body: bytes) -> Mapping[str, Any]:
 
 def _whole_number(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
-    if (
-        isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100
-    ):  # out of an address
+    # In a query string, numbers are text.
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 100:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value

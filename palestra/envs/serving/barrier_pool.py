@@ -1,5 +1,5 @@
-"""Environments that answer when they like,
-under an engine whose batches must not depend on that.
+"""A barrier between environments with varying response times and an engine whose batches must not
+depend on them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class BarrierPool:
-    """A pool of which it is known whether calls are under way, so that somebody can wait for all
-    answers before going on.
-    """
+    """A pool that counts pending calls, so that the engine can wait for all answers."""
 
     def __init__(self, pool: EnvPool, timeout_s: float) -> None:
         self._pool = pool
@@ -29,15 +27,14 @@ class BarrierPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is to be waited for."""
+        """Whether `quiesce` would wait."""
         return self._under_way > 0 and not self._is_given_up
 
     async def quiesce(self) -> None:
-        """Returns when no call is under way.
+        """Wait until no call is pending.
 
-        Calls that do not come back before `timeout_s` wait for something else than their
-        environment, as an episode does for which its server has no seat: from then on nobody waits
-        for answers here.
+        A call that is still pending after `timeout_s` waits for something other than its
+        environment, such as a free seat on a server. From then on this method does not wait at all.
         """
         if not self.is_busy:
             return

@@ -1,9 +1,10 @@
-"""What a server serves: its environments, their tasks, and how one is opened."""
+"""The environments of a server, their tasks, and their pools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -29,9 +30,9 @@ class Served:
     isolation: str = "inline"
     deadline_s: float = 60.0
     memory_mb: int = WorkerSettings().memory_mb
-    """Of a worker process."""
+    """The memory limit of a worker process."""
     max_processes: int = WorkerSettings().max_processes
-    """Of a worker and all that its environments have started."""
+    """The process limit of a worker, including everything that its environments start."""
     pass_env: tuple[str, ...] = ()
     """Secrets among the environment variables that a worker process gets."""
     sandbox: str = "none"
@@ -49,14 +50,14 @@ class Served:
         )
 
     def make(self) -> Environment:
-        """One to be asked for its tasks. Raises ValueError."""
+        """Create an instance for metadata and tasks. Raises ValueError."""
         if self.sandbox != "none":
             return make_sandboxed(self.name, self.options, self.limits)
         return make_env(self.name, self.options)
 
 
 def pool_of(served: Served) -> EnvPool:
-    """All that the server knows of where environments run."""
+    """The pool in which an environment's instances run."""
     if served.isolation == "process":
         return Workers(served.name, served.options, served.limits)
     return InlinePool(served.make, served.deadline_s, served.name)
@@ -65,7 +66,8 @@ def pool_of(served: Served) -> EnvPool:
 class Known(dict[tuple[str, str], Task]):
     """An environment's tasks by split and id.
 
-    A task that stands in no list, such as a BabyAI level with a seed, is asked for.
+    For a task that no split lists, such as a BabyAI level with another seed, it asks the
+    environment.
     """
 
     def __init__(self, env: Environment, listed: Iterable[Task]) -> None:
@@ -82,14 +84,14 @@ class Known(dict[tuple[str, str], Task]):
         return task
 
     def find(self, id: str) -> Task:
-        """By its id alone, in whatever split; `ValueError` where there is none."""
+        """The task with this id, in any split. Raises `ValueError` if there is none."""
         return self._env.task(id)
 
 
 class Catalogue:
-    """All that can be asked about the environments without playing them.
+    """Metadata and tasks of the served environments, available without an episode.
 
-    Raises ValueError where one cannot be served.
+    Raises ValueError for an environment that cannot be served.
     """
 
     def __init__(self, served: list[Served]) -> None:
@@ -126,12 +128,10 @@ class Catalogue:
                 env.vocabulary(),
             )
             msgspec.json.encode(about)
-        self.about[env.name], self._splits[env.name], self.pools[env.name] = (
-            about,
-            splits,
-            pool_of(served),
-        )
-        self.tasks[env.name] = Known(env, (task for tasks in splits.values() for task in tasks))
+        self.about[env.name] = about
+        self._splits[env.name] = splits
+        self.pools[env.name] = pool_of(served)
+        self.tasks[env.name] = Known(env, chain.from_iterable(splits.values()))
 
     def describe(self, env: str) -> EnvAbout:
         if env not in self.about:

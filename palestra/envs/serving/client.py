@@ -1,4 +1,4 @@
-"""Handles on environments that servers play: training uses them without noticing."""
+"""Handles on environments that run on servers, with the same interface as local ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from palestra.envs.serving.wire import (
 SEAT_WAIT_S = 600.0
 """How long an episode waits while all servers are full."""
 OTHERS_S = 5.0
-"""How long one server of several may be away before the next is asked for a seat."""
+"""How long one of several servers may be unreachable before the next one is asked for a seat."""
 ASK_AGAIN_S = 10.0
 """A server that was full or away is asked again after so long, though others have seats."""
 CLOSE_S = 5.0
@@ -44,13 +44,11 @@ UNKNOWN_SEATS = 1 << 30
 
 
 class SessionGone(EnvFault):
-    """The server does not know the session any more: its lease ran out, or the server was started
-    anew.
-    """
+    """The server no longer knows the session: its lease expired, or the server was restarted."""
 
 
 class Seats:
-    """One server, as seen by those who look for a seat."""
+    """A server and its free seats."""
 
     def __init__(self, url: str) -> None:
         self.address, self.env = split_url(url)
@@ -60,20 +58,21 @@ class Seats:
         )
         self.keeper = Keeper(Http(self.address, token))
         self.free = UNKNOWN_SEATS
-        """As far as is known; 0 where it did not give one."""
+        """The last known number; 0 after a refusal."""
         self.asked = 0
-        """Seats that were asked for and not given yet."""
+        """Pending requests for seats."""
         self.asked_at = 0.0
 
     @property
     def room(self) -> int:
-        """Seats to be had.
+        """Free seats without pending requests.
 
-        A server that gave none is asked again after a while, by one episode and not by all: it may
-        be in vain.
+        A server that refused is asked again after a while, by one episode only, because it may
+        still be full.
         """
         is_unknown = self.free == 0 and time.monotonic() - self.asked_at > ASK_AGAIN_S
-        return (UNKNOWN_SEATS if is_unknown else self.free) - self.asked
+        free = UNKNOWN_SEATS if is_unknown else self.free
+        return free - self.asked
 
 
 class EnvSlot(NamedTuple):
@@ -98,9 +97,7 @@ class Servers:
                 await server.connection.close()
 
     async def open(self, timeout_s: float) -> EnvSlot:
-        """A seat on the server with the most free ones; where all are full, the first that gets
-        free.
-        """
+        """A seat on the server with the most free ones. Waits if all servers are full."""
         until, delay = time.monotonic() + SEAT_WAIT_S, 0.1
         while True:
             refusals: list[Exception] = []
@@ -109,10 +106,8 @@ class Servers:
                     return await self._ask(server, timeout_s)
                 except (WireError, EnvFault) as error:
                     refusals.append(error)
-            is_full = any(
-                isinstance(error, WireError) and error.code in ("busy", "stopping")
-                for error in refusals
-            )
+            codes = {error.code for error in refusals if isinstance(error, WireError)}
+            is_full = bool(codes & {"busy", "stopping"})
             if not is_full or time.monotonic() > until:
                 raise EnvFault("; ".join(f"{error}" for error in refusals))
             await asyncio.sleep(delay)
@@ -137,9 +132,7 @@ class Servers:
 
 
 class Keeper:
-    """Renews leases from a thread of its own: the event loop stands still while the learner is at
-    work.
-    """
+    """Renews leases from its own thread, because the learner blocks the event loop."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -184,7 +177,7 @@ class Keeper:
 
 
 class RemotePool:
-    """A session for every episode; it is the server that uses an environment again."""
+    """Opens a session per episode. The server reuses environments."""
 
     def __init__(self, urls: Sequence[str], deadline_s: float) -> None:
         self.servers, self.deadline_s = Servers(urls), deadline_s
@@ -202,7 +195,7 @@ class RemotePool:
 class RemoteHandle:
     """One session on one of the servers.
 
-    Opened by the first reset, and anew by a reset that finds it gone.
+    Opened by the first reset, and opened again by a reset that finds it gone.
     """
 
     def __init__(self, servers: Servers, deadline_s: float) -> None:
@@ -216,9 +209,7 @@ class RemoteHandle:
 
     @property
     def _timeout_s(self) -> float:
-        """The server ends a call at its own deadline;
-        this is for one that does not answer at all.
-        """
+        """For a server that does not answer at all. The server itself enforces the deadline."""
         return self.deadline_s + RECONNECT_S
 
     async def reset(self, task: Task) -> str:
@@ -234,7 +225,8 @@ class RemoteHandle:
         return await self._reset(task)
 
     async def _open_seat(self) -> None:
-        # the handle may be closed meanwhile, and it must be possible to give the seat back
+        # The handle may be closed during the wait. Joining keeps the connection open until the seat
+        # is given back.
         self._servers.join()
         try:
             self._seat, self._key = await self._servers.open(self._timeout_s), 0

@@ -1,5 +1,5 @@
-"""One WebSocket to a server, shared by all sessions there: calls go out together, and again after
-the connection broke.
+"""One WebSocket to a server, shared by all its sessions: calls are batched, and repeated after the
+connection broke.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from palestra.envs.serving.wire import (
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 30.0
-"""How long a server may be gone before the calls to it end as faults."""
+"""How long a server may be unreachable before calls to it fail."""
 HEARTBEAT_S = 20.0
 HANDSHAKE_S = 10.0
 FINAL = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found"}
-"""Refusals of the connection that will not pass."""
+"""Permanent refusals of the connection."""
 
 _answers = msgspec.msgpack.Decoder(list[RawAnswer])
 
 
 class _Redirected(Exception):
-    """The server sent us elsewhere. The token is not for there."""
+    """The server redirected us. The token must not be sent to another server."""
 
 
 async def _refuse_redirect(
@@ -50,10 +50,10 @@ async def _refuse_redirect(
 
 
 class Connection:
-    """Opened by the first call, opened again by any call that finds it broken.
+    """Opened by the first call, and opened again by any call that finds it broken.
 
-    An unanswered call is sent again over the next connection: its key keeps the server from acting
-    on it twice.
+    An unanswered call is sent again over the next connection. Its key prevents the server from
+    executing it twice.
     """
 
     def __init__(
@@ -78,20 +78,16 @@ class Connection:
     async def call(
         self, call: AnyCall, kind: Any, *, timeout_s: float, away_s: float | None = None
     ) -> Any:
-        """The result. Raises WireError for a refusal, EnvTimeout without an answer, EnvFault where
-        the server stays away.
+        """The result. Raises WireError for a refusal, EnvTimeout without an answer, and EnvFault if
+        the server stays unreachable.
 
-        `away_s`: how long it may, where that is less than the connection's own patience.
+        `away_s`: how long it may be unreachable, if less than `reconnect_s`.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a run may go through several event loops, one after the other
-            self._loop, self._runner, self._waiting, self._unsent, self._something = (
-                loop,
-                None,
-                {},
-                [],
-                asyncio.Event(),
-            )
+            self._loop, self._runner = loop, None
+            self._waiting, self._unsent = {}, []
+            self._something = asyncio.Event()
         self._last_id += 1
         call.id = self._last_id
         encoded = msgspec.Raw(self._encode(call))
@@ -129,10 +125,8 @@ class Connection:
         return encoded
 
     async def close(self) -> None:
-        runner, self._runner = (
-            self._runner,
-            None,
-        )  # now: a call that comes while this one is being closed needs another
+        # Cleared before the first await: a call made while this one is closing starts a new runner.
+        runner, self._runner = self._runner, None
         if runner is not None and self._loop is asyncio.get_running_loop():
             self._give_up(f"the connection to {self.address} was closed")
             runner.cancel()
@@ -154,9 +148,8 @@ class Connection:
                 trouble = await self._connect(http)
                 if isinstance(trouble, Error):
                     break
-                if (
-                    self._heard or loop.time() - began > HEARTBEAT_S
-                ):  # it was there, if only to answer heartbeats
+                # The server was up: it sent something, or it answered heartbeats for this long.
+                if self._heard or loop.time() - began > HEARTBEAT_S:
                     gone_since, delay = loop.time(), 0.02
                 if not self._waiting:
                     break
@@ -165,9 +158,8 @@ class Connection:
                     break
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, 1.0)
-            self._runner = (
-                None  # now, not when all is closed: a call that comes meanwhile needs another
-            )
+            # Cleared before the HTTP session closes: a call made meanwhile starts a new runner.
+            self._runner = None
             self._give_up(trouble)
 
     def _give_up_unless_up(self, future: asyncio.Future[RawAnswer]) -> None:
@@ -175,17 +167,17 @@ class Connection:
             future.set_exception(EnvFault(f"{self.address} cannot be reached"))
 
     def _give_up(self, trouble: Error | str) -> None:
-        """Whoever waits is told, each by an exception of its own: a refusal, or a fault."""
+        """Fail every waiting call with an exception of its own: a refusal, or a fault."""
         for _, future in self._waiting.values():
-            if not future.done():
-                future.set_exception(
-                    EnvFault(trouble)
-                    if isinstance(trouble, str)
-                    else WireError(trouble.code, trouble.message)
-                )
+            if future.done():
+                continue
+            if isinstance(trouble, str):
+                future.set_exception(EnvFault(trouble))
+            else:
+                future.set_exception(WireError(trouble.code, trouble.message))
 
     async def _connect(self, http: aiohttp.ClientSession) -> Error | str:
-        """One connection, until it breaks. Returns why; an Error where it is refused for good."""
+        """Run one connection until it breaks. Returns why: an Error for a permanent refusal."""
         try:
             async with http.ws_connect(
                 self.address + "/v1/stream",

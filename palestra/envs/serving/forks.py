@@ -1,5 +1,5 @@
-"""Children that an environment's code forks: they have a copy of all that plays it, and must never
-go on as if they were that process.
+"""Handles child processes that an environment's code forks: a child is a copy of the whole program
+and must never continue as if it were the parent.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FORKED = (
 )
 CHILD_EXIT = 1
 BURIAL_MS = 1000
-"""How long a child may take to say who it is: the first thing it does."""
+"""The time limit for a child to report its pid, which is the first thing that it does."""
 OWN_CODE = ("subprocess", "asyncio.subprocess")
-"""Modules whose forks run another program at once, and so return to nobody. multiprocessing's
-children run one function and end.
+"""Modules whose forked children run another program at once and never return to the caller. The
+children of multiprocessing run one function and end.
 """
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -58,32 +58,32 @@ class Call:
     """A call of an environment's code that is under way."""
 
     pid: int
-    """Of the process that made it.
+    """The process that made the call.
 
-    A child inherits the call, and is known by having another pid.
+    A child inherits the call, and is recognized by its different pid.
     """
     is_refusing: bool
     may_exit: bool
     outer: Call | None
     has_forked: bool = False
-    """A child was made although the call refuses them. It has ended already."""
+    """A child was forked although the call refuses it. It has already ended."""
 
 
 class _State(threading.local):
-    """A fork copies only the thread that asks for it, so no other thread's calls can come back in a
+    """Per thread: a fork copies only the forking thread, so no other thread's call can return in a
     child.
     """
 
     call: Call | None = None
     fork: str = ""
-    """What the fork is that is under way in this thread: "refused", "own code", "other"; empty
-    where it does not concern us.
+    """The kind of the fork in progress in this thread: "refused", "own code", "other", or empty
+    outside of environment code.
     """
     is_main_thread = False
     report: tuple[int, int] = (-1, -1)
-    """A pipe on which a child that is refused says who it is."""
+    """The pipe through which a refused child reports its pid."""
     mask: Set[int] = frozenset()
-    """Of the signals that were blocked before the fork."""
+    """The signals that were blocked before the fork."""
 
 
 _here = _State()
@@ -91,17 +91,21 @@ _here = _State()
 
 @contextmanager
 def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Call]:
-    """Around a call of an environment's code: a child that is forked in it ends where the call
-    does, and says nothing.
+    """Guards a call of an environment's code: a child that is forked in it ends silently where the
+    call ends.
 
-    `refusing`: a child ends when it is born, unless it runs code of its own (`subprocess`,
-    `multiprocessing`), and the parent gets `Forked`. So nothing is ever left over of it, and a loop
-    of forks has one child at a time.
+    `refusing`: a child ends immediately, unless it runs code of its own (`subprocess`,
+    `multiprocessing`), and the parent gets `Forked`. No child is left over, and a loop of forks has
+    one child at a time.
 
-    `may_exit`: `os._exit` ends this process, as it does in a worker. Else it raises `Exited`.
+    `may_exit`: `os._exit` ends this process, as in a worker. Otherwise it raises `Exited`.
     """
-    outer = _here.call if _here.call is not None and _here.call.pid == os.getpid() else None
-    call = Call(os.getpid(), refusing or (outer is not None and outer.is_refusing), may_exit, outer)
+    # In a forked child, the inherited call belongs to the parent.
+    outer = _here.call
+    if outer is not None and outer.pid != os.getpid():
+        outer = None
+    is_refusing = refusing or (outer is not None and outer.is_refusing)
+    call = Call(os.getpid(), is_refusing, may_exit, outer)
     _ended.open()
     _ended.bury()
     _here.call = call
@@ -112,6 +116,8 @@ def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Cal
             raise Forked from error
         raise
     finally:
+        # A child that the environment forked has come back out of the call: it ends here, before it
+        # can continue as a second trainer.
         if os.getpid() != call.pid:
             _end_child()
         _here.call = outer
@@ -123,14 +129,13 @@ def die_with_parent(parent: int) -> None:
     """Let the kernel kill this process when the thread that started it is gone (Linux)."""
     if sys.platform == "linux":
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have ended before prctl took effect.
         if os.getppid() != parent:
             os._exit(CHILD_EXIT)
 
 
 class _Ended:
-    """A pipe on which a process hears of the children that came back and were ended: nobody else
-    will wait for them.
-    """
+    """A pipe through which ended children report their pids: nothing else waits for them."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -138,7 +143,7 @@ class _Ended:
         self._waiting: list[int] = []
 
     def open(self) -> None:
-        """Each process has its own: what its parent had belongs to the parent."""
+        """Open a pipe for this process. An inherited one belongs to the parent."""
         if self.pid != os.getpid():
             reader, writer = os.pipe()
             for end in (reader, writer):
@@ -146,16 +151,16 @@ class _Ended:
             self.pid, self._reader, self._writer, self._waiting = os.getpid(), reader, writer, []
 
     def say(self) -> None:
-        """In the child, as its last word."""
+        """Report the end of this child."""
         with suppress(OSError):
             os.write(self._writer, os.getpid().to_bytes(4, "little"))
 
     def bury(self) -> None:
         with suppress(BlockingIOError):
             said = os.read(self._reader, 4096)
-            self._waiting += [
-                int.from_bytes(said[at : at + 4], "little") for at in range(0, len(said), 4)
-            ]
+            # Writes of 4 bytes to a pipe are atomic, so pids are never interleaved.
+            for at in range(0, len(said), 4):
+                self._waiting.append(int.from_bytes(said[at : at + 4], "little"))
         self._waiting = [pid for pid in self._waiting if _is_alive(pid)]
 
 
@@ -170,18 +175,15 @@ _ended = _Ended()
 
 
 def _end_child() -> None:
-    """Without flushing what the parent has buffered, and without anything that is to be done at
-    exit: all that is the parent's.
-    """
+    """Exit without flushing buffers or running exit handlers, which belong to the parent."""
     _ended.say()
     os._exit(CHILD_EXIT)
 
 
 def _runs_own_code(caller: FrameType) -> bool:
     module = caller.f_globals.get("__name__", "")
-    return module in OWN_CODE or module.endswith(
-        "popen_fork"
-    )  # of multiprocessing, and of the packages made after it
+    # "popen_fork": multiprocessing and the packages that copy its structure.
+    return module in OWN_CODE or module.endswith("popen_fork")
 
 
 def _before() -> None:
@@ -193,6 +195,8 @@ def _before() -> None:
     else:
         _here.fork = "refused" if call.is_refusing else "other"
         _here.is_main_thread = threading.current_thread() is threading.main_thread()
+    # Blocked until the child has reset its handlers: a signal would otherwise run the trainer's
+    # handlers in the child.
     if _here.fork:
         _here.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     if _here.fork == "refused":
@@ -209,9 +213,8 @@ def _in_child() -> None:
     assert _here.call is not None
     _forget_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, _here.mask)
-    if (
-        _here.fork == "other" and _here.is_main_thread
-    ):  # another thread may end long before its process
+    # The kernel's signal is bound to the forking thread, which may end before the process does.
+    if _here.fork == "other" and _here.is_main_thread:
         die_with_parent(_here.call.pid)
 
 
@@ -228,7 +231,7 @@ def _in_parent() -> None:
 
 
 def _reported(reader: int, writer: int) -> int:
-    """The child that has ended when it was born, buried; 0 where there was none."""
+    """The pid of the refused child, after waiting for it; 0 if there was none."""
     os.close(writer)
     try:
         poll = select.poll()
@@ -242,10 +245,11 @@ def _reported(reader: int, writer: int) -> int:
 
 
 def _forget_signals() -> None:
-    """A child does not answer for the run: SIGTERM ends it, and the pipe that tells the run of its
-    signals is not told of the child's.
+    """Reset a child's signal handling: SIGTERM ends it, and its signals do not reach the run's
+    wakeup pipe.
 
-    They are blocked while it is forked: multiprocessing may end a child that has not come to this.
+    Signals are blocked during the fork, because multiprocessing may terminate a child that has not
+    got here.
     """
     with suppress(ValueError):
         signal.set_wakeup_fd(-1)
@@ -259,9 +263,7 @@ _exit = os._exit
 
 
 def _guarded_exit(status: int) -> NoReturn:
-    """`os._exit` in a call of an environment's code is an exception there; a child that was forked
-    in it may end as it likes.
-    """
+    """`os._exit` in a call of an environment's code raises an exception; a fork may exit."""
     call = _here.call
     if call is not None and call.pid == os.getpid() and not call.may_exit:
         raise Exited(status)

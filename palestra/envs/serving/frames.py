@@ -12,7 +12,7 @@ import msgspec
 LARGEST = 64 * 1024 * 1024
 """Bytes of one message."""
 CHUNK = 256 * 1024
-"""Bytes read at once."""
+"""Bytes per read."""
 _PREFIX = 4
 
 _encoder = msgspec.msgpack.Encoder()
@@ -29,10 +29,10 @@ class Call(msgspec.Struct, array_like=True, gc=False):
 class Answer(msgspec.Struct, array_like=True, gc=False):
     id: int
     seconds: float
-    """That the environment took."""
+    """The time spent in the environment."""
     error: str | None
     result: msgspec.Raw
-    """Decoded by whoever asked, who knows what it should be."""
+    """Decoded by the caller, who knows its type."""
 
 
 def framed(message: Any) -> bytes:
@@ -43,7 +43,7 @@ def framed(message: Any) -> bytes:
 
 
 class Frames:
-    """Finds the messages in what was read, however it was cut up."""
+    """Reassembles messages from arbitrary chunks."""
 
     def __init__(self) -> None:
         self._held = bytearray()

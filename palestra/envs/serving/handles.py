@@ -1,6 +1,4 @@
-"""Handles on environments: asynchronous, with a deadline on every call, and faults that have a
-type.
-"""
+"""Asynchronous handles on environments, with a deadline on every call and typed faults."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ class EnvFault(Exception):
 
     stop = Stop.ENV_FAULT
     is_collateral = False
-    """Whether somebody else's episode has caused it."""
+    """Whether another episode caused it."""
 
 
 class EnvTimeout(EnvFault):
@@ -49,25 +47,25 @@ class EnvTimeout(EnvFault):
 
 
 class CollateralFault(EnvFault):
-    """Another session of the same worker process broke it: this one is to be begun anew as if
-    nothing had been.
+    """Another session of the same worker process broke the worker. The episode is restarted and
+    does not count as failed.
     """
 
     is_collateral = True
 
 
 class PoolExhausted(Exception):
-    """As many environments are in use as there may be. Somebody has to close a handle first."""
+    """All environments of the pool are in use. A handle must be closed first."""
 
 
 class BadEnvironment(UserError, ValueError):
-    """An environment broke outside of episodes: one line that names it."""
+    """An environment failed outside of an episode. The one-line message names it."""
 
 
 ONE_LINE = 500
-"""Characters of what an environment says in an error."""
+"""The maximum length of an environment's message in an error."""
 DEADLINE_S = 60.0
-"""For what is asked of an environment where no other deadline was given."""
+"""The default deadline of a call."""
 
 
 @contextmanager
@@ -79,11 +77,11 @@ def guarded(
     refusing: bool = False,
     telling: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Around each question to an environment outside of episodes: whatever it does, within its
-    deadline, is a `BadEnvironment`.
+    """Guards a call outside of an episode: any failure, or a missed deadline, raises
+    `BadEnvironment`.
 
-    Errors that say themselves what is to be done are let through: those that are `telling`, and a
-    name that is not known.
+    Errors whose own message says what to do pass through: the types in `telling`, and
+    `UnknownName`.
     """
     words = ""
     try:
@@ -109,26 +107,23 @@ def guarded(
 
 
 def check_attributes(name: str, env: Environment) -> None:
-    """What a run, an evaluation and a server rely on besides the methods."""
+    """Check the attributes that a run, an evaluation and a server rely on."""
     with guarded(name, "max_turns"):
         most, splits = env.max_turns, env.splits
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise BadEnvironment(
                 f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on"
             )
-        if not isinstance(splits, tuple | list) or not all(
-            isinstance(split, str) for split in splits
-        ):
+        is_sequence = isinstance(splits, tuple | list)
+        if not is_sequence or not all(isinstance(split, str) for split in splits):
             raise BadEnvironment(f"{name}: splits is {shown(splits)}, expected a tuple of names")
 
 
 def listed(name: str, env: Environment, split: str) -> list[Task]:
-    """The tasks of a split, if that is what they are."""
+    """The tasks of a split. Raises `BadEnvironment` if any is not a valid `Task`."""
     tasks = list(env.tasks(split))
     for task in tasks:
-        if not isinstance(task, Task) or not all(
-            type(field) is str for field in (task.env, task.split, task.id, task.category)
-        ):
+        if not isinstance(task, Task) or not _is_of_texts(task):
             raise BadEnvironment(
                 f"{name}: tasks({split!r}) has {shown(task)}, expected a Task of texts"
             )
@@ -137,8 +132,13 @@ def listed(name: str, env: Environment, split: str) -> list[Task]:
     return tasks
 
 
+def _is_of_texts(task: Task) -> bool:
+    fields = (task.env, task.split, task.id, task.category)
+    return all(type(field) is str for field in fields)
+
+
 class EnvHandle(Protocol):
-    """An environment, wherever it runs, for as long as somebody needs it.
+    """An environment in use, in any isolation mode.
 
     After an `EnvFault` it can only be closed.
     """
@@ -153,21 +153,19 @@ class EnvHandle(Protocol):
     async def expert(self) -> str | None: ...
 
     async def close(self) -> None:
-        """Back to its pool: the next one to open a handle may get the same environment, unless it
-        broke. May be called twice.
+        """Return the environment to its pool, which may reuse it unless it broke. May be called
+        twice.
         """
 
 
 class EnvPool(Protocol):
-    """Where environments of one kind wait for their next episode, so that none is made anew each
-    time.
-    """
+    """Environments of one kind, which are reused from episode to episode."""
 
     async def open(self) -> EnvHandle:
-        """A handle on an environment that nobody else has."""
+        """A handle on an environment for exclusive use."""
 
     async def close(self) -> None:
-        """Close all environments, also those that an interrupted episode still holds."""
+        """Close all environments, including those of interrupted episodes."""
 
 
 @asynccontextmanager
@@ -180,9 +178,9 @@ async def opened(pool: EnvPool) -> AsyncIterator[EnvHandle]:
 
 
 class InlinePool:
-    """Environments that run right here, between the engine's steps.
+    """Environments in this process, which run between the engine's steps.
 
-    Nothing races, so a run can be repeated bit for bit.
+    Nothing runs concurrently, so a run is reproducible bit for bit.
     """
 
     def __init__(
@@ -204,7 +202,7 @@ class InlinePool:
             self.throw_away(self.idle.pop())
 
     def throw_away(self, played: ValidatedEnv) -> None:
-        """That closing a broken environment fails too is no news."""
+        """Close an environment. A failure is only logged: a broken one often fails to close too."""
         try:
             with contained(refusing=True), alarm(self.deadline_s, self.name, "close"):
                 played.env.close()
@@ -244,7 +242,8 @@ class InlineHandle:
         if self not in self._pool.taken:
             raise EnvFault("the handle was closed")
         began = time.monotonic()
-        self._is_broken = True  # until it has answered
+        # Any exit but a normal return leaves the environment in an unknown state.
+        self._is_broken = True
         words = ""
         try:
             with (
@@ -256,16 +255,17 @@ class InlineHandle:
                         self._env = ValidatedEnv(self._pool.make())
                     answer = call(self._env)
                 except BaseException as error:
+                    # Described here, under the same deadline: `__str__` is environment code too.
                     if is_environments(error):
-                        words = described(error)  # its own code, so it has the same deadline
+                        words = described(error)
                     raise
             self._is_broken = False
             return answer
         except Overdue:
-            raise EnvTimeout(
-                f"no answer within {self._pool.deadline_s:g} s"
-                + (f"; {FORKED}" if inside.has_forked else "")
-            ) from None
+            message = f"no answer within {self._pool.deadline_s:g} s"
+            if inside.has_forked:
+                message += f"; {FORKED}"
+            raise EnvTimeout(message) from None
         except Forked as error:
             raise EnvFault(str(error)) from error
         except BaseException as error:
@@ -277,8 +277,8 @@ class InlineHandle:
 
 
 RING_AGAIN_S = 1.0
-"""An exception that rises while Python calls a finalizer is dropped, and libraries that talk to
-other processes have such as take long.
+"""The interval of repeated alarms: Python drops an exception that is raised inside a finalizer, and
+libraries that talk to other processes have slow finalizers.
 """
 
 
@@ -288,10 +288,10 @@ def _ring(*_: object) -> None:
 
 @contextmanager
 def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
-    """Interrupts Python code of an environment that overruns. Off the main thread there are no
-    signals: it is then judged when it returns.
+    """Interrupts Python code of an environment that exceeds its deadline.
 
-    What cannot be interrupted, such as code in C, is for the watchdog, where one is at work.
+    Off the main thread there are no signals, so the deadline is checked when the call returns. Code
+    that cannot be interrupted, such as C code, is left to the watchdog, if it runs.
     """
     began = time.monotonic()
     watchdog.begins(name, method, seconds)
@@ -309,9 +309,10 @@ def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             watchdog.ends()
-            if left:  # somebody else's alarm
-                signal.setitimer(
-                    signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval
-                )
-    if time.monotonic() - began > seconds:  # it may have caught what was raised in it
+            # Restore a timer that somebody else had set. 0 would disable it.
+            if left:
+                rest = max(left - (time.monotonic() - began), 0.001)
+                signal.setitimer(signal.ITIMER_REAL, rest, interval)
+    # The environment may have caught the Overdue that the signal handler raised.
+    if time.monotonic() - began > seconds:
         raise Overdue

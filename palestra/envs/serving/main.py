@@ -1,5 +1,5 @@
-"""Runs the environment server, in one process or in several that are kept alive; stops when its
-sessions have ended.
+"""Runs the environment server in one process or in several supervised ones, and drains its sessions
+before it stops.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     processes: int = 1
     tokens: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Further names that the server may be called by."""
+    """Additional host names under which the server is reached."""
     log_level: str = "INFO"
     process: int = 0
     folder: str = ""
@@ -57,7 +57,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
     @property
     def seats_per_token(self) -> int:
-        """Of all processes together."""
+        """The seats of one token, over all processes."""
         half = self.capacity if len(self.tokens) < 2 else -(-self.capacity // 2)
         return self.limits.seats_per_token or half
 
@@ -74,12 +74,10 @@ class JsonLines(logging.Formatter):
         event |= record.__dict__.get("fields", {})
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
-        return json.dumps(
-            {
-                name: hidden(value) if isinstance(value, str) else value
-                for name, value in event.items()
-            }
-        )
+        for name, value in event.items():
+            if isinstance(value, str):
+                event[name] = hidden(value)
+        return json.dumps(event)
 
 
 def log_as_json(level: str) -> None:
@@ -93,7 +91,7 @@ def event(name: str, **fields: Any) -> None:
 
 
 def serve(settings: ServerSettings) -> int:
-    """Until it is told to stop. Returns the exit code."""
+    """Serve until a signal stops the server. Returns the exit code."""
     log_as_json(settings.log_level)
     if settings.processes == 1:
         return run_fast(serve_one(settings))
@@ -107,7 +105,7 @@ def serve(settings: ServerSettings) -> int:
 
 
 def run_fast(main: Coroutine[Any, Any, int]) -> int:
-    """With uvloop where it is installed."""
+    """Run with uvloop if it is installed."""
     if find_spec("uvloop") is None:
         return asyncio.run(main)
     import uvloop
@@ -165,12 +163,12 @@ async def serve_one(settings: ServerSettings) -> int:
 
 
 def _share(count: int, settings: ServerSettings) -> int:
-    """Of this process, of what all have together."""
+    """This process's share of a total over all processes."""
     return count // settings.processes + (settings.process < count % settings.processes)
 
 
 async def _until_stopped(server: Server, drain_s: float) -> None:
-    """The first signal lets sessions end, the second does not."""
+    """Wait for a signal, then drain the sessions. A second signal ends the draining."""
     loop = asyncio.get_running_loop()
     signals = asyncio.Semaphore(0)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -185,7 +183,7 @@ async def _until_stopped(server: Server, drain_s: float) -> None:
 
 
 def _reserved(settings: ServerSettings) -> socket.socket:
-    """Holds the port for the processes that will listen on it, and finds one where it is 0."""
+    """A socket that reserves the port for the processes, and chooses one if it is 0."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     reserved = socket.socket(family)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -194,7 +192,7 @@ def _reserved(settings: ServerSettings) -> socket.socket:
 
 
 class Supervisor:
-    """Starts the processes, replaces one that dies, and passes signals on."""
+    """Starts the processes, restarts those that die, and forwards signals."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
@@ -216,7 +214,8 @@ class Supervisor:
 
     def _ended(self, process: int, child: subprocess.Popen[bytes]) -> None:
         del self.children[process]
-        if child.returncode == 2:  # it cannot be started, so none can
+        # Exit code 2: it could not listen, and neither could another one.
+        if child.returncode == 2:
             self.is_hopeless = True
             self._pass_on(signal.SIGTERM, None)
         if not self.is_stopping:
@@ -229,7 +228,9 @@ class Supervisor:
                 self._start(process)
 
     def _start(self, process: int) -> None:
-        kept = [name for one in self.settings.served for name in one.pass_env]
+        kept: list[str] = []
+        for one in self.settings.served:
+            kept += one.pass_env
         environment = {
             **without_secrets(kept),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -242,7 +243,8 @@ class Supervisor:
         child.stdin.write(
             msgspec.json.encode(msgspec.structs.replace(self.settings, process=process)) + b"\n"
         )
-        child.stdin.flush()  # and it stays open: the child leaves when it is closed
+        # The pipe stays open: the child exits when it is closed, so it never outlives us.
+        child.stdin.flush()
         self.children[process] = child
 
     def _pass_on(self, number: int, frame: object) -> None:
@@ -252,7 +254,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """A process of several: its settings come as a line of JSON."""
+    """The entry point of one of several processes. Reads its settings as a line of JSON."""
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServerSettings)
     log_as_json(settings.log_level)
     threading.Thread(target=_die_with_supervisor, daemon=True).start()

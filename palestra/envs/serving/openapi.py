@@ -1,4 +1,4 @@
-"""The routes of wire v1, and the OpenAPI document that is made of them."""
+"""The routes of wire v1, and the OpenAPI document generated from them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ ROUTES = (
 )
 
 IN_PATH = ("call", "id", "session")
-"""Fields of a call that do not stand in an HTTP body."""
+"""Fields of a call that are not part of an HTTP body."""
 
 
 @cache
@@ -152,7 +152,7 @@ def _operation(
 def _body(
     route: Route, schema_of: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """What stands in the body: the call without what the path says."""
+    """The schema of the body: the call's fields that are not in the path."""
     if route.name == "batch":
         return {
             "type": "array",

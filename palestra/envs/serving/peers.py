@@ -17,9 +17,9 @@ from palestra.envs.serving.request_auth import PEER_HEADER
 from palestra.envs.serving.wire import AnyCall, Open, WireError
 
 GONE_S = 10.0
-"""How long a process that died may take to be replaced."""
+"""The time limit for the restart of a process that died."""
 ANSWER_S = 3600.0
-"""Environments have deadlines of their own; this only keeps a lost call from waiting for ever."""
+"""Environments have their own deadlines. This limit only ends calls that got lost."""
 
 
 def socket_path(folder: str, process: int) -> str:

@@ -1,5 +1,5 @@
-"""The reaper of a pool's workers, seen from the pool: a process that bounds them, and that outlives
-us to end what they leave behind.
+"""The pool's side of the reaper: a process that limits the number of worker processes, and that
+outlives the pool to kill what workers leave behind.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ LEAVE_S = 2 * reaper_process.KILL_S
 
 
 class Reaper:
-    """Started when the first worker is.
+    """Started with the first worker.
 
-    What is told to a reaper that was killed is told to the next one.
+    A reaper that was killed is replaced, and the new one gets the same orders.
     """
 
     def __init__(self, most: int, own: int = 0) -> None:
         self.most, self.own = most, own
-        """Processes that a worker may have, itself included, besides those of its sandbox."""
+        """The process limit of a worker, including itself, and the processes of its sandbox."""
         self._process: subprocess.Popen[bytes] | None = None
         self._watched: dict[int, str] = {}
         """The marks of the workers that are not ended."""
         self._over: set[int] = set()
-        """Those that had too many."""
+        """Workers that exceeded the limit."""
         self._unread = b""
 
     def start(self) -> None:
-        """Before there is a worker to watch: where no process can be made, none is left without a
-        reaper.
+        """Start the process before the first worker: if it cannot be started, no worker runs
+        without a reaper.
         """
         if self._process is None:
             self._process = _started()
@@ -47,12 +47,12 @@ class Reaper:
         self._tell(f"watch {worker} {mark} {self.most + self.own}")
 
     def end(self, worker: int) -> None:
-        """Kill all that is left of it. Nobody waits for that before the pool is closed."""
+        """Kill all remaining processes of a worker. Only `close` waits until they are gone."""
         if self._watched.pop(worker, None) is not None:
             self._tell(f"end {worker}")
 
     def reason(self, worker: int) -> str | None:
-        """Why the reaper has killed it, where it has."""
+        """Why the reaper killed a worker, or None."""
         if self._process is not None and self._process.stdout is not None:
             with suppress(BlockingIOError):
                 *lines, self._unread = (

@@ -1,6 +1,6 @@
-"""A served environment as an environment: plain requests, one after the other.
+"""A served environment as a synchronous `Environment`, over plain HTTP requests.
 
-Training plays over `client` instead.
+Training uses `client` instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONNECT_S = 5.0
 ANSWER_S = 120.0
 RETRY_S = 15.0
 ANSWER_BYTES = 64 * 1024 * 1024
-"""The largest answer that is read: a page of 5,000 tasks may be long."""
+"""The size limit of an answer. A page of 5,000 tasks may be long."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -56,7 +56,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects())
-"""Without the proxies that the machine may have for the web: the stream goes without them too."""
+"""Ignores the machine's web proxies, as the stream does."""
 
 
 class Unreachable(Exception):
@@ -84,7 +84,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 class Http:
-    """Requests to one server. Those with a key, and those that only ask, can be sent again."""
+    """Sends requests to one server. Those with a key, and read-only ones, can be repeated."""
 
     def __init__(self, address: str, token: str) -> None:
         self.address, self._token = address, token
@@ -197,11 +197,9 @@ class RemoteEnvironment(Environment):
 
     def __init__(self, http: Http, about: EnvAbout) -> None:
         self._http, self._about = http, about
-        self.max_turns, self.instructions, self.example = (
-            about.max_turns,
-            about.instructions,
-            tuple(about.example),
-        )
+        self.max_turns = about.max_turns
+        self.instructions = about.instructions
+        self.example = tuple(about.example)
         self._session = ""
         self._key = 0
 

@@ -1,6 +1,4 @@
-"""Who may talk to the server: programs that know a token, and no web page that a browser was led
-to.
-"""
+"""Access control: programs with a token, but no web pages in a user's browser."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ OPEN_PATHS = ("/health",)
 
 
 class RequestAuth:
-    """Checks where a request says it goes and comes from, and its token."""
+    """Checks a request's host, origin and token."""
 
     def __init__(
         self, tokens: tuple[str, ...] = (), hosts: tuple[str, ...] = (), peer_secret: str = ""
@@ -66,9 +64,7 @@ class RequestAuth:
 
 
 def bearer_token(request: web.BaseRequest) -> str:
-    """What stands behind `Bearer` in the request's Authorization; nothing for any other scheme, or
-    none.
-    """
+    """The bearer token of a request; empty for another scheme or none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -1,5 +1,5 @@
-"""Worker processes under bubblewrap: no network, no other processes, and of the disk only what
-Python needs, read-only.
+"""Worker processes under bubblewrap: no network, no other processes, and read-only access to only
+those files that Python needs.
 """
 
 from __future__ import annotations
@@ -16,52 +16,55 @@ from pathlib import Path
 
 PACKAGE = "install Debian's package bubblewrap (apt install bubblewrap)"
 NEEDS_NETWORK = frozenset({"agentgym", "web", "webarena"})
-"""Registered environments that are nothing without a server."""
+"""Registered environments that need a server."""
 TMP, SHM = "/tmp", "/dev/shm"  # noqa: S108  of a sandbox
 TMP_MB = 512
-"""Of each `/tmp`, which is memory; and of any one file that a sandbox writes."""
+"""The size of each `/tmp`, which is in memory, and of any file that a sandbox writes."""
 SHM_MB = 64
 OVER_MEMORY = 1.5
-"""One process may hold so many times `memory_mb`: above that its allocations fail before the pool
-has measured it.
+"""The memory limit of one process, as a multiple of `memory_mb`. Allocations above it fail at once,
+before the pool measures the process.
 """
 TASKS_EACH = 16
-"""RLIMIT_NPROC counts threads, too: so many for each of `max_processes`."""
+"""RLIMIT_NPROC counts threads too. It is set to this many per process of `max_processes`."""
 OWN_PROCESSES = 3
-"""Those of bubblewrap itself, which `max_processes` does not count."""
+"""Processes of bubblewrap itself, which `max_processes` does not count."""
 NOBODY = 65534
-"""Whom an environment runs as where the trainer is root: root's files stay root's, and the kernel
-bounds the processes of others only.
+"""The user id of a sandbox if the trainer is root. Root's files are then protected, and the kernel
+applies process limits only to users other than root.
 """
 PROBE_S = 20.0
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 ETC = (
-    *(
-        "alternatives",
-        "fonts",
-        "group",
-        "java*",
-        "ld.so.cache",
-        "ld.so.conf",
-        "ld.so.conf.d",
-        "localtime",
-        "locale.alias",
-    ),
-    *("mime.types", "nsswitch.conf", "passwd", "ssl/certs", "ssl/openssl.cnf", "timezone"),
+    "alternatives",
+    "fonts",
+    "group",
+    "java*",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "locale.alias",
+    "mime.types",
+    "nsswitch.conf",
+    "passwd",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
 )
-"""Of /etc: what programs start with. The rest has keys and passwords."""
+"""The files of /etc that programs need to start. Others may contain keys and passwords."""
 KEPT = ("PATH", "LANG", "LANGUAGE", "TZ", "JAVA_HOME", "PYTHONHASHSEED")
 KEPT_PREFIXES = ("LC_", "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
 
 
 class NoSandbox(OSError):
-    """A sandbox was asked for and cannot be made. One line says why, and what to do."""
+    """A requested sandbox cannot be created. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What one worker may have."""
+    """The limits and files of one worker's sandbox."""
 
     memory_mb: int
     max_processes: int
@@ -69,46 +72,21 @@ class Sandbox:
     """Further files and folders that it can read."""
 
     def command(self, program: list[str]) -> list[str]:
-        """The program, in a sandbox.
+        """The command line that runs the program in a sandbox.
 
-        Root starts it as nobody, in a second sandbox that may make no others.
+        If we are root, the program runs as nobody, in a second sandbox that cannot create others.
         """
         bwrap = _bwrap()
-        apart = [
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-            "--unshare-uts",
-            "--unshare-cgroup-try",
-        ]
+        apart = [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]
         outer = [bwrap, "--die-with-parent", *apart, "--hostname", "sandbox", "--cap-drop", "ALL"]
         alone = ["--unshare-user", *_no_more_users(bwrap)]
         inner = [*self._limits(), *program]
         if os.geteuid() != 0:
             return [*outer, *alone, *self._files(), "--", *inner]
         outer += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", *self._files()]
-        leave_root = [
-            "setpriv",
-            "--reuid",
-            str(NOBODY),
-            "--regid",
-            str(NOBODY),
-            "--clear-groups",
-            "--",
-        ]
-        return [
-            *outer,
-            "--",
-            *leave_root,
-            bwrap,
-            "--die-with-parent",
-            *alone,
-            "--dev-bind",
-            "/",
-            "/",
-            "--",
-            *inner,
-        ]
+        leave_root = f"setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --".split()
+        second = [bwrap, "--die-with-parent", *alone, "--dev-bind", "/", "/", "--"]
+        return [*outer, "--", *leave_root, *second, *inner]
 
     def _limits(self) -> list[str]:
         limits = [
@@ -121,21 +99,13 @@ class Sandbox:
         return ["prlimit", *limits, "--"]
 
     def _files(self) -> list[str]:
-        """In order: what comes later lies over what came before."""
+        """bubblewrap's options for files, in order: later mounts cover earlier ones."""
         here, missing = Path.cwd(), [path for path in self.read if not Path(path).exists()]
         if missing:
             raise NoSandbox(f"there is no {missing[0]!r}, which sandbox_read names")
         folders, masks = _folders(here), []
-        said = [
-            *_system(),
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            *_tmpfs(SHM, SHM_MB),
-            "--remount-ro",
-            "/dev",
-        ]
+        said = [*_system(), "--proc", "/proc", "--dev", "/dev"]
+        said += [*_tmpfs(SHM, SHM_MB), "--remount-ro", "/dev"]
         said += [*_tmpfs(TMP, TMP_MB), "--symlink", f"..{TMP}", f"/var{TMP}"]
         made: set[Path] = {Path(TMP)}
         for folder in folders:
@@ -155,8 +125,8 @@ class Sandbox:
 
 
 def variables(keep: Iterable[str] = ()) -> dict[str, str]:
-    """The environment variables of a sandbox: an allow-list, as any other may hold a secret, and
-    those that `keep` names.
+    """The environment variables of a sandbox: an allow-list, because others may hold secrets, plus
+    those in `keep`.
     """
     listed = {*KEPT, *keep}
     kept = {
@@ -169,13 +139,13 @@ def variables(keep: Iterable[str] = ()) -> dict[str, str]:
 
 
 def misuse(name: str, sandbox: str, read: tuple[str, ...], isolation: str) -> str | None:
-    """What is wrong with an environment's settings, as far as they alone can tell."""
+    """The error in an environment's settings, if they alone show one."""
     if sandbox == "none":
+        if not read:
+            return None
         return (
             f"sandbox_read = {list(read)}: has no effect with sandbox = 'none'; did you "
             "mean 'bwrap'?"
-            if read
-            else None
         )
     if isolation != "process":
         return (
@@ -191,7 +161,7 @@ def misuse(name: str, sandbox: str, read: tuple[str, ...], isolation: str) -> st
 
 
 def objection(read: Iterable[str] = ()) -> str | None:
-    """Why no sandbox can be made here, where none can: to be asked before a run begins."""
+    """Why no sandbox can be created on this machine, or None. Checked before a run starts."""
     try:
         Sandbox(1, 1, tuple(read)).command([])
         _probe()
@@ -202,7 +172,7 @@ def objection(read: Iterable[str] = ()) -> str | None:
 
 @lru_cache
 def _probe() -> None:
-    """That there is a bwrap does not mean that the kernel lets it work."""
+    """Start a sandbox once: bwrap may be installed and yet forbidden by the kernel."""
     command = Sandbox(1024, 16).command([sys.executable, "-I", "-S", "-c", ""])
     try:
         probe = subprocess.run(  # noqa: S603
@@ -212,11 +182,9 @@ def _probe() -> None:
         raise NoSandbox(f"bwrap cannot be started: {error}") from error
     if probe.returncode:
         said = (probe.stderr.strip().splitlines() or [f"exit code {probe.returncode}"])[-1]
-        who = (
-            "; root's sandboxes run as nobody, who must be able to read Python"
-            if os.geteuid() == 0
-            else ""
-        )
+        who = ""
+        if os.geteuid() == 0:
+            who = "; root's sandboxes run as nobody, who must be able to read Python"
         raise NoSandbox(
             f"bwrap does not work on this machine ({said}); does its kernel allow user "
             f"namespaces?{who}"
@@ -232,17 +200,18 @@ def _bwrap() -> str:
 
 @lru_cache
 def _no_more_users(bwrap: str) -> tuple[str, ...]:
-    """In a namespace of users of its own, a program has rights that let it try more of the kernel.
+    """The option that forbids further user namespaces, if this bwrap has it.
 
-    Older versions cannot forbid it.
+    Inside its own user namespace, a program has capabilities that expose more of the kernel.
     """
     usage = subprocess.run([bwrap, "--help"], capture_output=True, text=True, check=False)  # noqa: S603
     return ("--disable-userns",) if "--disable-userns" in usage.stdout + usage.stderr else ()
 
 
 def _counts_by_namespace() -> bool:
-    """From Linux 5.14 on, RLIMIT_NPROC counts the processes of a user in a sandbox, and not all
-    that the user has.
+    """Whether RLIMIT_NPROC counts only the user's processes in the sandbox: since Linux 5.14.
+
+    Before, it counts all processes of the user.
     """
     numbers = platform.release().split("-")[0].split(".")
     return tuple(int(number) for number in numbers[:2] if number.isdecimal()) >= (5, 14)
@@ -265,7 +234,7 @@ def _tmpfs(path: str, size_mb: int) -> list[str]:
 
 
 def _folders(here: Path) -> list[Path]:
-    """Where modules are looked for. A folder that holds the user's home is never shown."""
+    """The folders of the module search path. One that contains the user's home is never shown."""
     home = Path.home().resolve()
     found = [here, *(Path(path).absolute() for path in sys.path if path)]
     shown = [
@@ -278,31 +247,27 @@ def _folders(here: Path) -> list[Path]:
             f"the current folder {str(here)!r} holds your home, which a sandbox never "
             "shows; start in a project's own folder"
         )
-    return [
-        path
-        for path in shown
-        if not _is_in(path, SYSTEM) and not any(_is_in(path, [own]) for own in _python())
-    ]
+    known: list[str | Path] = [*SYSTEM, *_python()]
+    return [path for path in shown if not _is_in(path, known)]
 
 
 def _hidden(folder: Path) -> list[Path]:
-    """What begins with a dot in a folder of the user's: .env, .git, .netrc."""
+    """The dot files of a user's folder, such as .env, .git and .netrc."""
     return sorted(path for path in folder.glob(".*")) if folder.is_dir() else []
 
 
 def _python() -> list[Path]:
     """The interpreter, its packages and ours."""
-    given = [
-        Path(path)
-        for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, Path(__file__).parents[2])
-    ]
+    given = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)]
+    given.append(Path(__file__).parents[2])
     found = sorted({*given, *(path.resolve() for path in given)})
-    return [
-        path
-        for path in found
-        if not _is_in(path, SYSTEM)
-        and not any(path != other and _is_in(path, [other]) for other in found)
-    ]
+    # Only outermost folders: a folder inside another one needs no mount of its own.
+    kept: list[Path] = []
+    for path in found:
+        others = [other for other in found if other != path]
+        if not _is_in(path, SYSTEM) and not _is_in(path, others):
+            kept.append(path)
+    return kept
 
 
 def _is_in(path: Path, folders: Iterable[str | Path]) -> bool:
@@ -310,9 +275,10 @@ def _is_in(path: Path, folders: Iterable[str | Path]) -> bool:
 
 
 def _parents(path: Path, made: set[Path]) -> list[str]:
-    """The folders above, which everybody may pass through."""
-    new = [
-        folder for folder in reversed(path.parents) if folder != Path("/") and folder not in made
-    ]
-    made.update(new)
-    return [word for folder in new for word in ("--dir", str(folder))]
+    """Options that create the parent folders that do not exist yet in the sandbox."""
+    options: list[str] = []
+    for folder in reversed(path.parents):
+        if folder != Path("/") and folder not in made:
+            made.add(folder)
+            options += ["--dir", str(folder)]
+    return options

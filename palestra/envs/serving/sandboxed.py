@@ -1,4 +1,4 @@
-"""An environment that is asked from outside of its sandbox: none of its code is imported here."""
+"""An environment that runs in a sandbox. None of its code is imported in this process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ T = TypeVar("T")
 
 
 def make_sandboxed(name: str, options: dict[str, Any], settings: WorkerSettings) -> Environment:
-    """As `make_env`; ValueError says in one line what is wrong with the
-    environment or its options.
-    """
+    """As `make_env`: raises a one-line ValueError for a wrong environment or option."""
     try:
         return Sandboxed(name, options, settings)
     except EnvFault as fault:
@@ -30,8 +28,8 @@ def make_sandboxed(name: str, options: dict[str, Any], settings: WorkerSettings)
 
 
 class Sandboxed(Environment):
-    """Its calls go to a worker of its own, over an event loop of its own: it may be used inside of
-    another, too.
+    """Forwards calls to a worker of its own, over its own event loop, so that it also works inside
+    of another loop.
     """
 
     def __init__(self, name: str, options: dict[str, Any], settings: WorkerSettings) -> None:
@@ -43,14 +41,11 @@ class Sandboxed(Environment):
         except BaseException:
             self.close()
             raise
-        vars(self).update(
-            name=about.name, splits=about.splits, per_process=about.per_process
-        )  # of this one alone, and not of the class
-        self.max_turns, self.instructions, self.example = (
-            about.max_turns,
-            about.instructions,
-            tuple(about.example),
-        )
+        # Set on the instance, because other instances of the class wrap other environments.
+        vars(self).update(name=about.name, splits=about.splits, per_process=about.per_process)
+        self.max_turns = about.max_turns
+        self.instructions = about.instructions
+        self.example = tuple(about.example)
 
     def tasks(self, split: str) -> Sequence[Task]:
         found: list[Task] = self._asked("tasks", list[Task], split)
@@ -85,7 +80,7 @@ class Sandboxed(Environment):
         return self._run(self._on_seat(lambda seat: seat.expert()))
 
     def close(self) -> None:
-        """Its worker ends. Asked again, there is another one."""
+        """End the worker. A later call starts another one."""
         loop, self._loop = self._loop, None
         if loop is not None:
             asyncio.run_coroutine_threadsafe(self._pool.close(), loop).result()

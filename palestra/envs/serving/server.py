@@ -50,7 +50,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 RETRY_AFTER_S = 1
 CLOSE_S = 2.0
-"""For the other side of a stream to answer that it is being closed."""
+"""The time limit for the client to confirm that a stream is closed."""
 _calls = msgspec.json.Decoder(list[AnyCall])
 
 
@@ -131,7 +131,7 @@ class Server(Collector):
         return await peers.answer(int(process), call, caller)
 
     async def answered(self, call: AnyCall, caller: str, *, forward: bool = True) -> Answer:
-        """As `answer`, with an error as part of the answer."""
+        """As `answer`, but returns an error as part of the answer."""
         try:
             return Answer(call.id, result=await self.answer(call, caller, forward=forward))
         except WireError as error:
@@ -140,7 +140,7 @@ class Server(Collector):
     # HTTP
 
     def _handler(self, route: Route) -> Handler:
-        """Nobody gets in whom the guard does not know."""
+        """The handler of a route, behind authentication."""
         special = {
             "batch": self._batch, "stream": self._stream, "envs": self._envs, "env": self._env,
             "tasks": self._tasks,
@@ -158,7 +158,7 @@ class Server(Collector):
 
     @web.middleware
     async def _outermost(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Whatever goes wrong leaves as an error of ours."""
+        """Convert every exception to an error response."""
         try:
             if getattr(request.protocol, "is_crowded", False):
                 return await self._crowded(request, handler)
@@ -169,9 +169,8 @@ class Server(Collector):
             codes = {status: code for code, status in STATUS.items()}
             return error_response(WireError(codes.get(error.status, "bad_request"), error.reason))
         except Exception:
-            resource = (
-                request.match_info.route.resource
-            )  # the path itself would tell the session's secret
+            # The route's pattern is logged, because the path contains the session's secret.
+            resource = request.match_info.route.resource
             log.exception(
                 "failed", extra={"fields": {"path": resource.canonical if resource else ""}}
             )
@@ -251,10 +250,8 @@ class Server(Collector):
             "limit": request.query.get("limit", str(PAGE_TASKS)),
         }
         for name, text in numbers.items():
-            if not (text.isascii() and text.isdecimal() and len(text) < 10) or (
-                name,
-                int(text),
-            ) == ("limit", 0):
+            is_number = text.isascii() and text.isdecimal() and len(text) < 10
+            if not is_number or (name == "limit" and int(text) == 0):
                 raise WireError("bad_request", f"{name}: expected a number, got {text[:100]!r}")
         if "split" not in request.query:
             raise WireError("bad_request", "split: is required and not set")
@@ -319,15 +316,13 @@ class Server(Collector):
                 self._close_idle_streams()
                 await self.sessions.sweep()
             except Exception:
-                log.exception(
-                    "sweep failed"
-                )  # the next one may do better; without any, sessions would pile up
+                # The loop goes on: without sweeps, expired sessions would pile up.
+                log.exception("sweep failed")
 
     def _close_idle_streams(self) -> None:
-        """Their clients open them again for the next call."""
-        for stream in [
-            stream for stream in self.streams if stream.is_idle(self.limits.stream_idle_s)
-        ]:
+        """Close unused streams. Their clients open them again for the next call."""
+        idle = [stream for stream in self.streams if stream.is_idle(self.limits.stream_idle_s)]
+        for stream in idle:
             self.streams.discard(stream)
             task = asyncio.create_task(stream.close(1000, "no calls for a long time"))
             self._closing.add(task)
@@ -345,7 +340,7 @@ class Server(Collector):
         await self.catalogue.close()
 
     async def drain(self, limit_s: float) -> None:
-        """No new sessions; those there are may go on until they end, or until the limit."""
+        """Refuse new sessions, and wait until the existing ones end or the limit is reached."""
         self.sessions.accepts_new = False
         until = time.monotonic() + limit_s
         while len(self.sessions) and time.monotonic() < until:

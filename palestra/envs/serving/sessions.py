@@ -1,4 +1,4 @@
-"""The sessions of a server: who holds which environment, until when, and what was answered last."""
+"""The sessions of a server: their environments, leases and last answers."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from palestra.envs.serving.wire import (
 log = logging.getLogger(__name__)
 
 WAITING_CALLS = 16
-"""Of one session; a client that sends more without reading is told that the session is busy."""
+"""The limit of pending calls per session. Beyond it, the session is reported as busy."""
 REMEMBERED = 2000
 """Expired sessions that are told so; those before them were never there."""
 
 
 class Session:
-    """One client's environment. Its calls run one at a time, in the order in which they came."""
+    """One client's environment. Its calls run one at a time, in order of arrival."""
 
     def __init__(
         self, number: int, call: Open, caller: str, handle: EnvHandle, lease_s: float
@@ -98,12 +98,11 @@ class Sessions:
         self.expired_total = 0
         self._sessions: dict[int, Session] = {}
         self._keyed: dict[tuple[str, str, str | None], asyncio.Task[Opened]] = {}
-        """What was answered, or is going to be, to those who opened a session with a key: by
-        caller, environment and key.
+        """By caller, environment and key: the pending or finished answer to an `Open` with a key.
         """
         self._expired: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._seats: Counter[str] = Counter()
-        """That are taken, by caller."""
+        """The number of taken seats, by caller."""
         self._opened = 0
 
     def __len__(self) -> int:
@@ -204,12 +203,15 @@ class Sessions:
         raise WireError("not_found", "there is no such session")
 
     async def _answer_in_turn(self, session: Session, call: AnyCall) -> Any:
-        if session.number not in self._sessions:  # closed while this call was waiting
+        # The session may have been closed while this call waited for its turn.
+        if session.number not in self._sessions:
             raise WireError("not_found", "there is no such session")
         if isinstance(call, Close):
             self._forget(session)
             await self._let_go(session)
             return Done()
+        # A repeated key: the client lost the answer and sent the call again over a new connection.
+        # The stored answer is returned, because a second execution would change the episode.
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
             return self._again(session, call)
         if session.fault is not None and not isinstance(call, Reset):
@@ -218,6 +220,7 @@ class Sessions:
             raise WireError(
                 "out_of_order", f"the next key is {session.changes + 1}, not {call.key}"
             )
+        # Only a reset gets here after a fault. It continues with another environment.
         if session.fault is not None:
             session.handle = await self._seated(session.env, session.caller)
             session.fault, session.holds_seat = None, True
@@ -280,6 +283,8 @@ class Sessions:
         return Lease(session.lease_s)
 
     def _begin(self, session: Session, call: Change) -> None:
+        # Counted before the environment is called: if the call fails, a repetition of its key gets
+        # the fault and is not executed again.
         session.changes += 1
         session.last_change, session.last_result = call, None
 
@@ -293,9 +298,10 @@ class Sessions:
             ) from None
 
     async def _let_go(self, session: Session) -> None:
-        """Close its environment, once: one that broke was closed then."""
+        """Close the session's environment, unless it was already closed after a fault."""
         session.observed = None
         if session.holds_seat:
+            # Cleared before the await, so that a concurrent call does not free the seat twice.
             session.holds_seat = False
             self._seats[session.caller] -= 1
             await session.handle.close()
@@ -305,13 +311,10 @@ class Sessions:
         self._keyed.pop((session.caller, session.env, session.key), None)
 
     async def sweep(self) -> None:
-        """Close the sessions whose lease has run out; one whose call is being answered lives."""
+        """Close the sessions whose lease has expired and that have no pending call."""
         now = self.clock()
-        late = [
-            session
-            for session in self._sessions.values()
-            if session.expires < now and not session.calls
-        ]
+        late = [one for one in self._sessions.values() if one.expires < now and not one.calls]
+        # All are forgotten before the first await: no call can reach a session that is closing.
         for session in late:
             self._forget(session)
             self._expired[session.number] = (session.secret, session.caller)
@@ -330,7 +333,9 @@ class Sessions:
 
 
 def _argument(call: Change) -> Any:
-    return call.task if isinstance(call, Reset) else call.action if isinstance(call, Act) else None
+    if isinstance(call, Reset):
+        return call.task
+    return call.action if isinstance(call, Act) else None
 
 
 def _equal(given: str, right: str) -> bool:
@@ -339,11 +344,7 @@ def _equal(given: str, right: str) -> bool:
 
 def _as_wire(fault: EnvFault) -> WireError:
     """What broke, in one line: tracebacks stay here."""
-    text = " ".join(
-        str(fault)
-        .encode(errors="replace")
-        .decode()
-        .partition("Traceback (most recent call last)")[0]
-        .split()
-    )[:500]
+    said = str(fault).encode(errors="replace").decode()
+    before, _, _ = said.partition("Traceback (most recent call last)")
+    text = " ".join(before.split())[:500]
     return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", text)

@@ -16,8 +16,8 @@ from palestra.envs.serving.wire import BATCH_CALLS, UNREADABLE, Answer, AnyCall,
 
 CALLS_IN_FLIGHT = 8 * BATCH_CALLS
 UNSENT_BYTES = 64 * 1024 * 1024
-"""Of one connection: beyond these, further frames wait in the socket until the client reads its
-answers.
+"""The limit of unsent answers per connection. Beyond it, further frames wait in the socket until
+the client reads.
 """
 
 ENDS = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
@@ -29,8 +29,7 @@ _encoder = msgspec.msgpack.Encoder()
 class Stream:
     """One WebSocket connection.
 
-    A call that is under way goes on when the connection breaks: its answer is stored in the
-    session.
+    A pending call continues if the connection breaks: its answer is stored in the session.
     """
 
     def __init__(
@@ -39,8 +38,8 @@ class Stream:
         answer: Callable[[AnyCall], Awaitable[Answer]],
         connection: Any = None,
     ) -> None:
-        """`connection`: is told that a frame is complete; until the next one begins, the client
-        owes nothing.
+        """`connection`: is notified when a frame is complete, so that no timeout runs until the
+        next one begins.
         """
         self._socket, self._answer, self._connection = socket, answer, connection
         self._used = time.monotonic()
@@ -59,13 +58,8 @@ class Stream:
                 elif message.type is WSMsgType.PING:
                     await self._socket.pong(message.data)
                 elif message.type is not WSMsgType.PONG:
-                    self._put(
-                        Answer(
-                            0,
-                            error=Error(
-                                "bad_request", "frames are binary: an array of calls in MessagePack"
-                            ),
-                        )
+                    self._refuse(
+                        "bad_request", "frames are binary: an array of calls in MessagePack"
                     )
         except ConnectionError:
             return  # the client is gone
@@ -75,8 +69,7 @@ class Stream:
     async def _received(self) -> WSMessage:
         """The next frame.
 
-        While none is waited for, because too much is under way, the client is not to blame for what
-        is not read.
+        No timeout applies while the server itself does not read because too many calls are pending.
         """
         if self._connection is not None:
             self._connection.is_stream, self._connection.frame_since = True, 0.0
@@ -96,28 +89,26 @@ class Stream:
         try:
             calls = _decoder.decode(frame)
         except UNREADABLE as error:
-            return self._put(Answer(0, error=Error("bad_request", str(error))))
+            return self._refuse("bad_request", str(error))
         if len(calls) > BATCH_CALLS:
-            return self._put(
-                Answer(
-                    0,
-                    error=Error(
-                        "too_large", f"at most {BATCH_CALLS} calls in a frame, not {len(calls)}"
-                    ),
-                )
+            return self._refuse(
+                "too_large", f"at most {BATCH_CALLS} calls in a frame, not {len(calls)}"
             )
         for call in calls:
             task = asyncio.create_task(self._one(call))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        await asyncio.sleep(
-            0
-        )  # frames that have arrived already would all be taken before the first call begins
+        # Let the calls start: otherwise all frames that have arrived are read first.
+        await asyncio.sleep(0)
         while (
             len(self._running) > CALLS_IN_FLIGHT or self._unsent_bytes > UNSENT_BYTES
         ) and not self._writer.done():
             await asyncio.sleep(0.01)
         return None
+
+    def _refuse(self, code: str, message: str) -> None:
+        """Answer a whole frame, whose calls have no ids, with an error."""
+        self._put(Answer(0, error=Error(code, message)))
 
     async def _one(self, call: AnyCall) -> None:
         self._put(await self._answer(call))

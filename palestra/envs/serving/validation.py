@@ -1,6 +1,4 @@
-"""What an environment's answers must be, wherever it runs: the one place where they are checked,
-converted and bounded.
-"""
+"""Checks, converts and bounds what environments return, in one place for all isolation modes."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from palestra.core.types import Step, Task
 from palestra.envs.base import Environment
 
 CHARACTERS = 1_000_000
-"""Of an observation, of all of `info` as JSON, and of the actions that are listed."""
+"""The limit for an observation, for `info` as JSON, and for the listed actions."""
 FAULT_CHARACTERS = 10_000
-"""Of what a fault says: it goes into the log as well."""
+"""The limit for a fault's message, which is also logged."""
 DEPTH = 50
-"""Of lists and tables in `info`."""
+"""The nesting limit of `info`."""
 MARK_END = " characters more]"
 
 
@@ -31,10 +29,9 @@ class Overdue(BaseException):
 
 
 def is_environments(error: BaseException) -> bool:
-    """Whether an environment raised it, and not our own clock or a person's Ctrl-C.
+    """Whether the environment raised this error, and not our deadline or the user's Ctrl-C.
 
-    Where nobody handles SIGINT but Python itself, a KeyboardInterrupt may be either, and is taken
-    for the person's.
+    If only Python itself handles SIGINT, a KeyboardInterrupt counts as the user's.
     """
     if isinstance(error, Overdue | Interrupted):
         return False
@@ -45,10 +42,7 @@ def is_environments(error: BaseException) -> bool:
 
 
 class ValidatedEnv:
-    """An environment whose answers are checked.
-
-    What is wrong with one is raised as a TypeError or ValueError that says so.
-    """
+    """An environment with checked return values. A wrong one raises TypeError or ValueError."""
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -87,7 +81,7 @@ class ValidatedEnv:
 
 
 def checked(step: Step) -> Step:
-    """The step as it can be stored: an environment that answers with something else is broken."""
+    """A step that can be stored. Raises TypeError or ValueError for anything else."""
     if not isinstance(step, Step):
         raise TypeError(f"step must return a Step, not {shown(step)}")
     reward = _plain(step.reward)
@@ -105,12 +99,12 @@ def checked(step: Step) -> Step:
 
 
 def text(expected: str, value: Any) -> str:
-    """A text that can be encoded, cut where it is too long."""
+    """A text that can be encoded, cut if it is too long."""
     return cut(_storable(expected, value), CHARACTERS)
 
 
 def _whole(expected: str, value: Any) -> str:
-    """A text of which nothing can be left out."""
+    """A text that must not be cut."""
     plain = _storable(expected, value)
     if len(plain) > CHARACTERS:
         raise ValueError(f"{expected} of at most {CHARACTERS:,} characters, not of {len(plain):,}")
@@ -151,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 def _info(info: Any) -> dict[str, Any]:
-    """As a reader of the run folder will find it."""
+    """Convert `info` to plain JSON, as it is stored in the run folder."""
     if not isinstance(info, dict):
         raise TypeError(f"a step's info must be a table (dict), not {shown(info)}")
     try:
@@ -174,24 +168,23 @@ def _number(value: Any) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Level by level: what comes from outside is not worth a stack."""
+    """The nesting depth, computed without recursion: untrusted data could exhaust the stack."""
     depth, level = 0, [value]
-    while level := [one for one in level if isinstance(one, dict | list)]:
+    while containers := [one for one in level if isinstance(one, dict | list)]:
         depth += 1
-        level = [
-            child for one in level for child in (one.values() if isinstance(one, dict) else one)
-        ]
+        level = []
+        for one in containers:
+            level += one.values() if isinstance(one, dict) else one
     return depth
 
 
 def cut(value: str, most: int) -> str:
-    """At most so many characters, and a mark where there were more."""
+    """Cut a text to `most` characters, with a mark at the end if it was longer."""
     if len(value) <= most:
         return value
     kept, mark = most, ""
-    while (
-        kept + len(mark) != most or not mark
-    ):  # the number in the mark depends on the mark's length
+    # Iterates to a fixed point: the number in the mark depends on the mark's own length.
+    while kept + len(mark) != most or not mark:
         kept = most - len(mark)
         mark = f"[... cut, {len(value) - kept:,}{MARK_END}"
     return value[:kept] + mark
@@ -202,7 +195,7 @@ def is_cut(value: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """What was returned in place of an answer. Its `__repr__` is the environment's code, too."""
+    """Describe a wrong return value. Its `__repr__` is environment code and may raise."""
     try:
         return f"{type(value).__name__} {value!r:.100}"
     except BaseException as error:
@@ -212,7 +205,7 @@ def shown(value: Any) -> str:
 
 
 def described(error: BaseException) -> str:
-    """An exception of an environment in words, whatever its `__str__` does."""
+    """Describe an environment's exception, even if its `__str__` raises."""
     try:
         name, words = str(type(error).__name__), str.__str__(str(error))
     except BaseException as broken:

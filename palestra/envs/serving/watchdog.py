@@ -1,4 +1,4 @@
-"""The watchdog of inline environments, seen from the process that plays them."""
+"""The watchdog of inline environments, as used by the process that runs them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Where the watchdog reads what is called.
+    """The memory from which the watchdog process reads the current call.
 
-    It is started by the first call of a program that wants one, and ends with it.
+    The process is started by the first call of a program that enables it, and ends with the
+    program.
     """
 
     def __init__(self) -> None:
         self.is_wanted = False
-        """Only by programs of ours: who uses Palestra as a library may not like to be killed."""
+        """Set only by our own programs: a library must not kill its caller's process."""
         self.grace_s = watchdog_process.GRACE_S
         self._memory: mmap.mmap | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,6 +45,7 @@ class Watchdog:
         words = _words(name, method)
         if words is not self._words:
             self._memory[watchdog_process.HEAD.size :] = self._words = words
+        # The head is written last: it tells the watchdog that a new call has begun.
         watchdog_process.HEAD.pack_into(self._memory, 0, next(self._numbers), seconds)
 
     def ends(self) -> None:
@@ -51,7 +53,7 @@ class Watchdog:
             watchdog_process.HEAD.pack_into(self._memory, 0, 0, 0.0)
 
     def _start(self) -> mmap.mmap:
-        """Where no process can be started, nobody looks."""
+        """Start the watchdog. If no process can be started, environments run without one."""
         with tempfile.TemporaryFile() as file:
             file.truncate(watchdog_process.SIZE)
             memory = mmap.mmap(file.fileno(), watchdog_process.SIZE)

@@ -16,7 +16,7 @@ BODY_BYTES = 1024 * 1024
 """The largest request, and the largest frame of calls."""
 OBSERVATION_CHARACTERS = CHARACTERS
 ANSWER_BYTES = 8 * 1024 * 1024
-"""The largest answer; information beside the observation can be long too."""
+"""The size limit of an answer. `info` can be long too, not only the observation."""
 BATCH_CALLS = 1000
 LONGEST_LEASE_S = 3600.0
 
@@ -90,7 +90,7 @@ class Open(Call):
     key: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     """Random: whoever knows it has the session."""
     lease_s: Annotated[float, Meta(gt=0, le=LONGEST_LEASE_S)] | None = None
-    """Where not set: the server's own. For clients that cannot renew while their model learns."""
+    """Default: the server's own. For clients that cannot renew while their model is training."""
 
 
 class SessionCall(Call):
@@ -221,9 +221,7 @@ class Health(Struct):
 
 
 def cut(step: Step) -> Step:
-    """The step with an observation that can be sent, and with a word in `info` where there was more
-    of it.
-    """
+    """A step whose observation is short enough to be sent. `info` says if it was cut."""
     observation = shortened(step.observation, OBSERVATION_CHARACTERS)
     if not (len(observation) == OBSERVATION_CHARACTERS and is_cut(observation)):
         return step
@@ -231,18 +229,16 @@ def cut(step: Step) -> Step:
 
 
 def unsendable(result: Any) -> str:
-    """Why a result cannot be sent, where it cannot: lone surrogates, integers of 100 digits, deep
-    nesting, megabytes of information.
+    """Why a result cannot be sent, or an empty text. Causes: lone surrogates, integers of 100
+    digits, deep nesting, megabytes of `info`.
     """
     try:
         size = len(msgspec.msgpack.encode(result))
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         return f"the answer cannot be sent: {error}"
-    return (
-        f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent"
-        if size > ANSWER_BYTES
-        else ""
-    )
+    if size > ANSWER_BYTES:
+        return f"the answer has {size} bytes, and at most {ANSWER_BYTES} can be sent"
+    return ""
 
 
 def frames(parts: list[msgspec.Raw]) -> list[bytes]:

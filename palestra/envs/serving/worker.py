@@ -28,14 +28,15 @@ def main() -> None:
     descriptor, parent = map(int, sys.argv[1:3])
     if parent:
         _die_with(parent)
-    signal.signal(
-        signal.SIGINT, lambda *_: None
-    )  # Ctrl-C is the trainer's; an environment that sends it to itself must not end us
+    # Only the trainer reacts to Ctrl-C. An environment that sends SIGINT to its own process must
+    # not end the worker either.
+    signal.signal(signal.SIGINT, lambda *_: None)
     player, frames, decoder = _Player(), Frames(), msgspec.msgpack.Decoder(Call)
     with socket.socket(fileno=descriptor) as pool:
         while data := pool.recv(CHUNK):
             for body in frames.feed(data):
-                pool.sendall(player.answer(decoder.decode(body)))  # at once: the next call may hang
+                # Sent at once, because the next call may hang.
+                pool.sendall(player.answer(decoder.decode(body)))
     player.close()
 
 
@@ -64,9 +65,9 @@ class _Player:
     def answer(self, call: Call) -> bytes:
         began = time.perf_counter()
         try:
-            with contained(
-                may_exit=True
-            ):  # else a child that is forked in there would answer as well
+            # Without `contained`, a child that the environment forks would return here and answer
+            # the call a second time.
+            with contained(may_exit=True):
                 result = self._play(call)
             return framed((call.id, time.perf_counter() - began, None, result))
         # Whatever it raises is this episode's fault and no other's.

@@ -1,5 +1,5 @@
-"""A pool of worker processes for environments of one kind: they can hang, leak or die without
-taking anything else along.
+"""A pool of worker processes for environments of one kind, which can hang, leak or die without
+affecting anything else.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from palestra.envs.serving.worker_process import WorkerProcess
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.1
-"""For workers that hang or died."""
+"""Interval for detecting workers that hang or died."""
 TIDY_EVERY_S = 0.5
-"""For what they print and what they hold."""
+"""Interval for trimming logs and measuring memory."""
 MADE_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
-"""So many processes and environments of a pool are started at a time: a hundred together would all
-miss their deadline.
+"""The number of processes and environments of a pool that start concurrently: a hundred at once
+would all miss their deadline.
 """
 IDLE_S = 600.0
-"""A worker that nobody has used for so long ends, unless it is one of the first, of which there is
-one for each core.
-"""
+"""An idle worker ends after this time, unless no more workers are left than cores."""
 TOGETHER = 3
-"""A task whose worker broke so many times in a row, whoever broke it, is played in a worker of its
-own from then on.
+"""After this many consecutive worker failures, whatever their cause, a task runs in a worker of its
+own.
 """
 FAR_TOO_LARGE = 1.5
-"""A worker that holds so many times its `memory_mb` is not waited for."""
+"""A worker that uses more than this multiple of its `memory_mb` is ended at once."""
 
 _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "reset": msgspec.msgpack.Decoder(str),
@@ -56,19 +54,19 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     per_worker: int | None = None
-    """Environments in one process; what the environment says itself (`per_process`) where None."""
+    """Environments in one process. Default: the environment's `per_process`."""
     workers: int | None = None
-    """At most so many processes that environments share; as many as are needed where None."""
+    """The maximum number of shared processes. Default: as many as needed."""
     deadline_s: float = 60.0
-    """Seconds that any one call may take."""
+    """The time limit of a call, in seconds."""
     boot_s: float = 60.0
-    """Seconds that a process may take to start, and an environment to be made."""
+    """The time limit for starting a process and creating an environment, in seconds."""
     memory_mb: int = 4096
     """A process that holds more, with its children, gets no new sessions, and ends with its last
     one.
     """
     open_files: int = 4096
-    """At most so many in one process."""
+    """The limit of open files of one process."""
     max_processes: int = 128
     """A worker that has more, itself and all that its environments have started, is killed.
 
@@ -89,7 +87,7 @@ class WorkerStats:
     pid: int
     sessions: int
     queue: int
-    """Calls that were made and not answered."""
+    """Pending calls."""
     memory_mb: float
     open_files: int
     is_draining: bool
@@ -97,7 +95,7 @@ class WorkerStats:
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """How a pool is doing; calls, faults and restarts since it was made."""
+    """The state of a pool, with calls, faults and restarts since its creation."""
 
     sessions: int
     calls: int
@@ -129,11 +127,11 @@ class _Worker:
     made: int = 0
     is_draining: bool = False
     is_lone: bool = False
-    """For one episode, whose task is known to break workers."""
+    """For a single episode whose task is known to break workers."""
     tasks: dict[int, Task] = field(default_factory=dict)
-    """What is played in which of its environments."""
+    """The task of each environment in use."""
     was_sole: bool = False
-    """When it broke, it had one seat taken: there is nobody else to blame."""
+    """It had only one session when it broke, so no other can be to blame."""
     used: float = field(default_factory=time.monotonic)
     """When its last session was closed."""
 
@@ -162,7 +160,7 @@ class Workers:
         self._making = asyncio.Semaphore(MADE_AT_ONCE)
 
     async def open(self) -> EnvSlot:
-        """A seat in the worker that has the fewest taken. Raises `NoSeat` where all are."""
+        """A seat in the worker that has the fewest taken. Raises `PoolExhausted` if all are."""
         worker = self._emptiest()
         if worker is not None and worker.idle:
             return self._seat(worker, worker.idle.pop())
@@ -186,31 +184,27 @@ class Workers:
         return EnvSlot(self, worker, instance)
 
     def breaks_workers(self, task: Task) -> bool:
-        """Whether it is to be played where it can harm nobody else."""
+        """Whether a task must run where it cannot harm other episodes."""
         return self._suspects.get(task, 0) >= TOGETHER
 
     def ended_well(self, task: Task) -> None:
         self._suspects.pop(task, None)
 
     async def lone_worker(self) -> _Worker:
-        """A new process for a single episode: beside those that are shared, however many these may
-        be.
-        """
+        """A new process for a single episode, not counted in the limit of shared workers."""
         async with (making := self._making):
             if making is not self._making:
                 raise EnvFault("the pool was closed")
             worker = self._start()
-            worker.is_lone = worker.is_draining = (
-                True  # nobody else gets a seat in it, and it ends with its episode
-            )
+            # Draining: it takes no other session, and ends with its episode.
+            worker.is_lone = worker.is_draining = True
             worker.made = worker.taken = 1
             return worker
 
     async def close(self) -> None:
         workers, self._workers = self._workers, {}
-        self._making = asyncio.Semaphore(
-            MADE_AT_ONCE
-        )  # the next to use it may have another event loop
+        # A new semaphore, because the pool's next user may run another event loop.
+        self._making = asyncio.Semaphore(MADE_AT_ONCE)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -220,31 +214,31 @@ class Workers:
     def stats(self) -> PoolStats:
         for process in self._workers:
             process.measure()
-        workers = [
-            WorkerStats(
-                w.process.pid,
-                w.taken,
-                w.process.queue,
-                w.process.memory_mb,
-                w.process.open_files,
-                w.is_draining,
+        workers: list[WorkerStats] = []
+        for process, worker in self._workers.items():
+            workers.append(
+                WorkerStats(
+                    process.pid,
+                    worker.taken,
+                    process.queue,
+                    process.memory_mb,
+                    process.open_files,
+                    worker.is_draining,
+                )
             )
-            for w in self._workers.values()
-        ]
-        return PoolStats(
-            sum(w.sessions for w in workers), self.calls, self.faults, self.restarts, workers
-        )
+        sessions = sum(worker.sessions for worker in workers)
+        return PoolStats(sessions, self.calls, self.faults, self.restarts, workers)
 
     def free(self, worker: _Worker) -> None:
-        """Somebody has left a seat."""
+        """Free a seat of a worker."""
         worker.taken -= 1
         worker.used = time.monotonic()
-        if worker.is_draining and worker.taken == 0:
-            worker.process.end(
-                "the only episode of the worker is over"
-                if worker.is_lone
-                else "the worker held too much memory"
-            )
+        if not worker.is_draining or worker.taken:
+            return
+        if worker.is_lone:
+            worker.process.end("the only episode of the worker is over")
+        else:
+            worker.process.end("the worker held too much memory")
 
     def _emptiest(self) -> _Worker | None:
         """Where to go next; None for a worker that is yet to be started.
@@ -271,10 +265,10 @@ class Workers:
         boot = (self.name, self.options, self.settings.open_files)
         try:
             self._reaper.start()
-            keep = (
-                *self.settings.pass_env,
-                *((TOKEN_VARIABLE,) if is_url(self.name) else ()),
-            )  # a served one runs no code there
+            keep = self.settings.pass_env
+            # A served environment needs the token. Its code does not run in the worker.
+            if is_url(self.name):
+                keep = (*keep, TOKEN_VARIABLE)
             process = WorkerProcess(
                 boot,
                 boot_s=self.settings.boot_s,
@@ -291,7 +285,7 @@ class Workers:
         return worker
 
     def _replace(self, process: WorkerProcess) -> None:
-        """One that was of no use to anybody is not started again until somebody asks for a seat."""
+        """Restart a worker that ended, if it had been in use."""
         ended = self._workers.pop(process, None)
         if ended is None:
             return
@@ -306,18 +300,18 @@ class Workers:
             log.warning("%s: %s", self.name, fault)
 
     def _suspect(self, ended: _Worker) -> None:
-        """All whose episodes a broken worker held, and above all who broke it."""
+        """Count a failure for every task that ran in a broken worker, and blame the one that broke
+        it.
+        """
         ended.was_sole = ended.taken == 1
         for instance, task in ended.tasks.items():
             is_culprit = instance == ended.process.broken_by
             self._suspects[task] = TOGETHER if is_culprit else self._suspects.get(task, 0) + 1
 
     def _look(self) -> None:
-        self._timer = (
-            asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
-            if self._workers
-            else None
-        )
+        self._timer = None
+        if self._workers:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._look)
         for process in list(self._workers):
             process.look()
         if time.monotonic() - self._tidied > TIDY_EVERY_S:
@@ -349,9 +343,7 @@ class Workers:
 
 
 def _per_process(name: str, options: dict[str, Any], settings: WorkerSettings) -> int:
-    """What the environment says itself; where its code runs in a sandbox only,
-    it is asked there.
-    """
+    """The environment's own `per_process`. Requested in the sandbox if its code must run there."""
     if settings.sandbox == "none":
         return envs[name].per_process
     from palestra.envs.serving.sandboxed import Sandboxed
@@ -368,8 +360,8 @@ class EnvSlot:
         self.seconds = 0.0
         self._workers, self._worker, self._instance = workers, worker, instance
         self._unanswered = 0
-        """Calls that ended in a fault, were cancelled or are still under way: nobody knows in what
-        state they leave the environment.
+        """Calls that failed, were canceled or are still pending: they leave the environment in an
+        unknown state.
         """
         self._is_closed = False
 
@@ -380,7 +372,7 @@ class EnvSlot:
         return await self._call("reset", task)
 
     async def _move(self) -> None:
-        """To a worker where nobody else has a seat."""
+        """Move to a worker without other sessions."""
         self._leave()
         self._worker, self._instance, self._unanswered = await self._workers.lone_worker(), 1, 0
         await self.make()
@@ -398,7 +390,7 @@ class EnvSlot:
         return await self._call("scene")
 
     async def ask(self, what: str, kind: Any, argument: Any = None) -> Any:
-        """What the environment tells besides playing."""
+        """Request metadata of the environment."""
         answer = await self._ask(what, argument, self._workers.settings.deadline_s)
         try:
             return msgspec.msgpack.decode(answer.result, type=kind)
@@ -407,16 +399,16 @@ class EnvSlot:
 
     @property
     def is_gone(self) -> bool:
-        """Its process has ended."""
+        """Whether its process has ended."""
         return self._worker.process.ended is not None
 
     async def make(self) -> None:
-        """The environment itself. Starting the process is part of it where there was none."""
+        """Create the environment. Starts the worker process if needed."""
         await self._ask("make", None, self._workers.settings.boot_s)
 
     async def close(self) -> None:
-        """Nobody waits for an environment that has to be thrown away, but until it is gone its seat
-        is taken.
+        """Return the environment, or drop it if it may be broken. Does not wait for dropping, but
+        the seat stays taken until then.
         """
         if self._is_closed:
             return
@@ -466,9 +458,8 @@ class EnvSlot:
         except EnvFault as fault:
             self._workers.faults += 1
             self.seconds += time.monotonic() - began
-            if self._worker.was_sole and isinstance(
-                fault, CollateralFault
-            ):  # there was no other who could have done it
+            # It was alone in its worker, so no other episode can be to blame.
+            if self._worker.was_sole and isinstance(fault, CollateralFault):
                 raise EnvFault(str(fault)) from fault
             raise
         self.seconds += answer.seconds

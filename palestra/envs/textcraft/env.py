@@ -1,4 +1,4 @@
-"""TextCraft: make a Minecraft item from what can be fetched, by commands in plain words."""
+"""TextCraft: craft a Minecraft item from fetched ingredients, with text commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import Any, ClassVar, Literal, get_args
 
 from palestra.core.types import Example, Step, Task
@@ -30,43 +30,37 @@ Style = Literal["text", "compact"]
 Recipes = Literal["minecraft-data", "original"]
 
 ORIGINAL = "original"
-"""Stands for the version of Minecraft where the recipes are the original's."""
+"""Used in place of a Minecraft version for the original's recipes."""
 VERSION = "1.16.5"
 MOST_PER_GET = 64
 MOST_WANTED = 16
-"""The largest `count`: with more of some goals, fetching alone would fill an episode."""
+"""The maximum of `count`: with more, fetching alone would fill an episode for some goals."""
 TEST_TASKS = 100
-"""About so many goals are kept for the test split."""
+"""The approximate number of goals in the test split."""
 
 EXPECTED = (
     "Expected `craft <amount> <item> using <amount> <item>, <amount> <item>`, `get <amount> "
     "<item>` or `inventory`."
 )
 _COMPACT_TEXTS = (
-    *(
-        "Crafting commands:\nGoal: craft.",
-        "The episode is over: the goal was reached. The goal is reached.",
-        EXPECTED,
-        "Inventory: empty.",
-    ),
-    *(
-        "Got. Crafted.",
-        "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not",
-        "cannot be crafted: get it.",
-    ),
-    *(
-        "No recipe makes from and",
-        "The amounts are wrong: the recipe is or, or an exact multiple of it.",
-        "you have",
-    ),
-    *(
-        "Not enough to craft that: it takes",
-        "Cannot read the ingredient",
-        "The amount of the ingredient must be at least 1.",
-    ),
-    *("is a group: name, such as", "There is no item called", "many"),
+    "Crafting commands:\nGoal: craft.",
+    "The episode is over: the goal was reached. The goal is reached.",
+    EXPECTED,
+    "Inventory: empty.",
+    "Got. Crafted.",
+    "cannot be fetched: it has to be crafted. One action gets from 1 to of an item, not",
+    "cannot be crafted: get it.",
+    "No recipe makes from and",
+    "The amounts are wrong: the recipe is or, or an exact multiple of it.",
+    "you have",
+    "Not enough to craft that: it takes",
+    "Cannot read the ingredient",
+    "The amount of the ingredient must be at least 1.",
+    "is a group: name, such as",
+    "There is no item called",
+    "many",
 )
-"""All that is said in the compact style, besides items and commands."""
+"""All texts of the compact style other than items and commands."""
 
 _CRAFT = re.compile(r"craft ([0-9]{1,6}) (.+?) using (.+)")
 _GET = re.compile(r"get ([0-9]{1,6}) (.+)")
@@ -98,8 +92,8 @@ any of the items that \
 are listed for it. In your action, name the items themselves (oak planks), never the group."""
 
 EXAMPLE_GOALS = ("beehive", "activator_rail")
-"""The train goals that the example plays, one after the other, with two distractors each to keep
-the prompt short; a test replays them.
+"""The training goals that the example plays in this order, with two distractors each to keep the
+prompt short. A test replays them.
 """
 
 EXAMPLE = (
@@ -177,11 +171,11 @@ Goal: craft activator rail.""",
 
 
 class _ActionError(Exception):
-    """An action that cannot be done; the message is the observation."""
+    """An action that cannot be carried out; the message is the observation."""
 
 
 class TextCraft(Environment):
-    """Make a Minecraft item from what can be fetched. The reward is 1 when it is held, once."""
+    """Craft a Minecraft item from fetched ingredients. The reward is 1, once, when it is held."""
 
     name: ClassVar[str] = "textcraft"
     max_turns = 30
@@ -198,13 +192,13 @@ class TextCraft(Environment):
         depths: Sequence[int] | None = None,
         style: Style = "text",
     ) -> None:
-        """`version` of Minecraft; `distractors`: commands shown that are not needed; `count`: how
+        """`version`: of Minecraft. `distractors`: listed commands that are not needed. `count`: how
         many of the goal item to make.
 
-        `recipes`: "original" for the recipes, words and rules of TextCraft's paper, which has
-        neither versions nor counts. `depths`: only goals that take so many crafts one upon the
-        other, from 1 to 4; all where None. `style`: "text" for language models; "compact" for a
-        word-level tokenizer made from `vocabulary()`.
+        `recipes`: "original" for the recipes, texts and rules of TextCraft's paper, which has
+        neither versions nor counts. `depths`: only goals at these crafting depths, from 1 to 4.
+        Default: all. `style`: "text" for language models, "compact" for a word-level tokenizer
+        built from `vocabulary()`.
         """
         if style not in get_args(Style):
             raise ValueError(f"style must be one of {', '.join(get_args(Style))}, not {style!r}")
@@ -225,11 +219,9 @@ class TextCraft(Environment):
                         "leave it out"
                     )
             version = ORIGINAL
-            self.instructions, self.example, self.max_turns = (
-                original.INSTRUCTIONS,
-                original.EXAMPLE,
-                original.MAX_TURNS,
-            )
+            self.instructions = original.INSTRUCTIONS
+            self.example = original.EXAMPLE
+            self.max_turns = original.MAX_TURNS
         self.style = style
         if style == "compact":
             self.instructions, self.example = "", ()
@@ -241,10 +233,8 @@ class TextCraft(Environment):
         known = sorted({task.category for task in self._goals})
         wanted = known if depths is None else [f"depth {depth}" for depth in depths]
         if not wanted or not set(wanted) <= set(known):
-            raise ValueError(
-                "depths must be some of "
-                f"{', '.join(name.removeprefix('depth ') for name in known)}, not {depths}"
-            )
+            choices = ", ".join(name.removeprefix("depth ") for name in known)
+            raise ValueError(f"depths must be some of {choices}, not {depths}")
         self._categories = set(wanted)
         self._goal: str | None = None
         self._plan: Plan = {}
@@ -263,8 +253,9 @@ class TextCraft(Environment):
         ]
 
     def task(self, id: str) -> Task:
-        """Of any depth, by its own id or, with the original's recipes, by AgentEval's."""
-        number, wanted = agenteval_number(self.name, id), None
+        """Any depth is accepted. With the original's recipes, AgentEval's ids are accepted too."""
+        wanted = None
+        number = agenteval_number(self.name, id)
         if number is not None:
             if self._original is None:
                 raise ValueError(
@@ -280,11 +271,10 @@ class TextCraft(Environment):
         return found if found.category in self._categories else replace(found, split=UNLISTED)
 
     def reset(self, task: Task) -> str:
-        known = [
-            replace(task, split=split)
-            for split in (self.splits if task.split == UNLISTED else [task.split])
-        ]
-        goal = next((self._goals[one] for one in known if one in self._goals), None)
+        splits = self.splits if task.split == UNLISTED else [task.split]
+        goal = None
+        for split in splits:
+            goal = goal or self._goals.get(replace(task, split=split))
         if goal is None:
             source = "the original's recipes" if self._original else f"Minecraft {self._version}"
             raise ValueError(
@@ -323,53 +313,50 @@ class TextCraft(Environment):
         return Step(self._said(observation))
 
     def vocabulary(self) -> list[str] | None:
-        """Every word of the compact style; the same for all tasks.
+        """Every word of the compact style. Does not depend on the task.
 
-        Words that the model makes up are not among them.
+        Error messages may quote other words that the model wrote.
         """
         if self.style != "compact":
             return None
-        recipes = [recipe for ways in self._tree.recipes.values() for recipe in ways]
-        items = {item for recipe in recipes for item in recipe.mentions}
+        recipes = self._all_recipes()
+        items: set[str] = set()
+        for recipe in recipes:
+            items |= recipe.mentions
         groups = [f"({name}: {members})" for name, members in self._tree.members.items()]
         phrases = original.COMPACT_TEXTS if self._original else _COMPACT_TEXTS
         texts = [*map(self._tree.describe, recipes), *map(spoken, sorted(items)), *groups, *phrases]
-        amounts_named = map(str, range(MOST_PER_GET + 1))
-        return list(
-            dict.fromkeys(
-                [*amounts_named, *(word for text in texts for word in _compact(text).split())]
-            )
-        )
+        words = [str(amount) for amount in range(MOST_PER_GET + 1)]
+        for text in texts:
+            words += _compact(text).split()
+        return list(dict.fromkeys(words))
+
+    def _all_recipes(self) -> list[Recipe]:
+        return list(chain.from_iterable(self._tree.recipes.values()))
 
     def _said(self, text: str) -> str:
         return _compact(text) if self.style == "compact" else text
 
     def actions(self) -> list[str]:
-        """What the listed commands call for: those that can be carried out, and their fetched
-        ingredients.
-        """
+        """The listed commands that can be executed now, and `get` for their fetched ingredients."""
         if self._is_done:
             return []
-        crafts = {
-            Choice(recipe, items).command
-            for recipe in self._listed
-            for items in self._in_hand(recipe)
-        }
-        gets = {
-            f"get {min(slot.amount, MOST_PER_GET)} {spoken(item)}"
-            for recipe in self._listed
-            for slot in recipe.slots
-            for item in slot.items
-            if item not in self._tree.recipes
-        }
+        crafts: set[str] = set()
+        gets: set[str] = set()
+        for recipe in self._listed:
+            crafts.update(Choice(recipe, items).command for items in self._in_hand(recipe))
+            for slot in recipe.slots:
+                amount = min(slot.amount, MOST_PER_GET)
+                fetched = [item for item in slot.items if item not in self._tree.recipes]
+                gets.update(f"get {amount} {spoken(item)}" for item in fetched)
         return [self._said(action) for action in (*sorted(crafts), *sorted(gets), "inventory")]
 
     def expert(self) -> str | None:
-        """The first turn of a plan from what is held now: short, and it never fails."""
+        """The first action of a short plan from the current inventory. The plan never fails."""
         return None if self._is_done else self._said(next(self._remaining()))
 
     def scene(self) -> dict[str, Any]:
-        """What is held, and all that the goal takes by the shortest way."""
+        """The inventory, and everything that the shortest plan for the goal needs."""
         if self._goal is None:
             raise RuntimeError("textcraft: reset an episode before playing it")
         held = {spoken(item): amount for item, amount in sorted(self._inventory.items()) if amount}
@@ -391,39 +378,39 @@ class TextCraft(Environment):
         assert self._goal is not None
         return spoken(self._goal) if self.count == 1 else f"{self.count} {spoken(self._goal)}"
 
-    # What is shown at the start.
+    # The first observation.
 
     def _list(self, id: str, goal: str) -> list[Recipe]:
-        """The recipes of the plan among distractors, half of which touch the same items."""
+        """The plan's recipes, shuffled among distractors. Half of them share items with it."""
         rng = random.Random(id)
         if self._original is not None:
             return self._original.listed(goal, self.distractors, rng)
         needed = [choice.recipe for choice in self._plan.values() if choice is not None]
         touching = dict.fromkeys(
-            recipe for item in self._plan for recipe in self._tree.touching[item]
+            chain.from_iterable(self._tree.touching[item] for item in self._plan)
         )
         related = [recipe for recipe in touching if recipe not in needed]
         listed = [*needed, *rng.sample(related, min(len(related), (self.distractors + 1) // 2))]
-        everything = [recipe for ways in self._tree.recipes.values() for recipe in ways]
+        everything = self._all_recipes()
         size = min(len(needed) + self.distractors, len(everything))
-        drawn = rng.sample(everything, size)  # at least as many as are missing are not listed yet
-        listed = list(dict.fromkeys([*listed, *drawn]))[:size]
+        # `size` samples are enough: even if all of `listed` is among them, the rest fills the list.
+        sampled = rng.sample(everything, size)
+        listed = list(dict.fromkeys([*listed, *sampled]))[:size]
         rng.shuffle(listed)
         return listed
 
     def _groups(self) -> Iterator[str]:
-        """A line for each named group of items that the listed commands use.
-
-        The original has none.
-        """
+        """A line for each named group in the listed commands. The original has none."""
         if self._original is not None:
             return
-        used = {slot.items for recipe in self._listed for slot in recipe.slots}
+        used: set[tuple[str, ...]] = set()
+        for recipe in self._listed:
+            used.update(slot.items for slot in recipe.slots)
         for name, items in self._tree.sets.items():
             if items in used:
                 yield f"({name}: {self._tree.members[name]})"
 
-    # What an action does.
+    # Carrying out an action.
 
     def _act(self, action: str) -> str:
         if self._original is not None:
@@ -459,11 +446,11 @@ class TextCraft(Environment):
             raise _ActionError(
                 f"The amounts are wrong: the recipe is {recipes}, or an exact multiple of it."
             )
-        lacking = [
-            f"{needed} {spoken(part)} (you have {self._inventory[part]})"
-            for part, needed in parts.items()
-            if self._inventory[part] < needed
-        ]
+        lacking: list[str] = []
+        for part, needed in parts.items():
+            held = self._inventory[part]
+            if held < needed:
+                lacking.append(f"{needed} {spoken(part)} (you have {held})")
         if lacking:
             raise _ActionError(f"Not enough to craft that: it takes {', '.join(lacking)}.")
         self._inventory -= parts
@@ -494,25 +481,25 @@ class TextCraft(Environment):
         raise _ActionError(f"There is no item called {_short(name)}.")
 
     def _such_as(self, group: str) -> str:
-        """An item of the group: one that a listed command makes, where there is one."""
+        """An item of the group, preferably one that a listed command makes."""
         items = self._tree.sets[group]
         made = {recipe.item for recipe in self._listed}
         return spoken(next((item for item in items if item in made), items[0]))
 
-    # What to do next.
+    # Planning.
 
     def _in_hand(self, recipe: Recipe) -> Iterator[tuple[str, ...]]:
         """The ways to fill a recipe's slots from the inventory."""
-        return product(
-            *(
-                [item for item in slot.items if self._inventory[item] >= slot.amount]
-                for slot in recipe.slots
-            )
-        )
+        choices = []
+        for slot in recipe.slots:
+            choices.append([item for item in slot.items if self._inventory[item] >= slot.amount])
+        return product(*choices)
 
     def _remaining(self) -> Iterator[str]:
-        """The turns that are left: what each item of the plan is short of, from the goal down, then
-        done from the bottom up.
+        """The actions that are left, in the order in which to take them.
+
+        They are computed from the goal down, because each craft adds to the needs of the items
+        below it, and then reversed.
         """
         assert self._goal is not None
         needed = Counter({self._goal: self.count})
@@ -534,7 +521,7 @@ class TextCraft(Environment):
         return reversed(turns)
 
     def _needs(self, item: str, count: int, alike: Sequence[str]) -> dict[str, Any]:
-        """So many of an item and what they are made of; any of those that are `alike` would do."""
+        """`count` of an item and its ingredients, recursively. Items in `alike` count as it."""
         needs: list[dict[str, Any]] = []
         if (choice := self._plan[item]) is not None:
             times = -(-count // choice.recipe.count)
@@ -548,9 +535,7 @@ class TextCraft(Environment):
         }
 
     def _parts_in_hand(self, choice: Choice, times: int, needed: Counter[str]) -> dict[str, int]:
-        """The ingredients of a choice, with another item of a group where enough of that is lying
-        idle.
-        """
+        """The ingredients of a choice. Uses another item of a group if enough of it is unused."""
         parts: dict[str, int] = {}
         for planned, slot in zip(choice.items, choice.recipe.slots, strict=True):
             amount = slot.amount * times
@@ -565,31 +550,30 @@ class TextCraft(Environment):
 
 
 def _takes(recipe: Recipe, parts: Counter[str]) -> bool:
-    """Whether these are the recipe's ingredients, whatever their amounts."""
-    return all(
-        any(part in slot.items for part in parts) for slot in recipe.slots
-    ) and parts.keys() <= recipe.mentions - {recipe.item}
+    """Whether these are the recipe's ingredients, regardless of amounts."""
+    is_complete = all(parts.keys() & set(slot.items) for slot in recipe.slots)
+    return is_complete and parts.keys() <= recipe.mentions - {recipe.item}
 
 
 def _adds_up(recipe: Recipe, amount: int, parts: Counter[str]) -> bool:
-    """Whether the amounts are the recipe's, one or more times over; the items of a group may be
-    mixed.
-    """
+    """Whether the amounts are a whole multiple of the recipe's. Items of a group may be mixed."""
     times, left = divmod(amount, recipe.count)
-    return left == 0 and all(
-        sum(parts[item] for item in slot.items) == slot.amount * times for slot in recipe.slots
-    )
+    if left:
+        return False
+    for slot in recipe.slots:
+        if sum(parts[item] for item in slot.items) != slot.amount * times:
+            return False
+    return True
 
 
 def _normal(action: str) -> str:
-    return " ".join(action.lower().replace("minecraft:", "").replace("_", " ").split()).strip(
-        " .`'\""
-    )
+    words = action.lower().replace("minecraft:", "").replace("_", " ").split()
+    return " ".join(words).strip(" .`'\"")
 
 
 def _compact(text: str) -> str:
-    """In small words parted by blanks; a new line is a semicolon, and what no single `get` could
-    bring is "many".
+    """Lower-case words separated by spaces. A new line becomes a semicolon, and an amount above
+    `MOST_PER_GET` becomes "many".
     """
     words = re.findall(r"[a-z0-9]+|[,;:()]", text.lower().strip().replace("\n", " ; "))
     return " ".join(
@@ -598,7 +582,7 @@ def _compact(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Text of the model's, fit to be quoted."""
+    """The model's text, shortened and escaped so that it can be quoted."""
     return ascii(text if len(text) <= 40 else f"{text[:40]}...")
 
 
@@ -615,8 +599,8 @@ def _plan(version: str, goal: str) -> Plan:
 def _tasks(version: str, count: int) -> Mapping[Task, str]:
     """The goal of each task.
 
-    Each depth gives the same share of its goals to the test split; of the original's, AgentEval
-    says which.
+    Each depth contributes the same share of its goals to the test split. With the original's
+    recipes, the test split is AgentEval's.
     """
     tree = _tree(version)
     if version == ORIGINAL:
@@ -641,8 +625,7 @@ def _test_goals(tree: Tree) -> set[str]:
     by_depth: dict[int, list[str]] = defaultdict(list)
     for goal in sorted(tree.recipes, key=lambda goal: content_id("textcraft split", goal)):
         by_depth[tree.depth[goal]].append(goal)
-    return {
-        goal
-        for goals in by_depth.values()
-        for goal in goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))]
-    }
+    chosen: set[str] = set()
+    for goals in by_depth.values():
+        chosen.update(goals[: round(len(goals) * TEST_TASKS / len(tree.recipes))])
+    return chosen

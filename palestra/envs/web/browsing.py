@@ -14,14 +14,14 @@ from palestra.envs.web.session import Observation, Session
 from palestra.envs.web.tab import Look
 
 OPEN_S = 60.0
-"""For the browser to start, the first page to load, and for all that an action may take."""
+"""The time limit for starting the browser and loading the first page, and for an action."""
 
 MOST_REUSED = 100
 """Episodes in one context."""
 
 
 class Browsing:
-    """An episode in the browser of this process, synchronously. One at a time."""
+    """A synchronous interface to an episode in this process's browser. One at a time."""
 
     def __init__(self, look: Look) -> None:
         self.look = look
@@ -48,26 +48,22 @@ class Browsing:
 
         Otherwise the one before, some of the time.
         """
-        if (
-            self._session is not None
-            and not is_fresh
-            and self._session.is_usable
-            and self._reused < MOST_REUSED
-        ):
+        session = self._session
+        may_reuse = not is_fresh and self._reused < MOST_REUSED
+        if session is not None and may_reuse and session.is_usable:
             self._reused += 1
             assert self._browser is not None
-            return self._seen(self._browser.run(self._session.again(beginning), OPEN_S))
+            return self._seen(self._browser.run(session.again(beginning), OPEN_S))
         self.end()
         self._reused = 0
         browser = self._browser = shared_browser(reach)
         session = self._session = Session(browser, self.look, beginning)
-        self._finalizer = weakref.finalize(
-            self, _drop, browser, session
-        )  # an environment may be forgotten without being closed
+        # Closes the session if the environment is garbage-collected without `close()`.
+        self._finalizer = weakref.finalize(self, _drop, browser, session)
         return self._seen(browser.run(session.open(), OPEN_S))
 
     def act(self, action: Action) -> Observation:
-        """ActionError where it cannot be done."""
+        """Take an action. Raises ActionError if it is impossible."""
         session = self.session
         assert self._browser is not None
         return self._seen(self._browser.run(session.act(action), OPEN_S))
@@ -82,7 +78,7 @@ class Browsing:
         return observation
 
     def scene(self) -> dict[str, Any]:
-        """A screenshot, taken when it is first asked for after a step."""
+        """A screenshot, taken on the first request after a step."""
         if self._scene is None:
             shot = self.run(self.session.screenshot())
             self._scene = {
@@ -108,17 +104,14 @@ def _drop(browser: Browser, session: Session) -> None:
 
 
 def offered(seen: Observation) -> list[str]:
-    """Clicks and choices that can be made now. What could be typed or answered cannot be listed."""
+    """The possible clicks and choices. Texts to type and answers cannot be listed."""
     if "dialog" in seen.marks and not seen.elements:
         return ["accept", "dismiss"]
     enabled = [
         element for element in seen.elements if element.id and "disabled" not in element.states
     ]
     clicks = [f"click [{element.id}]" for element in enabled]
-    choices = [
-        f"select [{element.id}] [{option}]"
-        for element in enabled
-        for option in element.options
-        if option
-    ]
+    choices: list[str] = []
+    for element in enabled:
+        choices += [f"select [{element.id}] [{option}]" for option in element.options if option]
     return [*clicks, *choices, "scroll [down]", "scroll [up]"]

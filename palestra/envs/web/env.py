@@ -1,11 +1,12 @@
-"""What environments of tasks on web sites share: a real browser that is seen through its
-accessibility tree, WebArena's actions, and a check when the agent stops.
+"""The base of environments on web sites: a real browser observed through its accessibility tree,
+WebArena's actions, and an evaluation when the agent stops.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, get_args
 
 from palestra.core.registry import nearest
@@ -50,7 +51,7 @@ EXAMPLE = (
 
 
 class Ending:
-    """What an evaluation looks at when an episode has ended."""
+    """The state that an evaluation inspects at the end of an episode."""
 
     def __init__(self, answer: str, url: str, browsing: Browsing, hosting: Hosting) -> None:
         self.answer, self.url = answer, url
@@ -67,7 +68,7 @@ class Ending:
 
 
 class WebEnvironment(Environment):
-    """Tasks on web sites. A subclass says which tasks there are and where their sites are."""
+    """Tasks on web sites. A subclass provides the tasks and the addresses of their sites."""
 
     per_process: ClassVar[int] = 8
     example: Sequence[Example] = EXAMPLE
@@ -82,11 +83,11 @@ class WebEnvironment(Environment):
         max_chars: int = 8000,
         max_turns: int = 30,
     ) -> None:
-        """`sites`: tasks on these alone. `templates`: tasks of these alone. `changes`: those that
-        change something, or that do not.
+        """`sites`, `templates`: only tasks on these sites, and of these templates. `changes`: only
+        tasks that change data (True), or only tasks that do not (False).
 
-        `shown`: the whole page, the viewport, or the whole page where it is not longer than
-        `max_chars` ("auto").
+        `shown`: "page", "viewport", or "auto", which shows the whole page unless it is longer than
+        `max_chars`.
         """
         self._sites = _names("sites", sites)
         self._templates = _names("templates", templates)
@@ -122,7 +123,7 @@ class WebEnvironment(Environment):
             if self._is_chosen(task)
         ]
         if known and not chosen:
-            there = sorted({site for task in known.values() for site in task.sites})
+            there = sorted(set(chain.from_iterable(task.sites for task in known.values())))
             raise ValueError(
                 f"{self.name}: no task of {split} fits these options; its sites are: "
                 f"{', '.join(there)}"
@@ -156,11 +157,9 @@ class WebEnvironment(Environment):
 
     def _solving(self, task: WebTask, seen: Observation) -> Expert | None:
         template = self._template(task)
-        return (
-            None
-            if template is None
-            else Expert(lambda page: template.solve(page, task.instantiation_dict), seen)
-        )
+        if template is None:
+            return None
+        return Expert(lambda page: template.solve(page, task.instantiation_dict), seen)
 
     def step(self, action: str) -> Step:
         if self._ending is not None:
@@ -169,9 +168,10 @@ class WebEnvironment(Environment):
             raise RuntimeError(f"{self.name}: call reset(task) before this")
         try:
             wanted = parse(action)
-            step = (
-                self._stop(wanted) if wanted.kind == "stop" else _step(self._browsing.act(wanted))
-            )
+            if wanted.kind == "stop":
+                step = self._stop(wanted)
+            else:
+                step = _step(self._browsing.act(wanted))
         except ActionError as error:
             step = Step(f"{error}\n{self._browsing.observation.text}", invalid=True)
         if self._expert is not None:
@@ -195,12 +195,16 @@ class WebEnvironment(Environment):
         return solved(self._hosting.placed(self._task.eval), ending)
 
     def actions(self) -> list[str]:
-        """Clicks, choices, scrolling, and to stop without an answer."""
-        return [] if self._ending is not None else [*offered(self._browsing.observation), "stop []"]
+        """Clicks, choices, scrolling, and stopping without an answer."""
+        if self._ending is not None:
+            return []
+        return [*offered(self._browsing.observation), "stop []"]
 
     def expert(self) -> str | None:
-        """The task's scripted solution, for as long as it was followed."""
-        return None if self._expert is None or self._ending is not None else self._expert.action()
+        """The next action of the task's scripted solution, as long as the episode follows it."""
+        if self._expert is None or self._ending is not None:
+            return None
+        return self._expert.action()
 
     def scene(self) -> dict[str, Any]:
         return self._browsing.scene()

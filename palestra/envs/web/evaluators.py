@@ -21,7 +21,7 @@ class Ending(Protocol):
     def answer(self) -> str: ...
     @property
     def url(self) -> str:
-        """Of the page that the agent stopped at."""
+        """The URL of the page at which the agent stopped."""
 
     def text(self, url: str, locator: str) -> str:
         """What `locator` gives on the page at `url`, or on the last one."""
@@ -63,14 +63,19 @@ def matches(text: str, required: dict[str, Any]) -> bool:
 
 
 def _includes(text: str, part: str, *, alone: bool) -> bool:
-    """One word that is all that is asked for must stand as a word: 5 is not in 15."""
+    """A single required word must match as a whole word: 5 is not in 15."""
+    text = _clean(text)
     alternatives = [_clean(alternative) for alternative in part.split(" |OR| ")]
-    if alone and all(re.fullmatch(r"[\w.]+", alternative) for alternative in alternatives):
-        return any(
-            re.search(rf"(?<![\w.]){re.escape(alternative)}(?!\w|\.\w)", _clean(text))
-            for alternative in alternatives
-        )
-    return any(alternative in _clean(text) for alternative in alternatives)
+    are_words = all(re.fullmatch(r"[\w.]+", alternative) for alternative in alternatives)
+    for alternative in alternatives:
+        if alone and are_words:
+            # The end of a sentence may follow a number: 5 is in "5." and not in "5.2".
+            found = re.search(rf"(?<![\w.]){re.escape(alternative)}(?!\w|\.\w)", text) is not None
+        else:
+            found = alternative in text
+        if found:
+            return True
+    return False
 
 
 def _clean(text: str) -> str:
@@ -81,20 +86,20 @@ def _clean(text: str) -> str:
 
 
 def same_page(url: str, reference: str) -> bool:
-    """Host and path of one of the references, and what it asks for in the query;
-    more may be asked.
-    """
+    """Whether a reference has this URL's host and path, and a query that this URL's includes."""
     own = urlsplit(url.rstrip("/"))
     asked = parse_qs(own.query)
     for alternative in reference.split(" |OR| "):
         wanted = urlsplit(alternative.strip().rstrip("/"))
         place, other = own.netloc + own.path.rstrip("/"), wanted.netloc + wanted.path.rstrip("/")
-        if other == place and all(
-            any(value in asked.get(key, ()) for value in values)
-            for key, values in parse_qs(wanted.query).items()
-        ):
+        if other == place and _includes_query(asked, parse_qs(wanted.query)):
             return True
     return False
+
+
+def _includes_query(asked: dict[str, list[str]], wanted: dict[str, list[str]]) -> bool:
+    """Whether each wanted key has one of its wanted values."""
+    return all(set(values) & set(asked.get(key, ())) for key, values in wanted.items())
 
 
 def _answer(evaluation: Evaluation, ending: Ending) -> bool:

@@ -1,6 +1,5 @@
-"""A folder as a site: its files on a port of loopback, for as long as the process lives.
-
-A browser keeps what it has read.
+"""Serves a folder on a loopback port for the lifetime of the process. Files are cached by the
+browser.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class _Files(SimpleHTTPRequestHandler):
 
 
 def serve_folder(folder: Path) -> str:
-    """Where it is. A process has one server for each folder; one that was forked has its own."""
+    """The address of a folder's server. A process has one per folder; a fork has its own."""
     return _server(folder, os.getpid())
 
 

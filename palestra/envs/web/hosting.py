@@ -1,4 +1,4 @@
-"""Where an episode's sites are, and what they are asked when it ends."""
+"""The addresses of an episode's sites, and access to their data for the evaluation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Hosting(Protocol):
 
 
 class FixedSites:
-    """Sites at addresses of their own, which nobody resets."""
+    """Sites at fixed addresses, without resets."""
 
     def __init__(self, urls: Mapping[str, str]) -> None:
         """`urls` by the name that tasks have for a site."""

@@ -1,5 +1,5 @@
-"""MiniWoB++ (arXiv:1802.08802) from the package `miniwob`: small tasks on small pages, offline,
-seeded, with the package's own rewards.
+"""MiniWoB++ (arXiv:1802.08802) from the package `miniwob`: small tasks on small offline pages, with
+seeds and the package's own rewards.
 """
 
 from __future__ import annotations
@@ -131,12 +131,11 @@ class MiniWob(Environment):
         max_chars: int = LOOK.max_chars,
         max_turns: int = 15,
     ) -> None:
-        """`tasks` such as "click-button", or all of some `categories`; all that can be played with
-        text where both are None.
+        """`tasks`: such as "click-button". `categories`: only tasks of these. Default: all tasks
+        that can be solved with text.
 
-        `train_seeds` and `test_seeds`: how many variants of each a split has; no seed is in both.
-        `reward`: "raw" is the package's, from -1 to 1; "positive" has 0 in the place of what is
-        below.
+        `train_seeds`, `test_seeds`: variants of each task in a split; no seed is in both. `reward`:
+        "raw" is the package's, from -1 to 1; "positive" replaces negative rewards with 0.
         """
         self._tasks = _chosen(tasks, categories)
         self._seeds = {
@@ -145,11 +144,8 @@ class MiniWob(Environment):
         }
         if reward not in get_args(Reward):
             raise ValueError(f"reward = {reward!r}: {nearest(reward, get_args(Reward))}")
-        for option, value in (
-            ("train_seeds", train_seeds),
-            ("test_seeds", test_seeds),
-            ("max_turns", max_turns),
-        ):
+        counts = {"train_seeds": train_seeds, "test_seeds": test_seeds, "max_turns": max_turns}
+        for option, value in counts.items():
             if value < 1 or value >= FIRST_TEST_SEED:
                 raise ValueError(f"{option} = {value}: it must be from 1 to {FIRST_TEST_SEED - 1}")
         self._reward, self.max_turns = reward, max_turns
@@ -162,11 +158,10 @@ class MiniWob(Environment):
     def tasks(self, split: str) -> Sequence[Task]:
         if split not in self.splits:
             raise ValueError(f"miniwob has no split {split!r}; {nearest(split, self.splits)}")
-        return [
-            Task(self.name, split, f"{name}/{seed}", name)
-            for name in self._tasks
-            for seed in self._seeds[split]
-        ]
+        tasks: list[Task] = []
+        for name in self._tasks:
+            tasks += [Task(self.name, split, f"{name}/{seed}", name) for seed in self._seeds[split]]
+        return tasks
 
     def reset(self, task: Task) -> str:
         name, seed = _parsed(task)
@@ -212,17 +207,21 @@ class MiniWob(Environment):
         return [] if self._ending is not None else offered(self._browsing.observation)
 
     def expert(self) -> str | None:
-        """Scripts for some simple tasks."""
-        return None if self._expert is None or self._ending is not None else self._expert.action()
+        """The next action of the task's script. Only some simple tasks have one."""
+        if self._expert is None or self._ending is not None:
+            return None
+        return self._expert.action()
 
     def scene(self) -> dict[str, Any]:
         return {**self._browsing.scene(), "goal": self._goal}
 
     def vocabulary(self) -> list[str] | None:
-        """For tasks whose words are few; the filler text around them is not among these."""
+        """The words of tasks that have few, without the filler text on their pages."""
         if not {*self._tasks} <= {*FEW_WORDS}:
             return None
-        words = {word for name in self._tasks for word in FEW_WORDS[name].split()}
+        words: set[str] = set()
+        for name in self._tasks:
+            words.update(FEW_WORDS[name].split())
         numbers = [f"[{number}]" for number in range(1, 21)]
         return [*OWN_WORDS.split(), *numbers, *sorted(words - {*OWN_WORDS.split()})]
 
@@ -231,14 +230,14 @@ class MiniWob(Environment):
 
 
 def _said(utterance: Any) -> str:
-    """Some tasks give their words with the fields that are in them."""
+    """The task's text. Some tasks return it together with its fields."""
     return str(utterance["utterance"] if isinstance(utterance, dict) else utterance)
 
 
 def _state(seen: Observation) -> dict[str, Any]:
-    """Nothing of it where a dialog stands before the page.
+    """The task's state in the page. Unknown while a dialog is open.
 
-    A page that gives none otherwise is broken: a fault, not a failure.
+    A page without a state otherwise is broken, which is a fault and not a failed episode.
     """
     if seen.probed is None and "dialog" not in seen.marks:
         raise RuntimeError("the page does not say how its task stands")
@@ -246,7 +245,7 @@ def _state(seen: Observation) -> dict[str, Any]:
 
 
 def _tree(seen: Observation) -> str:
-    """What stands in the page; where it is goes without saying."""
+    """The page's content, without its URL."""
     return seen.body or "The page is empty."
 
 
@@ -260,8 +259,10 @@ def pages_folder() -> Path:
 
 
 def begin_script(seed: int) -> str:
-    """A number, as the package passes it: `Math.seedrandom` draws other tasks for the same digits
-    in quotes.
+    """The script that starts an episode.
+
+    The seed is passed as a number, as in the package: `Math.seedrandom` samples other tasks for the
+    same digits in quotes.
     """
     return BEGIN % (_mode(seed), seed)
 
@@ -289,8 +290,9 @@ def _chosen(tasks: Sequence[str] | None, categories: Sequence[str] | None) -> tu
         for name in names or ():
             if name not in known:
                 raise ValueError(f"{option}: miniwob has no {name!r}; {nearest(name, known)}")
-    return tuple(
-        name
-        for name, kind in TASKS.items()
-        if (tasks is None or name in tasks) and (categories is None or kind in categories)
-    )
+    chosen = list(TASKS)
+    if tasks is not None:
+        chosen = [name for name in chosen if name in tasks]
+    if categories is not None:
+        chosen = [name for name in chosen if TASKS[name] in categories]
+    return tuple(chosen)

@@ -1,6 +1,16 @@
-"""Which tasks of MiniWoB++ can be played with text alone, by kind."""
+"""The tasks of MiniWoB++ that can be solved with text alone, by category."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def _by_name(names_of: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for group, names in names_of.items():
+        found |= dict.fromkeys(names.split(), group)
+    return found
+
 
 _BY_CATEGORY = {
     "click": """
@@ -38,10 +48,8 @@ email-inbox-forward-nl-turk email-inbox-important
         social-media social-media-all social-media-some""",
 }
 
-TASKS: dict[str, str] = {
-    name: category for category, names in _BY_CATEGORY.items() for name in names.split()
-}
-"""By name: their category."""
+TASKS = _by_name(_BY_CATEGORY)
+"""By name: the task's category."""
 CATEGORIES = tuple(_BY_CATEGORY)
 
 _LEFT_OUT = {
@@ -59,14 +67,14 @@ text-editor""",
         chase-circle hot-cold hover-shape moving-items simon-says stock-market""",
 }
 
-LEFT_OUT: dict[str, str] = {name: why for why, names in _LEFT_OUT.items() for name in names.split()}
-"""By name: what they need that text does not give."""
+LEFT_OUT = _by_name(_LEFT_OUT)
+"""By name: why the task cannot be solved with text."""
 
 OWN_WORDS = """
     Task: The task is over. click scroll [down] [up] button textbox tab dialog tabpanel generic \
 collapsed expanded selected focused
     There no element on the page. Expected"""
-"""What observations of all tasks are made of, and clicks."""
+"""The words of clicks and of all tasks' observations."""
 FEW_WORDS = {
     "click-test-2": 'Click button ONE. "ONE" "TWO"',
     "click-test-transfer": 'Click button ONE. TWO. "ONE" "TWO"',
@@ -81,6 +89,6 @@ FEW_WORDS = {
         'Click the button in the dialog box labeled "x". "Cancel". "OK". "Close" "Cancel" "OK"'
     ),
 }
-"""By task: the words of its goal and of what can be clicked, for models that know words and nothing
-else.
+"""By task: the words of its goal and of its clickable elements, for models with a word-level
+tokenizer.
 """

@@ -1,4 +1,4 @@
-"""What is run inside a page: small functions on elements and on the document."""
+"""JavaScript that runs in a page: small functions on elements and on the document."""
 
 SETTLED = """new Promise(done => {
   const quiet = %d, most = %d;
@@ -22,8 +22,8 @@ quiet); });
   observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: \
 true});
 })"""
-"""How the page is when nothing has changed for `quiet` milliseconds, or after `most`, and what an
-expression gives then.
+"""The state of the page once nothing has changed for `quiet` milliseconds, or after `most`, with
+the value of an expression.
 """
 
 AIM = """function () {
@@ -66,7 +66,7 @@ hit.shadowRoot.elementFromPoint(x, y);
   }
   return aimed({how: fits ? 'mouse' : 'covered', x: x + left, y: y + top});
 }"""
-"""Brings an element into view and says where to click it, or why that cannot be done by mouse; also
+"""Scrolls an element into view. Returns where to click, or why a mouse click is impossible, and
 whether it is ticked.
 """
 
@@ -146,6 +146,6 @@ Array.from(document.querySelectorAll('body *')).find(scrolls);
   const height = target === window ? innerHeight : element.clientHeight;
   target.scrollBy({top: direction * 0.8 * height, behavior: 'instant'});
 }"""
-"""Scrolls what has the focus where it can be scrolled, else the page, else the first thing in it
-that can be.
+"""Scrolls the focused element if possible, otherwise the page, otherwise its first scrollable
+element.
 """

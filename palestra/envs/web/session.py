@@ -1,4 +1,4 @@
-"""One episode's browser context: its tabs and dialogs, what is seen in them, and what is done."""
+"""One episode's browser context, with its tabs and dialogs, observations and actions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MOST_TABS = 8
 BLANK = "about:blank"
 CLOSE_PAGE_S = 2.0
 OPENING_S = 2.0
-"""For a tab that a page opens, until it can be looked at."""
+"""The time limit for a new tab to become readable."""
 ANNOUNCED_S = 1.0
-"""For one that is about to open: the browser may not let it."""
+"""The time limit for an announced tab, which the browser may block."""
 READ_UNSETTLED_S = 3.0
-"""For a page that does not come to rest: it may be another one each time that it is asked."""
+"""The time limit for reading a page that keeps changing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Observation:
     text: str
     """All of it, as the agent reads it."""
     body: str = ""
-    """Without where it is."""
+    """The text without the URL."""
     elements: tuple[Element, ...] = ()
     """The lines that are shown."""
     marks: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class Session:
         to.
         """
         self._opening: set[asyncio.Future[Any]] = set()
-        """Tabs that pages have opened, until they can be looked at."""
+        """Tabs opened by pages that are not readable yet."""
         self._notes: list[tuple[str, str]] = []
         """A mark and a line for the next observation."""
         self._crashed = False
@@ -110,8 +110,8 @@ class Session:
         return await self.observe()
 
     async def again(self, beginning: Beginning) -> Observation:
-        """Begin anew in the same context, for pages that keep nothing: a tenth of a second less
-        than another one.
+        """Start an episode in the same context, for pages without stored state. Saves a tenth of a
+        second compared with a new context.
         """
         self._beginning = beginning
         self._notes.clear()
@@ -121,23 +121,15 @@ class Session:
     @property
     def _is_connected(self) -> bool:
         context = self._context
-        is_its_own = context is not None and self._launch == self._browser.launches
-        return (
-            is_its_own
-            and context is not None
-            and context.browser is not None
-            and context.browser.is_connected()
-        )
+        if context is None or self._launch != self._browser.launches:
+            return False
+        return context.browser is not None and context.browser.is_connected()
 
     @property
     def is_usable(self) -> bool:
-        """It can begin anew."""
-        return (
-            self._is_connected
-            and not self._crashed
-            and self._dialog is None
-            and len(self._tabs) == 1
-        )
+        """Whether `again` can start another episode."""
+        is_clean = not self._crashed and self._dialog is None and len(self._tabs) == 1
+        return self._is_connected and is_clean
 
     async def _begin(self) -> None:
         first, *others = self._beginning.url.split(" |AND| ")
@@ -158,7 +150,7 @@ class Session:
         if context is not None and self._launch == self._browser.launches:
             await context.close()
 
-    # What is seen.
+    # Observing.
 
     async def observe(self) -> Observation:
         """Settles first.
@@ -278,7 +270,7 @@ class Session:
         )
 
     async def screenshot(self) -> bytes:
-        """Nothing where a dialog stands before the page, or where it cannot be drawn."""
+        """Empty while a dialog is open, or if the page cannot be drawn."""
         from playwright.async_api import Error
 
         try:
@@ -287,7 +279,7 @@ class Session:
             return b""
 
     async def evaluate(self, script: str) -> Any:
-        """What JavaScript gives in the page; None where a dialog stands before it."""
+        """The value of JavaScript in the page; None while a dialog is open."""
         return None if self._dialog is not None else await self._within(self.tab.evaluate(script))
 
     async def text(self, url: str, locator: str) -> str:
@@ -299,7 +291,7 @@ class Session:
 
     @asynccontextmanager
     async def page_at(self, url: str, load_s: float = 0.0) -> AsyncIterator[Page]:
-        """The page in front for "last"; another is opened beside it, and is no tab."""
+        """The current page for "last"; otherwise a new page, which does not count as a tab."""
         if url == "last":
             yield self.tab.page
             return
@@ -317,10 +309,10 @@ class Session:
         if (mark, line) not in self._notes:
             self._notes.append((mark, line))
 
-    # What is done.
+    # Acting.
 
     async def act(self, action: Action) -> Observation:
-        """Do it and look. ActionError where it cannot be done: nothing has happened then."""
+        """Take an action and observe. An impossible one raises ActionError and has no effect."""
         if self._dialog is not None and action.kind not in ("accept", "dismiss", "wait"):
             raise ActionError("A dialog is open; expected accept or dismiss.")
         await self._guarded(self._do(action))
@@ -449,7 +441,7 @@ class Session:
             self._at = len(self._tabs) - 1
 
     def _on_page(self, page: Page) -> None:
-        """A pop-up, or a tab of ours. Too many are closed at once."""
+        """A pop-up, or a tab that we opened. Tabs beyond the limit are closed."""
         if not self._watching:
             return
         awaited = next((one for one in self._announced if not one.done()), None)
@@ -500,10 +492,10 @@ class Session:
             await self._replace_hung()
 
     async def _within(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for it.
+        """Wait for `work` until the time limit.
 
-        None where a dialog opens first: the page stands still then, and `work` goes on when it is
-        answered.
+        None if a dialog opens first: the page is blocked then, and `work` continues when the dialog
+        is answered.
         """
         task = asyncio.ensure_future(work)
         dialog = asyncio.ensure_future(self._dialog_opened.wait())
@@ -526,16 +518,16 @@ class Session:
         return None
 
     async def _replace_hung(self) -> None:
-        """A page that does not answer is closed, and its tab begins where the episode began."""
+        """Close a page that does not answer, and open the episode's first page in its tab."""
         self._note("hung", f"The page did not answer for {self.look.hang_s:g} s and was closed.")
         await self._replace_page()
         await self._begin()
         await self.tab.settle()
 
     async def _replace_page(self) -> None:
-        """A fresh page in front.
+        """Open a new page in place of the current one.
 
-        The one that was there is closed, in its own time: it may not answer to that either.
+        The old page is closed with a time limit, because it may not react to that either.
         """
         left = self.tab.page
         self._forget(left)
@@ -546,6 +538,6 @@ class Session:
 
 
 def _quietly(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more: what it raises has been seen."""
+    """Retrieve the exception of a task that nothing awaits any more."""
     if not task.cancelled():
         task.exception()

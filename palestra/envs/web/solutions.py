@@ -1,5 +1,5 @@
-"""Scripted solutions: generators that look an element up in the page as it is now, by role and
-name, and say what to do with it.
+"""Scripted solutions: generators that find elements in the current page by role and name, and yield
+actions on them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Name = str | re.Pattern[str]
 
 
 class View:
-    """The page as it is now.
+    """The current page.
 
-    What it gives are actions to yield, such as `yield page.click("button", "Log In")`.
+    Its methods return actions to yield, such as `yield page.click("button", "Log In")`.
     """
 
     def __init__(self, observation: Observation) -> None:
@@ -36,15 +36,12 @@ class View:
         has the text `after`.
         """
         lines = self.observation.elements
-        begin = (
-            next(
-                (n for n, line in enumerate(lines) if after in line.name or after in line.value),
-                len(lines),
+        if after:
+            matches = (
+                n for n, line in enumerate(lines) if after in line.name or after in line.value
             )
-            if after
-            else 0
-        )
-        return [line for line in lines[begin:] if line.role == role and _fits(line.name, name)]
+            lines = lines[next(matches, len(lines)) :]
+        return [line for line in lines if line.role == role and _fits(line.name, name)]
 
     def has(self, role: str, name: Name = re.compile(""), *, after: str = "") -> bool:
         return bool(self.all(role, name, after=after))
@@ -110,7 +107,7 @@ def stop(answer: str = "") -> str:
 class Expert:
     """Follows a solution.
 
-    It is lost for good when something else is done, or when it does not find what it looks for.
+    Gives up for good when another action is taken, or when an element is not found.
     """
 
     def __init__(self, solve: Callable[[View], Solution], observation: Observation) -> None:
@@ -121,7 +118,7 @@ class Expert:
         """Why it has no answer any more."""
 
     def action(self) -> str | None:
-        """What to do next; the same until it is done."""
+        """The next action. Does not change until the action is taken."""
         if self._next is None and self._solution is not None:
             try:
                 self._next = next(self._solution)
@@ -132,7 +129,7 @@ class Expert:
         return self._next
 
     def done(self, action: str, observation: Observation) -> None:
-        """What was done instead of asking, or after it, and what came of it."""
+        """Record the action that was taken, and the resulting observation."""
         self._view.observation = observation
         if action == self.action_asked_for:
             self._next = None

@@ -13,9 +13,9 @@ from palestra.core.registry import Registry
 class RunningSite:
     about: str
     url: str
-    """Its address in the environment."""
+    """Its URL inside of the environment."""
     port: int
-    """Of loopback, for the user's own browser."""
+    """The loopback port for the user's own browser."""
     pid: int | None
     starts: int
     """How often its process was started."""
@@ -28,7 +28,7 @@ class RunningSuite:
     instances: int
     """Copies of the sites that are open."""
     pid: int
-    """Of the process that holds all sites."""
+    """The supervisor process."""
 
 
 class SiteSuite(ABC):
@@ -36,18 +36,18 @@ class SiteSuite(ABC):
 
     @abstractmethod
     def up(self, names: Sequence[str], tell: Callable[[str], None]) -> RunningSuite:
-        """Start these sites, all where `names` is empty, alongside those that are up already.
+        """Start these sites (default: all) in addition to the running ones.
 
         `tell` gets a line for each step that takes long.
         """
 
     @abstractmethod
     def down(self) -> Sequence[str]:
-        """Stop all sites, and return the names of those that were up."""
+        """Stop all sites and return the names of those that were running."""
 
     @abstractmethod
     def status(self) -> RunningSuite | None:
-        """What is up, or None."""
+        """The running sites, or None."""
 
 
 suites: Registry[type[SiteSuite]] = Registry(

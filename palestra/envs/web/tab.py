@@ -1,4 +1,4 @@
-"""One tab: what stands in its page, and what mouse and keyboard do there."""
+"""One browser tab: reading its page, and mouse and keyboard input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITED_FOR = ("document", "xhr", "fetch", "script")
 """Requests that a page is not settled without."""
 FAILED_PAGE = "chrome-error://"
 LONGEST_KEYED = 200
-"""Characters that are typed key by key; longer text comes in at once."""
+"""The longest text that is typed key by key. Longer text is inserted at once."""
 KEYS = {
     "ctrl": "Control",
     "control": "Control",
@@ -40,21 +40,21 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a page is looked at, and how long for."""
+    """How a page is observed, with time limits."""
 
     shown: Shown = "auto"
-    """The whole page, what is in the viewport, or the whole page where it is not longer than
+    """"page", "viewport", or "auto", which shows the whole page unless it is longer than
     `max_chars`.
     """
     max_chars: int = 8000
     number_all: bool = False
-    """Give a number to every line, not just to what is known to react."""
+    """Give an id to every line, not only to interactive elements."""
     width: int = 1280
     height: int = 720
     quiet_ms: int = 40
     """A page is settled when nothing has changed for so long."""
     load_s: float = 8.0
-    """A page that is not settled then is looked at as it is."""
+    """After this time, a page is observed even if it has not settled."""
     hang_s: float = 15.0
     """A page that does not answer for so long is closed."""
     max_elements: int = 30_000
@@ -76,14 +76,19 @@ class Tab:
         self.failure = ""
         """Why the last page could not be opened."""
         self.blocked = 0
-        """Requests that went nowhere, as what they asked for is out of reach."""
+        """The number of requests to hosts that cannot be reached."""
         self.is_loading = False
-        """It was looked at before it had finished."""
+        """It was observed before it had loaded."""
         self.state: dict[str, Any] = {
-            **{"ready": "", "title": "", "elements": 0, "probed": None},
-            **{"top": 0, "height": look.height, "whole": look.height},
+            "ready": "",
+            "title": "",
+            "elements": 0,
+            "probed": None,
+            "top": 0,
+            "height": look.height,
+            "whole": look.height,
         }
-        """As it was when it had settled."""
+        """The page's state when it last settled."""
         self._cdp = cdp
         self._waiting: set[Request] = set()
         if not look.is_one_page:
@@ -116,7 +121,7 @@ class Tab:
         return self.page.url.startswith(FAILED_PAGE)
 
     async def goto(self, url: str) -> bool:
-        """False where the page that is left does not let go: it opens another one meanwhile."""
+        """Open a URL. False if the current page navigates elsewhere at the same time."""
         from playwright.async_api import Error
 
         try:
@@ -181,22 +186,16 @@ class Tab:
             return nodes
         tree = (await self._cdp.send("Page.getFrameTree"))["frameTree"]
         for child in tree.get("childFrames", ()):
-            frame = child["frame"]["id"]
-            owner = owners.get(
-                (await self._cdp.send("DOM.getFrameOwner", {"frameId": frame}))["backendNodeId"]
-            )
+            frame = {"frameId": child["frame"]["id"]}
+            found = await self._cdp.send("DOM.getFrameOwner", frame)
+            owner = owners.get(found["backendNodeId"])
             if owner is not None:
-                nodes += _grafted(
-                    owner,
-                    frame,
-                    (await self._cdp.send("Accessibility.getFullAXTree", {"frameId": frame}))[
-                        "nodes"
-                    ],
-                )
+                inner = await self._cdp.send("Accessibility.getFullAXTree", frame)
+                nodes += _grafted(owner, frame["frameId"], inner["nodes"])
         return nodes
 
     async def in_viewport(self, shown: Sequence[Element], top: int) -> list[Element]:
-        """Those that can be seen without scrolling. `top` is how far the page is scrolled."""
+        """The elements in the viewport. `top`: the scroll position."""
         snapshot = await self._cdp.send(
             "DOMSnapshot.captureSnapshot", {"computedStyles": [], "includeDOMRects": True}
         )
@@ -206,13 +205,11 @@ class Tab:
             for index, (x, y, width, height) in zip(
                 layout["nodeIndex"], layout["bounds"], strict=True
             ):
-                below = y - (top if number == 0 else 0)
-                if number or (
-                    below < self.look.height
-                    and below + height > 0
-                    and x < self.look.width
-                    and x + width > 0
-                ):
+                # Document 0 is the page itself; those of its frames always count as seen.
+                below = y - top
+                is_in_height = below < self.look.height and below + height > 0
+                is_in_width = x < self.look.width and x + width > 0
+                if number or (is_in_height and is_in_width):
                     seen.add(backend[index])
         return [element for element in shown if element.node in seen]
 
@@ -257,7 +254,9 @@ class Tab:
         await self._mouse(aim, "mouseMoved")
 
     async def _mouse(self, aim: dict[str, Any], *kinds: str) -> None:
-        """They are done in this order; waiting for each one takes the time of a frame."""
+        """Send mouse events together. The browser keeps their order, and awaiting each one would
+        take the time of a frame.
+        """
         at = {"x": aim["x"], "y": aim["y"]}
         pressed = {"button": "left", "clickCount": 1}
         events = [
@@ -293,14 +292,12 @@ class Tab:
     async def press(self, keys: str) -> None:
         from playwright.async_api import Error
 
-        parts = (
-            [KEYS.get(part.strip().lower(), part.strip()) for part in keys.split("+")]
-            if keys != "+"
-            else ["+"]
-        )
-        named = "+".join(
-            part.capitalize() if len(part) > 1 and part.islower() else part for part in parts
-        )
+        parts: list[str] = []
+        for part in ["+"] if keys == "+" else keys.split("+"):
+            name = KEYS.get(part.strip().lower(), part.strip())
+            is_lower = len(name) > 1 and name.islower()
+            parts.append(name.capitalize() if is_lower else name)
+        named = "+".join(parts)
         try:
             await self.page.keyboard.press(named)
         except Error as error:

@@ -23,16 +23,16 @@ class PageCheck:
     required_contents: dict[str, Any]
     """{"must_include": [...]} or {"exact_match": "..."}."""
     locator: str = ""
-    """JavaScript that gives the text, such as document.querySelector("h1").innerText; all of the
-    page where empty.
+    """JavaScript that returns the text, such as document.querySelector("h1").innerText. Default:
+    the whole page.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCheck:
-    """What a site's database must hold in the end.
+    """The final content of a site's database.
 
-    Not WebArena's, which has no databases to look into.
+    Not part of WebArena, whose databases cannot be queried.
     """
 
     site: str
@@ -60,7 +60,7 @@ class Evaluation:
     changed: dict[str, list[str]] = field(default_factory=dict)
     """By site: the only tables that may differ from the seed.
 
-    A site that is not named is not looked at.
+    Other sites are not checked.
     """
 
     def __and__(self, other: Evaluation) -> Evaluation:
@@ -111,8 +111,8 @@ def rows(
     *,
     changed: Sequence[str] | None = None,
 ) -> Evaluation:
-    """The site's database answers `query` so, and, where `changed` is given, no other tables differ
-    from the seed.
+    """The site's database answers `query` with these rows. If `changed` is given, no other tables
+    differ from the seed.
     """
     check = DatabaseCheck(site, query, [list(row) for row in expected])
     return Evaluation(

@@ -26,18 +26,18 @@ from palestra.envs.web.solutions import Solution, View
 from palestra.envs.web.tasks import Evaluation, Split, WebTask
 
 Slots = Mapping[str, Any]
-"""What fills an intent's slots, and what else a check or a solution must know. JSON."""
+"""The values of an intent's slots, and other data for the evaluation or the solution. JSON."""
 
 
 class Template(ABC):
-    """Tasks that differ in nothing but what fills their slots."""
+    """Tasks that differ only in the values of their slots."""
 
     id: ClassVar[str]
     """Unique, with the site in front: shop-open-product."""
     sites: ClassVar[tuple[str, ...]]
     split: ClassVar[Split]
     intent: ClassVar[str]
-    """What the agent is told, with slots in braces."""
+    """The task's text, with slots in braces."""
     start: ClassVar[str]
     users: ClassVar[Mapping[str, str]] = {}
     """By site: who the agent is logged in as."""
@@ -49,7 +49,7 @@ class Template(ABC):
         """From the seed's data; the same each time."""
 
     def logged_in(self, slots: Slots) -> Mapping[str, str]:
-        """`users`, unless it depends on what fills the slots."""
+        """The logged-in users, if they depend on the slots. Default: `users`."""
         return self.users
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Template(ABC):
 
     @abstractmethod
     def solve(self, page: View, slots: Slots) -> Solution:
-        """Yields actions; `page` shows what came of the last one. The last action is `stop`."""
+        """Yields actions, the last being `stop`. `page` shows the result of the previous one."""
 
     def tasks(self) -> list[WebTask]:
         return [

@@ -1,6 +1,4 @@
-"""From a browser's accessibility nodes to a few lines of text: a pure function, with numbers for
-what can be acted on.
-"""
+"""Converts a browser's accessibility nodes to lines of text, with ids for interactive elements."""
 
 from __future__ import annotations
 
@@ -13,69 +11,66 @@ Node = Mapping[str, Any]
 """An AXNode of Chrome's protocol."""
 
 INTERACTIVE = {
-    *(
-        "button",
-        "link",
-        "textbox",
-        "searchbox",
-        "combobox",
-        "listbox",
-        "checkbox",
-        "radio",
-        "switch",
-        "slider",
-        "spinbutton",
-        "option",
-    ),
-    *(
-        "menuitem",
-        "menuitemcheckbox",
-        "menuitemradio",
-        "tab",
-        "treeitem",
-        "DisclosureTriangle",
-        "PopUpButton",
-        "Date",
-        "DateTime",
-    ),
-    *("InputTime", "ColorWell", "textarea", "Video", "Audio", "gridcell"),
+    "button",
+    "link",
+    "textbox",
+    "searchbox",
+    "combobox",
+    "listbox",
+    "checkbox",
+    "radio",
+    "switch",
+    "slider",
+    "spinbutton",
+    "option",
+    "menuitem",
+    "menuitemcheckbox",
+    "menuitemradio",
+    "tab",
+    "treeitem",
+    "DisclosureTriangle",
+    "PopUpButton",
+    "Date",
+    "DateTime",
+    "InputTime",
+    "ColorWell",
+    "textarea",
+    "Video",
+    "Audio",
+    "gridcell",
 }
 SKIPPED = {"InlineTextBox", "LineBreak", "ListMarker", "MenuListPopup", "RootWebArea", "Iframe"}
-"""Their children are shown in their place, where they have any."""
+"""Roles that are replaced by their children, if any."""
 UNNAMED_SHOWN = {"dialog", "alertdialog", "alert"}
 OPTIONS_SHOWN = 30
 LONGEST_NAME = 300
 LONGEST_TEXT = 2000
 NAMED_BY_CONTENT = {
-    *(
-        "button",
-        "link",
-        "heading",
-        "row",
-        "cell",
-        "gridcell",
-        "option",
-        "tab",
-        "menuitem",
-        "menuitemcheckbox",
-        "menuitemradio",
-        "treeitem",
-    ),
-    *(
-        "checkbox",
-        "radio",
-        "switch",
-        "columnheader",
-        "rowheader",
-        "LayoutTableCell",
-        "LayoutTableRow",
-        "DisclosureTriangle",
-        "tooltip",
-    ),
+    "button",
+    "link",
+    "heading",
+    "row",
+    "cell",
+    "gridcell",
+    "option",
+    "tab",
+    "menuitem",
+    "menuitemcheckbox",
+    "menuitemradio",
+    "treeitem",
+    "checkbox",
+    "radio",
+    "switch",
+    "columnheader",
+    "rowheader",
+    "LayoutTableCell",
+    "LayoutTableRow",
+    "DisclosureTriangle",
+    "tooltip",
 }
 """Text below them is in their names already."""
 FIELDS = {"textbox", "searchbox", "spinbutton", "textarea", "Date", "DateTime", "InputTime"}
-"""What stands in them is their value."""
+"""Roles whose content is their value."""
 SHORT_ROLES = {
     "DisclosureTriangle": "button",
     "PopUpButton": "combobox",
@@ -92,11 +87,11 @@ class Element:
     """A line of the tree."""
 
     role: str
-    """"text" where it is nothing but text."""
+    """"text" for plain text."""
     name: str
     depth: int = 0
     id: int = 0
-    """What actions call it; 0 where it cannot be acted on."""
+    """The id in actions; 0 for an element that is not interactive."""
     value: str = ""
     states: tuple[str, ...] = ()
     """Such as checked, disabled or focused."""
@@ -122,8 +117,8 @@ class Element:
 
 
 class Numbers:
-    """Small numbers for elements, in the order in which they are first seen; an element keeps its
-    own while its document lives.
+    """Assigns small ids to elements in the order in which they are first seen. An element keeps its
+    id as long as its document exists.
     """
 
     def __init__(self) -> None:
@@ -147,16 +142,19 @@ class Numbers:
 
 
 def elements(nodes: Sequence[Node], *, number_all: bool = False) -> list[Element]:
-    """What is worth a line, in the order of the page.
+    """The elements to show, in the order of the page.
 
-    Elements that can be acted on have -1 for an id: `numbered` gives them their own.
+    Interactive elements have the placeholder id -1, which `numbered` replaces.
     """
     by_id = {node["nodeId"]: node for node in nodes}
     if not nodes:
         return []
     walk = _Walk(by_id, number_all)
-    roots = [node for node in nodes if node.get("parentId") not in by_id]
-    return _without_labels([element for root in roots for element in walk.of(root)])
+    lines: list[Element] = []
+    for node in nodes:
+        if node.get("parentId") not in by_id:
+            lines += walk.of(node)
+    return _without_labels(lines)
 
 
 def numbered(shown: Sequence[Element], numbers: Numbers) -> list[Element]:
@@ -184,9 +182,9 @@ class _Walk:
         self._by_id, self._number_all = by_id, number_all
 
     def of(self, root: Node) -> list[Element]:
-        """The lines of a node and all below it.
+        """The lines of a node and its descendants.
 
-        Not by recursion: a page may nest as deep as it likes.
+        Iterative, because a deeply nested page would exceed the recursion limit.
         """
         lines: list[Element] = []
         stack: list[tuple[Node, int, str] | _Fold] = [(root, 0, "")]
@@ -212,36 +210,29 @@ class _Walk:
         return [self._by_id[child] for child in node.get("childIds", ()) if child in self._by_id]
 
     def _line(self, node: Node, depth: int, within: str) -> Element | None:
-        """The node's own line, or None where its children stand for it.
+        """The node's own line, or None if its children replace it.
 
-        `within` is the name of what it stands in.
+        `within`: the name of the enclosing element.
         """
         role = _text(node, "role")
         number = node.get("backendDOMNodeId", 0)
         name = _clean(_text(node, "name"), LONGEST_TEXT if role == "StaticText" else LONGEST_NAME)
         if role == "StaticText":
-            is_new = name and name not in within
-            return (
-                Element("text", name, depth, -1 if self._number_all and number else 0, node=number)
-                if is_new
-                else None
-            )
+            if not name or name in within:
+                return None
+            text_id = -1 if self._number_all and number else 0
+            return Element("text", name, depth, text_id, node=number)
         properties = {
             entry["name"]: entry["value"].get("value") for entry in node.get("properties", ())
         }
-        if (
-            role in ("generic", "paragraph", "none", "Section")
-            and properties.get("editable") == "richtext"
-            and properties.get("focusable")
-        ):
+        is_editor = properties.get("editable") == "richtext" and properties.get("focusable")
+        if is_editor and role in ("generic", "paragraph", "none", "Section"):
             role = "textbox"
         acts = role in INTERACTIVE and (role != "gridcell" or bool(properties.get("focusable")))
         if role in SKIPPED or not (acts or name or role in UNNAMED_SHOWN):
             return None
-        if not acts and (
-            role in ("generic", "none", "paragraph", "LabelText", "image", "img")
-            and (name in within)
-        ):
+        is_plain = role in ("generic", "none", "paragraph", "LabelText", "image", "img")
+        if not acts and is_plain and name in within:
             return None
         value = _clean(_text(node, "value"), LONGEST_TEXT) if role not in ("link", "option") else ""
         options = self._options(node) if role in ("combobox", "PopUpButton") else ()
@@ -258,19 +249,18 @@ class _Walk:
         )
 
     def _options(self, node: Node) -> tuple[str, ...]:
-        """Of a native list that is closed; those of an open one have lines of their own."""
-        popups = [
-            child for child in self._children(node) if _text(child, "role") == "MenuListPopup"
-        ]
-        return tuple(
-            _clean(_text(option, "name")) for popup in popups for option in self._children(popup)
-        )
+        """The options of a closed native list. Those of an open one have lines of their own."""
+        options: list[str] = []
+        for popup in self._children(node):
+            if _text(popup, "role") == "MenuListPopup":
+                options += [_clean(_text(option, "name")) for option in self._children(popup)]
+        return tuple(options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A heading that is nothing but a link is that link, and a tab that is nothing but a link is
-    that tab.
+    """Merges an element with its only child if their names are equal: a heading that only contains
+    a link becomes the link, and a tab that only contains a link stays the tab.
     """
 
     at: int
@@ -284,34 +274,29 @@ class _Fold:
 
 
 def _append(lines: list[Element], line: Element) -> None:
-    """Text that goes on is one line."""
+    """Append a line. Consecutive texts at one depth become one line."""
     last = lines[-1] if lines else None
-    if (
-        last is not None
-        and line.role == last.role == "text"
-        and not line.id
-        and last.depth == line.depth
-    ):
+    is_text = line.role == "text" and not line.id
+    if last is not None and last.role == "text" and is_text and last.depth == line.depth:
         lines[-1] = replace(last, name=f"{last.name} {line.name}")
     else:
         lines.append(line)
 
 
 def _without_labels(lines: list[Element]) -> list[Element]:
-    """Text that says no more than the name of the field before or behind it."""
+    """Drop texts that only repeat the name of the field before or after them."""
     kept = []
     for at, line in enumerate(lines):
-        beside = (lines[at - 1] if at else None, lines[at + 1] if at + 1 < len(lines) else None)
-        is_label = line.role == "text" and any(
-            other is not None
-            and other.id
-            and other.role != "text"
-            and _bare(other.name) == _bare(line.name)
-            for other in beside
-        )
+        neighbors = [*lines[max(at - 1, 0) : at], *lines[at + 1 : at + 2]]
+        is_label = line.role == "text" and any(_is_named(other, line.name) for other in neighbors)
         if not is_label:
             kept.append(line)
     return kept
+
+
+def _is_named(line: Element, name: str) -> bool:
+    """Whether this is an interactive element with that name."""
+    return bool(line.id) and line.role != "text" and _bare(line.name) == _bare(name)
 
 
 def _bare(name: str) -> str:

@@ -49,14 +49,12 @@ Reset = Literal["all", "pages", "none"]
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
 HELD_OUT = 5
-"""One of so many templates is held out, where tasks are split."""
+"""One of this many templates is held out."""
 RESET_S = 600.0
 ASK_S = 30.0
 LOAD_S = 30.0
 REST_S = 3.0
-"""For a page that is opened to be checked, as in WebArena: what it shows may come after it has
-loaded.
-"""
+"""The wait after opening a page for a check, as in WebArena: content may appear after loading."""
 CALL = re.compile(r"func:(\w+)\((.*)\)", re.DOTALL)
 MEMBER_ROLE = """(() => {
   const names = Array.from(document.querySelectorAll("td[data-label='Account'] \
@@ -67,7 +65,7 @@ span.gl-avatar-labeled-sublabel"), cell => cell.outerText);
 
 
 class WebArena(WebEnvironment):
-    """WebArena's 812 tasks, on sites of your own.
+    """WebArena's 812 tasks, on sites that you host.
 
     All of them are in `test`; `train` and `held-out` share no template.
     """
@@ -90,15 +88,15 @@ class WebArena(WebEnvironment):
         max_chars: int = 8000,
         max_turns: int = 30,
     ) -> None:
-        """`urls`: where each site is, such as {"shopping": "http://10.0.0.1:7770"}; tasks on others
-        are left out.
+        """`urls`: the address of each site, such as {"shopping": "http://10.0.0.1:7770"}. Tasks on
+        other sites are omitted.
 
-        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: is sent
-        {"task": ..., "sites": [...]} before a task, and answers when the sites are as they were.
-        `reset`: before "all" tasks, before those whose evaluation reads "pages", which are the ones
-        that change something, or before "none". `judge_url`: an OpenAI-compatible API with the
-        model `judge_model`, which judges answers that no rule can compare. `shop_admin`: user and
-        password for the shop's own interface, which some evaluations ask.
+        `auth`: the folder of cookies that WebArena's `auto_login.py` writes. `reset_url`: receives
+        {"task": ..., "sites": [...]} before a task, and answers when the sites are reset. `reset`:
+        before "all" tasks, before those whose evaluation reads "pages", which are the ones that
+        change data, or before "none". `judge_url`: an OpenAI-compatible API whose model
+        `judge_model` judges answers that no rule can compare. `shop_admin`: user and password for
+        the shop's REST API, which some evaluations use.
         """
         for site, url in urls.items():
             if site not in SITES:
@@ -161,19 +159,18 @@ class _UserSites(FixedSites):
 
     def begin(self, task: WebTask) -> Beginning:
         assert isinstance(task, WebArenaTask)
-        # Not by the task's own `require_reset`, which is false in all 812.
+        # The task's own `require_reset` is useless: it is false in all 812 tasks.
         if self._reset == "all" or (self._reset == "pages" and task.eval.reads_pages):
             self._ask_for_reset(task)
-        file = (
-            Path(self._auth) / Path(task.storage_state).name
-            if self._auth and task.storage_state
-            else None
-        )
-        if file is not None and not file.is_file():
+        beginning = super().begin(task)
+        if not self._auth or not task.storage_state:
+            return replace(beginning, storage_state="")
+        file = Path(self._auth) / Path(task.storage_state).name
+        if not file.is_file():
             raise ValueError(
                 f"auth: there is no {file.name} in it; WebArena's auto_login.py writes it"
             )
-        return replace(super().begin(task), storage_state=str(file or ""))
+        return replace(beginning, storage_state=str(file))
 
     def _ask_for_reset(self, task: WebTask) -> None:
         if not self._reset_url:
@@ -197,9 +194,7 @@ class _UserSites(FixedSites):
             ) from None
 
     def placed(self, evaluation: Evaluation) -> Evaluation:
-        """With the sites' addresses wherever the task names a site,
-        also in what a page must show.
-        """
+        """Replace the names of sites with their addresses, including in required contents."""
         return msgspec.json.decode(
             self._placed(msgspec.json.encode(evaluation).decode()), type=WebArenaEvaluation
         )
@@ -243,26 +238,24 @@ class Shop:
         )
 
     def _ask(self, path: str, token: str, content: dict[str, str] | None = None) -> Any:
-        headers = {
-            "Content-Type": "application/json",
-            **({"Authorization": f"Bearer {token}"} if token else {}),
-        }
-        request = Request(  # noqa: S310
-            f"{self.url}{path}", None if content is None else json.dumps(content).encode(), headers
-        )
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        body = None if content is None else json.dumps(content).encode()
+        request = Request(f"{self.url}{path}", body, headers)  # noqa: S310
         with urlopen(request, timeout=ASK_S) as answer:  # noqa: S310
             return json.loads(answer.read())
 
 
 class WebArenaEnding:
-    """How an episode ended, and what its evaluation looks at."""
+    """The end of an episode, as its evaluation sees it."""
 
     def __init__(self, answer: str, url: str, browsing: Browsing, shop: Shop) -> None:
         self.answer, self.url = answer, url
         self._browsing, self._shop = browsing, shop
 
     def element(self, check: WebArenaCheck) -> str:
-        """An empty text where the page is not the one that it should be.
+        """The text of the checked element; empty on a wrong page.
 
         Some checks call functions by name.
         """
@@ -298,8 +291,8 @@ class WebArenaEnding:
 async def element_text(
     session: Session, url: str, locator: str, prep_actions: Sequence[str] = ()
 ) -> str:
-    """What a locator gives on a page, after the actions that prepare it; all of its HTML where
-    there is none.
+    """The value of a locator on a page, after its preparing actions; the page's HTML without a
+    locator.
     """
     from playwright.async_api import Error
 
@@ -328,14 +321,12 @@ def read_call(text: str) -> tuple[str, list[str]]:
 
 
 def post_url(url: str) -> str:
-    """Of the post that a comment's address belongs to: http://host/f/forum/id/..."""
+    """The URL of the post to which a comment's URL belongs: http://host/f/forum/id/..."""
     parts = urlsplit(url)
     path = parts.path.split("/")
-    return (
-        f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
-        if len(path) > 3 and path[1] == "f"
-        else url
-    )
+    if len(path) > 3 and path[1] == "f":
+        return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
+    return url
 
 
 def _is_in(task: WebTask, split: str) -> bool:

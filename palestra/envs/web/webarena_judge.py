@@ -26,8 +26,9 @@ MEANS, EXPLAINS = "llm_fuzzy_match", "llm_ua_match"
 
 
 class WordsJudge:
-    """No language model is asked: an answer must contain the reference, and that a task cannot be
-    done must be said as "N/A" alone."""
+    """Without a language model: an answer must contain the reference, and an impossible task must
+    be answered with "N/A" alone.
+    """
 
     def means(self, answer: str, reference: str, intent: str) -> bool:
         _tell_once()

@@ -1,9 +1,8 @@
-"""How WebArena compares answers, addresses and pages with what a task requires, as libwebarena
-0.0.4 does it.
+"""WebArena's comparison of answers, URLs and pages with a task's requirements, as in libwebarena
+0.0.4.
 
-Its rules are kept as they are, also where others would be kinder: a score that is published for
-WebArena was measured by them. `tests/unit/envs/test_webarena_matching.py` compares them with the
-package's own code.
+The rules are kept unchanged even where they are too strict, because published WebArena scores were
+measured with them. A test compares them with the package's own code.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ class Judge(Protocol):
     """Decides about answers that no rule can compare."""
 
     def means(self, answer: str, reference: str, intent: str) -> bool:
-        """Whether the answer says what the reference says."""
+        """Whether the answer means the same as the reference."""
 
     def explains(self, answer: str, reason: str, intent: str) -> bool:
-        """Whether the answer says why the task cannot be done."""
+        """Whether the answer explains why the task is impossible."""
 
 
 class Ending(Protocol):
@@ -38,7 +37,7 @@ class Ending(Protocol):
     def answer(self) -> str: ...
     @property
     def url(self) -> str:
-        """Of the page that the agent stopped at."""
+        """The URL of the page at which the agent stopped."""
 
     def element(self, check: WebArenaCheck) -> str:
         """What the check's locator gives on its page."""
@@ -73,9 +72,7 @@ def solved(evaluation: WebArenaEvaluation, ending: Ending, judge: Judge, intent:
 
 
 def clean(text: str) -> str:
-    """In lower case, without blanks around it or a pair of quotes; blanks and line breaks inside
-    stay.
-    """
+    """Lower case, without surrounding spaces or quotes. Inner whitespace is kept."""
     text = text.strip()
     for quote in "'\"":
         if text.startswith(quote) and text.endswith(quote):
@@ -100,10 +97,10 @@ def includes(wanted: str, text: str, *, as_word: bool = False) -> bool:
 def answer_fits(
     required: Mapping[str, Any], answer: str, judge: Judge, *, intent: str, reason: str
 ) -> bool:
-    """Whether an answer is as required: {"exact_match": ...}, {"must_include": [...]} or
+    """Whether an answer meets the requirement: {"exact_match": ...}, {"must_include": [...]} or
     {"fuzzy_match": ...}.
 
-    `reason`: why the task cannot be done, where the reference is "N/A".
+    `reason`: why the task is impossible, if the reference is "N/A".
     """
     answer = clean(answer)
     fits = True
@@ -127,18 +124,18 @@ def answer_fits(
 
 
 def page_fits(required: Mapping[str, Any], text: str) -> bool:
-    """Whether what stands on a page is as required.
+    """Whether a page's text meets the requirement.
 
-    A part may name alternatives, which answers may not.
+    A part may list alternatives, unlike in answers.
     """
     text = html.unescape(text)
     if "exact_match" in required:
         return is_exactly(required["exact_match"], text)
     if "must_include" in required:
-        return all(
-            any(includes(one, text) for one in part.split(ALTERNATIVES))
-            for part in required["must_include"]
-        )
+        for part in required["must_include"]:
+            if not any(includes(one, text) for one in part.split(ALTERNATIVES)):
+                return False
+        return True
     raise ValueError(
         f"{', '.join(required)} is no way to match a page: expected exact_match or must_include"
     )

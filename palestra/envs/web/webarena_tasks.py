@@ -16,21 +16,19 @@ from palestra.envs.web.tasks import Evaluation, PageCheck, WebTask
 @dataclass(frozen=True, slots=True)
 class WebArenaCheck(PageCheck):
     prep_actions: list[str] = field(default_factory=list)
-    """JavaScript that is run on the page before it is looked at, such as a click that opens a
-    section.
-    """
+    """JavaScript to run on the page before it is read, such as a click that opens a section."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebArenaEvaluation(Evaluation):
     url_note: str = "GOLD in PRED"
     string_note: str = ""
-    """Why the task cannot be done, where the answer must be "N/A"."""
+    """Why the task is impossible, if the answer must be "N/A"."""
     program_html: Sequence[WebArenaCheck] = ()
 
     @property
     def reads_pages(self) -> bool:
-        """It looks at what the sites hold in the end: most of these tasks change something."""
+        """Whether the evaluation reads the sites' final content. Most such tasks change data."""
         return bool(self.program_html)
 
 

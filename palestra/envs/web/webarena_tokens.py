@@ -18,7 +18,7 @@ _END = rf"(?:$|[{_APART}]|''|[:,](?!\d)|--|\.\.)"
 _AFTER = re.compile(rf"(?:'[smd]|(?:'(?:ll|re|ve)|n't|)'?)(?:{_END}|'(?!re|ve|ll|[mtsdn])\w\b)")
 """Such as 5's, and a quote that ends."""
 _LAST = re.compile(r"[\])}>\"'»”\u2019 ]*")
-"""What may stand between the last period of a sentence and its end."""
+"""Characters that may follow the last period of a sentence."""
 
 _PERIOD = re.compile(r"('(?:s|m|d|ll|re|ve)?|n't|)\.(?!\.)")
 _CLOSING = re.compile(r"[\"')\]}]+(?:\s|--|$)")
@@ -33,7 +33,7 @@ _WORD = re.compile(
     | \S""",
     re.VERBOSE,
 )
-"""Of a text, as Punkt sees them."""
+"""The sentences of a text according to Punkt."""
 _NEVER_CAPITAL = {"administrators", "b-week", "r-revised", "z-holiday"}
 """The words of Punkt's English model that begin sentences in lower case and are never capitalized.
 
@@ -56,9 +56,7 @@ def _begins(before: str, after: str) -> bool:
 
 
 def _has_later_break(rest: str) -> bool:
-    """Of several ends of sentences without a blank between them,
-    Punkt looks at the last one alone.
-    """
+    """If several sentences end without a space between them, Punkt only considers the last one."""
     later = _BREAK.search(rest)
     return later is not None and _BLANK.search(rest, 0, later.start()) is None
 

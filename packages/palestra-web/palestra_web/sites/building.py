@@ -1,5 +1,5 @@
-"""Make what the sites need before they are first started: a virtual environment and a seeded base
-for each.
+"""Builds what the sites need before their first start: a virtual environment and a seeded base for
+each.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BASE_FILE = "base.sqlite3"
 
 
 class BuildFailed(Exception):
-    """A site could not be made ready; the message says what to do."""
+    """A site cannot be built. The message says what to do."""
 
 
 def environment(site: Site) -> Path:
-    """Named by what is in it, so that a change of the pins makes a new one."""
+    """Named by a hash of its content, so that changed pins create a new one."""
     return (
         cache_folder()
         / "environments"
@@ -37,12 +37,10 @@ def environment(site: Site) -> Path:
 def base(site: Site) -> Path:
     """Named by the code that seeds it."""
     folders = [SOURCE / site.module, *(SOURCE / name for name in SHARED)]
-    files = [
-        path
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    ]
+    files: list[Path] = []
+    for folder in folders:
+        paths = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
+        files += [path for path in paths if path.is_file()]
     return cache_folder() / "bases" / f"{site.name}-{_digest(files)}"
 
 
@@ -51,8 +49,8 @@ def python(site: Site) -> Path:
 
 
 def site_variables(site: Site) -> dict[str, str]:
-    """The environment variables of a site's processes: those of the user, less secrets and what
-    belongs to our own Python.
+    """The environment variables of a site's processes: the user's, without secrets and without
+    those of our own Python.
     """
     kept = {
         key: value
@@ -64,7 +62,7 @@ def site_variables(site: Site) -> dict[str, str]:
 
 
 def need_program(program: str, user: str, tell: Callable[[str], None]) -> None:
-    """Installed as Debian's package of the same name, where it is missing and we may do so."""
+    """Install the Debian package of the same name if it is missing and we have the rights."""
     if shutil.which(program):
         return
     if os.geteuid() == 0 and shutil.which("apt-get"):
@@ -86,7 +84,7 @@ def need_program(program: str, user: str, tell: Callable[[str], None]) -> None:
 
 
 def make_ready(site: Site, tell: Callable[[str], None]) -> None:
-    """Whatever of it is not there yet. Two of us at once wait for each other."""
+    """Build whatever is missing. Concurrent builds wait for each other."""
     with alone(site.name):
         if not (environment(site) / "complete").is_file():
             tell(f"{site.name}: making its virtual environment")
@@ -116,7 +114,7 @@ def _make_environment(site: Site) -> None:
 
 
 def _make_base(site: Site) -> None:
-    """Seeded beside its place and then moved there: a base is whole or it is not there."""
+    """Seed a base in a folder next to its final one and rename it: a base is complete or absent."""
     folder = base(site)
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -149,7 +147,7 @@ def _do(command: list[str], complaint: str, variables: dict[str, str] | None = N
 
 @contextmanager
 def alone(work: str) -> Iterator[None]:
-    """Nobody else on this machine does the same meanwhile."""
+    """Holds a lock that excludes other processes on this machine."""
     cache_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
     with (cache_folder() / f"{work}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

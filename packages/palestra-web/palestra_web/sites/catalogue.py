@@ -1,4 +1,4 @@
-"""Which sites there are, and where their files lie on this machine."""
+"""The sites, and the paths of their files on this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ class Site:
     name: str
     about: str
     module: str
-    """Its folder here, with `requirements.txt`; `python -m <module>.seed` fills `$SITE_BASE`."""
+    """Its folder, with `requirements.txt`. `python -m <module>.seed` fills `$SITE_BASE`."""
     serve: tuple[str, ...]
     """The arguments of `python -m` that serve it."""
     programs: tuple[str, ...] = ()
-    """What it needs that pip does not bring, by the names of Debian's packages and of the programs
-    in them.
-    """
+    """Requirements beyond pip, as names that a Debian package and its program share."""
 
     @property
     def host(self) -> str:

@@ -33,7 +33,7 @@ LEASE_SECONDS = 3600.0
 VISITOR = "visitor"
 UP_FILE = "up.json"
 SEED_FILE = "seed"
-"""Beside an instance's databases."""
+"""In the folder of an instance's databases."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Served:
     instances: Path
     token: str
     base: Path
-    """As it was when we started: a change of the code that seeds it is for the next start."""
+    """The base at startup. A change of the seeding code takes effect at the next start."""
     port: int = 0
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
@@ -113,10 +113,10 @@ class Supervisor:
     instances: Path
     token: str
     opened: dict[str, float] = field(default_factory=dict)
-    """When each instance was made."""
+    """The creation time of each instance."""
 
     def make_instance(self, name: str, sites: list[str], seed: str = "") -> None:
-        """`seed`: what the sites' chance hangs on."""
+        """`seed`: for the sites' random choices."""
         folder = self.instances / name
         folder.mkdir(mode=0o700)
         (folder / SEED_FILE).write_text(seed)
@@ -131,7 +131,7 @@ class Supervisor:
         return True
 
     async def sweep(self) -> None:
-        """Instances that nobody closed."""
+        """Instances that were not closed."""
         while True:
             await asyncio.sleep(60)
             for name, made in list(self.opened.items()):
@@ -246,8 +246,8 @@ async def supervise(names: list[str]) -> None:
 
 
 def _write_up_file(path: Path, supervisor: Supervisor, port: int) -> None:
-    """Moved into its place, so that nobody reads half of it; for the user alone, since it holds the
-    token.
+    """Write atomically, so that no reader sees a part. Readable only by the user, because it has
+    the token.
     """
     sites = {
         name: {

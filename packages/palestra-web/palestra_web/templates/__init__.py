@@ -16,7 +16,7 @@ from palestra.envs.web.template import Template
 
 @cache
 def all_templates() -> Mapping[str, Template]:
-    """Of all modules here, by id."""
+    """The templates of all modules, by id."""
     found: dict[str, Template] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         for template in import_module(f"{__name__}.{module}").TEMPLATES:

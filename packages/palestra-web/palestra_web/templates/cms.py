@@ -25,7 +25,7 @@ TOUCHED = (
 )
 """Whatever anybody has worked on since the seed, whose last day is the 13th."""
 TEXT = "replace(substr(own.body, instr(own.body, '>') + 1), '</p>', '') AS text"
-"""Of a page with one paragraph; of another it has tags in it."""
+"""The text of a page with one paragraph. With several it contains tags."""
 
 
 def pages(kind: str, where: str = "1", *, count: int = 8, skip: int = 0) -> list[dict[str, Any]]:
@@ -41,8 +41,8 @@ def pages(kind: str, where: str = "1", *, count: int = 8, skip: int = 0) -> list
 
 
 def worked_on(kind: str, columns: str) -> str:
-    """All pages that were worked on since the seed: whether they are live as they are, and these
-    columns of the kind's own.
+    """All pages that were edited since the seed: whether their latest version is live, and these
+    columns of the kind.
     """
     last = seed_rows("cms", "SELECT max(id) AS last FROM wagtailcore_page")[0]["last"]
     return (
@@ -59,7 +59,7 @@ def find(page: View, title: str) -> Solution:
 
 
 def edit(page: View, title: str) -> Solution:
-    """In the editors' part."""
+    """Open a page in the editors' interface."""
     yield page.type("textbox", "Search term", title, enter=True)
     yield page.click("link", title)
 
@@ -74,7 +74,7 @@ def value(page: View, label: str) -> str:
 
 
 def spoken(iso: str, *, weekday: bool = False) -> str:
-    """2026-05-09 is 9 May 2026 on the pages, and Saturday 9 May 2026 where it is an event's."""
+    """2026-05-09 is written as 9 May 2026 on pages, and as Saturday 9 May 2026 for an event."""
     date = datetime.date.fromisoformat(iso)
     said = f"{date.day} {calendar.month_name[date.month]} {date.year}"
     return f"{calendar.day_name[date.weekday()]} {said}" if weekday else said
@@ -185,19 +185,13 @@ class ChangeEvent(OfAnEditor):
     )
 
     def instances(self) -> Sequence[Slots]:
-        rooms, prices = (
-            ("Boat Hall", "Chart Room", "Net Loft", "Reading Room"),
-            ("3 euros", "5 euros", "7 euros", "15 euros"),
-        )
-        found = pages("event", skip=8)
-        return [
-            {
-                "title": row["title"],
-                "room": [room for room in rooms if room != row["room"]][n % 3],
-                "price": prices[n % 4],
-            }
-            for n, row in enumerate(found)
-        ]
+        rooms = ("Boat Hall", "Chart Room", "Net Loft", "Reading Room")
+        prices = ("3 euros", "5 euros", "7 euros", "15 euros")
+        found: list[Slots] = []
+        for n, row in enumerate(pages("event", skip=8)):
+            others = [room for room in rooms if room != row["room"]]
+            found.append({"title": row["title"], "room": others[n % 3], "price": prices[n % 4]})
+        return found
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return rows(
@@ -316,18 +310,14 @@ class NewEvent(OfAnEditor):
 
     def instances(self) -> Sequence[Slots]:
         titles = (
-            *(
-                "Knots for beginners",
-                "An evening of shanties",
-                "How to read a chart",
-                "Night at the museum",
-            ),
-            *(
-                "Rope in ten minutes",
-                "Tea with the director",
-                "Flags and signals",
-                "The museum in the dark",
-            ),
+            "Knots for beginners",
+            "An evening of shanties",
+            "How to read a chart",
+            "Night at the museum",
+            "Rope in ten minutes",
+            "Tea with the director",
+            "Flags and signals",
+            "The museum in the dark",
         )
         texts = (
             "Bring nothing but your hands.",
@@ -377,16 +367,15 @@ class NewEvent(OfAnEditor):
 
 
 TEMPLATES: tuple[Template, ...] = (
-    *(
-        EventRoom(),
-        Telephone(),
-        WhoWrote(),
-        PersonOfRole(),
-        PublishDraft(),
-        ChangeEvent(),
-        ChangeTelephone(),
-        Rename(),
-        Unpublish(),
-    ),
-    *(ReplaceText(), NewEvent()),
+    EventRoom(),
+    Telephone(),
+    WhoWrote(),
+    PersonOfRole(),
+    PublishDraft(),
+    ChangeEvent(),
+    ChangeTelephone(),
+    Rename(),
+    Unpublish(),
+    ReplaceText(),
+    NewEvent(),
 )

@@ -47,9 +47,7 @@ def tickets_changed(columns: str) -> str:
 
 
 def searched(text: str) -> str:
-    """What to search for: fossil takes eight words, and finds nothing where one of them comes
-    twice.
-    """
+    """The search words: fossil uses eight of them, and finds nothing if a word occurs twice."""
     words = dict.fromkeys(word.lower() for word in re.findall(r"\w+", text) if len(word) > 3)
     return " ".join([*words][:6])
 
@@ -94,10 +92,11 @@ class OpenTicket(Template):
         return [{"title": row["title"], "hash": row["tkt_uuid"]} for row in tickets(skip=8)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
+        # Fossil accepts abbreviated hashes.
         names = [slots["hash"][:length] for length in (40, 20, 16, 10)]
-        return ends_at(
-            " |OR| ".join(f"{HOME}{path}/{name}" for path in ("tktview", "info") for name in names)
-        )
+        urls = [f"{HOME}tktview/{name}" for name in names]
+        urls += [f"{HOME}info/{name}" for name in names]
+        return ends_at(" |OR| ".join(urls))
 
     def solve(self, page: View, slots: Slots) -> Solution:
         yield from find(page, "Ticket", slots["title"])
@@ -140,18 +139,14 @@ class Harbour(Template):
 
     def instances(self) -> Sequence[Slots]:
         table = (
-            *(
-                ("Brest", "4.1", "6.1"),
-                ("Dover", "3.7", "6.0"),
-                ("Cascais", "2.0", "3.1"),
-                ("Cobh", "2.3", "3.7"),
-            ),
-            *(
-                ("Bergen", "0.9", "1.2"),
-                ("Narvik", "1.8", "2.9"),
-                ("Valparaiso", "0.9", "1.5"),
-                ("Nelson", "2.3", "3.9"),
-            ),
+            ("Brest", "4.1", "6.1"),
+            ("Dover", "3.7", "6.0"),
+            ("Cascais", "2.0", "3.1"),
+            ("Cobh", "2.3", "3.7"),
+            ("Bergen", "0.9", "1.2"),
+            ("Narvik", "1.8", "2.9"),
+            ("Valparaiso", "0.9", "1.5"),
+            ("Nelson", "2.3", "3.9"),
         )
         return [{"harbour": name, "level": level, "range": spring} for name, level, spring in table]
 
@@ -531,17 +526,16 @@ class ForumThread(OfADeveloper):
 
 
 TEMPLATES: tuple[Template, ...] = (
-    *(
-        TicketReporter(),
-        OpenTicket(),
-        CheckedIn(),
-        Harbour(),
-        WikiFact(),
-        NewTicket(),
-        CloseTicket(),
-        Priority(),
-        Remark(),
-        WikiEdit(),
-    ),
-    *(ForumReply(), ForumThread()),
+    TicketReporter(),
+    OpenTicket(),
+    CheckedIn(),
+    Harbour(),
+    WikiFact(),
+    NewTicket(),
+    CloseTicket(),
+    Priority(),
+    Remark(),
+    WikiEdit(),
+    ForumReply(),
+    ForumThread(),
 )

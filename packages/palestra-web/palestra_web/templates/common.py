@@ -1,9 +1,10 @@
-"""What templates have in common."""
+"""Helpers that templates share."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 from palestra.envs.web.tasks import Evaluation, answer_with, rows
 from palestra.envs.web.template import Slots, Template
@@ -13,7 +14,7 @@ TEMPLATES = ()
 
 
 def quoted(text: str) -> str:
-    """As a text in SQL."""
+    """An SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -38,12 +39,17 @@ def called(name: str) -> Evaluation:
 
 
 def unchanged(site: str, query: str) -> Evaluation:
-    """The database answers as the seed did: nothing else of the kind was touched."""
+    """The query returns the same rows as on the seed: nothing else of the kind has changed."""
     return rows(site, query, [list(row.values()) for row in seed_rows(site, query)])
 
 
+def only(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The named columns of a row."""
+    return {name: row[name] for name in names}
+
+
 class OfAUser(Template):
-    """Whoever the slot `user` names is logged in on the first site."""
+    """The user in the slot `user` is logged in on the first site."""
 
     def logged_in(self, slots: Slots) -> Mapping[str, str]:
         return {self.sites[0]: slots["user"]}

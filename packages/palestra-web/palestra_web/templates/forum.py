@@ -52,7 +52,7 @@ def topics(where: str = "1", *, count: int = 8, skip: int = 0) -> list[dict[str,
 
 
 def last(table: str) -> int:
-    """The last row of the seed: what comes after it is new."""
+    """The last id of the seed: rows with higher ids are new."""
     return int(seed_rows("forum", f"SELECT max(id) AS last FROM {table}")[0]["last"] or 0)
 
 
@@ -159,17 +159,12 @@ class MostLiked(OnTheForum):
                 topic["id"],
             )
             reader = READERS[len(found)]
-            if said[0]["likes"] > said[1]["likes"] and reader not in {
-                row["user"] for row in said
-            }:  # one's own likes are not named so
-                found.append(
-                    {
-                        "user": reader,
-                        "topic": topic["topic"],
-                        "author": said[0]["user"],
-                        "text": said[0]["text"],
-                    }
-                )
+            # On a user's own comment, the likes are labeled differently.
+            is_outsider = reader not in {row["user"] for row in said}
+            first, second = said[:2]
+            if first["likes"] > second["likes"] and is_outsider:
+                slots = {"user": reader, "topic": topic["topic"]}
+                found.append(slots | {"author": first["user"], "text": first["text"]})
             if len(found) == len(READERS):
                 break
         return found

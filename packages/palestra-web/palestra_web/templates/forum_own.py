@@ -1,4 +1,4 @@
-"""Tasks on the forum that change accounts, private topics and what a moderator looks after."""
+"""Tasks on the forum that change accounts, private topics and moderated content."""
 
 # The queries are put together from parts, of our own seed's data alone.
 # ruff: noqa: S608
@@ -173,11 +173,11 @@ class MoveTopic(Template):
     def instances(self) -> Sequence[Slots]:
         categories = ("Vegetables", "Tools and sheds", "In the kitchen", "Swap and share")
         found = [row for row in topics(skip=50, count=20) if row["category"] not in categories[:1]]
-        chosen = [
-            (row, [name for name in categories if name != row["category"]][n % 3])
-            for n, row in enumerate(found)
-        ]
-        return [{"topic": row["topic"], "category": category} for row, category in chosen[:8]]
+        chosen: list[Slots] = []
+        for n, row in enumerate(found[:8]):
+            others = [name for name in categories if name != row["category"]]
+            chosen.append({"topic": row["topic"], "category": others[n % 3]})
+        return chosen
 
     def evaluation(self, slots: Slots) -> Evaluation:
         query = (

@@ -1,4 +1,4 @@
-"""Tasks on the map that change what a user keeps there."""
+"""Tasks on the map that change a user's data."""
 
 # The queries are put together from parts, of our own seed's data alone.
 # ruff: noqa: S608
@@ -33,7 +33,7 @@ WAYS = ("foot", "bicycle", "car", "plane")
 
 
 def last(table: str) -> int:
-    """The last row of the seed: what comes after it is new."""
+    """The last id of the seed: rows with higher ids are new."""
     return int(seed_rows("map", f"SELECT max(id) AS last FROM {table}")[0]["last"] or 0)
 
 
@@ -108,17 +108,11 @@ class ChangeNote(OnTheMap):
         return [{**row, "new": f"{note} (changed)"} for row, note in zip(found, NOTES, strict=True)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
-        expected = [
-            [
-                row["user"],
-                row["list"],
-                row["town"],
-                slots["new"]
-                if (row["list"], row["town"]) == (slots["list"], slots["town"])
-                else row["note"],
-            ]
-            for row in seed_rows("map", f"{ITEMS} ORDER BY list_item.id")
-        ]
+        expected = []
+        for row in seed_rows("map", f"{ITEMS} ORDER BY list_item.id"):
+            is_changed = (row["list"], row["town"]) == (slots["list"], slots["town"])
+            note = slots["new"] if is_changed else row["note"]
+            expected.append([row["user"], row["list"], row["town"], note])
         return rows("map", f"{ITEMS} ORDER BY list_item.id", expected, changed=["list_item"])
 
     def solve(self, page: View, slots: Slots) -> Solution:

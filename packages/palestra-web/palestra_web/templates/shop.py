@@ -33,7 +33,7 @@ FROM order_order o JOIN auth_user u ON u.id = o.user_id
 
 
 def spread(found: Sequence[Any], count: int) -> list[Any]:
-    """So many of them, from all over the list."""
+    """`count` items, spread evenly over the list."""
     return [found[n * len(found) // count] for n in range(min(count, len(found)))]
 
 
@@ -61,9 +61,7 @@ def open_account(page: View, section: str) -> Solution:
 
 
 class Shop(Template):
-    """A customer at the shop's front page; who that is stands in the slot `user`, where there is
-    one.
-    """
+    """A customer on the shop's front page. The slot `user`, if present, names the account."""
 
     sites = ("shop",)
     start = "http://shop.test/"

@@ -42,7 +42,7 @@ class WriteReview(Changing):
     )
 
     def instances(self) -> Sequence[Slots]:
-        """Of products that have no review yet: nobody has had their say."""
+        """Only products without reviews: another review cannot be confused with the agent's."""
         found = []
         for number, (user, row) in enumerate(
             zip(users_without_cart(), spread(available("reviews = 0"), 10), strict=False)

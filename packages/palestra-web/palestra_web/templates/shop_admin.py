@@ -12,7 +12,7 @@ from palestra.envs.web.solutions import Solution, View, stop
 from palestra.envs.web.tasks import Evaluation, answer, answer_with, rows
 from palestra.envs.web.template import Slots
 from palestra_web.seeds import seed_rows
-from palestra_web.templates.common import quoted, unchanged
+from palestra_web.templates.common import only, quoted, unchanged
 from palestra_web.templates.shop import ORDERS, PRODUCTS, Shop, fact, read, spread
 
 MANAGER = "manager@fernhill.test"
@@ -132,10 +132,7 @@ class OrderWithStatus(Admin):
             f"FROM ({ORDERS}) WHERE status <> 'Delivered'"
         )
         found = seed_rows("shop", query + " GROUP BY user, status HAVING n = 1 ORDER BY number")
-        return [
-            {key: row[key] for key in ("name", "email", "status", "number")}
-            for row in spread(found, 10)
-        ]
+        return [only(row, "name", "email", "status", "number") for row in spread(found, 10)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return answer(slots["number"])
@@ -389,10 +386,7 @@ class CancelFor(ChangingAdmin):
             f"{query} WHERE status IN ('Pending', 'Processing') GROUP BY user, status "
             "HAVING n = 1 ORDER BY number",
         )
-        return [
-            {key: row[key] for key in ("name", "email", "status", "number")}
-            for row in spread(found, 10)
-        ]
+        return [only(row, "name", "email", "status", "number") for row in spread(found, 10)]
 
     def evaluation(self, slots: Slots) -> Evaluation:
         return order_is(slots["number"], "Cancelled")

@@ -1,4 +1,4 @@
-"""Tasks that lead from the shop to another site: what one site says is used on the other."""
+"""Tasks that use data of the shop on another site."""
 
 # The queries are put together from parts, of our own seed's data alone.
 # ruff: noqa: S608
@@ -14,7 +14,7 @@ from palestra.envs.web.tasks import Evaluation, answer, rows
 from palestra.envs.web.template import Slots, Template
 from palestra_web.seeds import seed_rows
 from palestra_web.sites.map.geo import distance_km
-from palestra_web.templates.common import number
+from palestra_web.templates.common import number, only
 from palestra_web.templates.forum import READERS, new_comments, open_topic, topics
 from palestra_web.templates.map import search
 from palestra_web.templates.map_own import ITEMS, last
@@ -103,7 +103,7 @@ class Distance(Template):
 
 
 class _OfTheManager(Template):
-    """Begins in the shop's dashboard and goes on to the map."""
+    """Starts in the shop's dashboard and continues on the map."""
 
     sites, start = ("shop", "map"), "http://shop.test/dashboard/"
 
@@ -129,16 +129,13 @@ class TimeZone(_OfTheManager):
             "SELECT timezone FROM place JOIN country ON country.code = place.country "
             "WHERE place.name = ? AND country.name = ?"
         )
-        found = [
-            order
-            for order in orders_sent(5, 12)
-            if seed_rows("map", zone, order["town"], order["country"])
-        ]
-        return [
-            {key: order[key] for key in ("number", "town", "country")}
-            | {"zone": seed_rows("map", zone, order["town"], order["country"])[0]["timezone"]}
-            for order in found
-        ][:10]
+        found: list[Slots] = []
+        for order in orders_sent(5, 12):
+            towns = seed_rows("map", zone, order["town"], order["country"])
+            if towns:
+                slots = only(order, "number", "town", "country")
+                found.append(slots | {"zone": towns[0]["timezone"]})
+        return found[:10]
 
     def logged_in(self, slots: Slots) -> Mapping[str, str]:
         return {"shop": MANAGER}
@@ -196,9 +193,7 @@ class SaveTown(_OfTheManager):
 
 
 class _OnTheForum(Template):
-    """Begins in the shop, where nobody is logged in, and ends with an answer in a topic of the
-    forum.
-    """
+    """Starts in the shop without a login, and ends with an answer in a topic of the forum."""
 
     sites, start, changes = ("shop", "forum"), "http://shop.test/", True
 

@@ -52,9 +52,7 @@ PLACES = (
     ("31 Prairie Drive", "Calgary", "T2P 3C5", "Canada", "CA"),
     ("12 Orange Street", "Valencia", "46002", "Spain", "ES"),
 )
-"""New addresses: in towns that the shop's customers live in, and in streets where none of them
-does.
-"""
+"""New addresses: in towns of the shop's customers, but in other streets."""
 
 
 def users_without_cart() -> list[str]:
@@ -76,7 +74,7 @@ def available(where: str = "1") -> list[dict[str, Any]]:
 
 
 def carts() -> list[dict[str, Any]]:
-    """Customers with something in their cart: what it is, as `lines`."""
+    """Customers with a non-empty cart, and its content as `lines`."""
     found = []
     query = (
         "SELECT u.email, u.id FROM basket_basket b JOIN auth_user u ON u.id = b.owner_id "

@@ -2,25 +2,21 @@
 
 AUTHORS = ("Nadia Brandt", "Paul Ekström", "Wen Zhao", "Ada Winther")
 THINGS = (
-    *(
-        "brass sextant",
-        "ship's bell",
-        "sail loom",
-        "lighthouse lens",
-        "rope walk model",
-        "diver's helmet",
-        "fishing smack",
-        "tide gauge",
-    ),
-    *(
-        "figurehead",
-        "harbour chart",
-        "net needle collection",
-        "steam launch",
-        "signal lamp",
-        "herring barrel",
-        "pilot's logbook",
-    ),
+    "brass sextant",
+    "ship's bell",
+    "sail loom",
+    "lighthouse lens",
+    "rope walk model",
+    "diver's helmet",
+    "fishing smack",
+    "tide gauge",
+    "figurehead",
+    "harbour chart",
+    "net needle collection",
+    "steam launch",
+    "signal lamp",
+    "herring barrel",
+    "pilot's logbook",
 )
 NEWS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     # title, summary, paragraphs

@@ -6,8 +6,8 @@ from wagtail.admin.rich_text import DraftailRichTextArea
 
 
 class PromptEditor(DraftailRichTextArea):
-    """Draftail hands what was written over after a quarter of a second; whoever publishes earlier
-    than that would publish the old text.
+    """Draftail commits edits after a quarter of a second. Publishing earlier would publish the old
+    text.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -40,7 +40,7 @@ class SectionPage(Page):
     content_panels: ClassVar[list[FieldPanel]] = [*Page.content_panels, FieldPanel("intro")]
 
     def listed(self) -> list[Page]:
-        """What has a date stands in its order, the newest first."""
+        """Pages with a date, the newest first."""
         pages = [page.specific for page in self.get_children().live().order_by("title")]
         return sorted(pages, key=lambda page: str(getattr(page, "date", "")), reverse=True)
 

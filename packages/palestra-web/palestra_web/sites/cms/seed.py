@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _news(chance: random.Random) -> Iterable[tuple[Any, str, Any]]:
     from cms.content import AUTHORS, NEWS, THINGS
     from cms.models import ArticlePage
 
-    pairs = [(kind, thing) for kind in NEWS for thing in THINGS]
+    pairs = list(product(NEWS, THINGS))
     chance.shuffle(pairs)
     for number, ((title, summary, texts), thing) in enumerate(pairs):
         moment = FIRST + timedelta(
@@ -127,7 +128,9 @@ def _events(chance: random.Random) -> Iterable[tuple[Any, str, Any]]:
     from cms.content import EVENTS, PRICES, ROOMS, THINGS, TIMES
     from cms.models import EventPage
 
-    pairs = [(kind, thing) for kind in EVENTS for thing in chance.sample(THINGS, 12)]
+    pairs: list[tuple[Any, Any]] = []
+    for kind in EVENTS:
+        pairs += [(kind, thing) for thing in chance.sample(THINGS, 12)]
     chance.shuffle(pairs)
     for number, ((title, text), thing) in enumerate(pairs):
         when = NOW + timedelta(days=6 * number - 90 + chance.randint(0, 5))

@@ -1,4 +1,4 @@
-"""wagtail as its manual sets it up, less what looks for updates or pictures outside."""
+"""wagtail's standard settings, without its checks for updates and external images."""
 
 from pathlib import Path
 

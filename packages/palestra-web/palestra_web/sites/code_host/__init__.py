@@ -1,1 +1,1 @@
-"""A code host with tickets, wiki and forum: fossil, asked anew for each request."""
+"""A code host with tickets, wiki and forum: fossil, started once per request."""

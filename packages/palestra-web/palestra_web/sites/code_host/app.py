@@ -15,10 +15,10 @@ from urllib.parse import quote
 from . import fossil
 
 DAYS = 30
-"""How long a session that `login` made is good for."""
+"""The lifetime of a session that `login` creates."""
 MENU = re.compile(rb"<div id=(['\"])hbdrop\1")
-"""The site map that slides down: where a click hits hangs on when it comes. Fossil has a setting
-for it.
+"""The animated site map: the target of a click would depend on its time. Fossil has a setting for
+it.
 """
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade"}
 
@@ -27,8 +27,8 @@ class Application:
     """The code host, as WSGI has it."""
 
     def __init__(self, base: Path) -> None:
-        """`base`: the folder of what was seeded. The copy of fossil is made anew, as the machine's
-        may have changed.
+        """`base`: the folder of the seed. Fossil is copied again, because the machine's version may
+        have changed.
         """
         self._program, self._library = fossil.install(base), fossil.faketime()
         fossil.check(self._program, self._library, base / "base.sqlite3")
@@ -49,18 +49,16 @@ class Application:
                 f"fossil ended with {done.returncode}: "
                 f"{done.stderr.decode(errors='replace')[-500:]}"
             ).encode()
-            status, headers = (
-                "500 Internal Server Error",
-                [("Content-Type", "text/plain; charset=utf-8")],
-            )
+            status = "500 Internal Server Error"
+            headers = [("Content-Type", "text/plain; charset=utf-8")]
         body = MENU.sub(rb"\g<0> data-anim-ms=\g<1>0\g<1>", body)
         start_response(status, [*headers, ("Content-Length", str(len(body)))])
         return [body]
 
 
 def present(file: Path) -> tuple[datetime, str]:
-    """The instance's time, and what its random numbers are drawn from. Both move on with what is
-    written and with nothing else: looking at a page twice shows the same.
+    """The instance's time and random seed. Both advance only with writes, so viewing a page twice
+    shows the same.
     """
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=fossil.SECONDS)) as base:
         (written,) = base.execute("SELECT count(*) FROM rcvfrom").fetchone()
@@ -68,13 +66,13 @@ def present(file: Path) -> tuple[datetime, str]:
 
 
 def seed_of(file: Path) -> str:
-    """What the episode's chance hangs on: a file beside the instance's databases."""
+    """The seed of the episode's random choices: a file next to the instance's databases."""
     seed = file.with_name("seed")
     return seed.read_text() if seed.is_file() else ""
 
 
 def request(environ: dict[str, Any]) -> bytes:
-    """The request as it came over the wire, but for what concerns the connection."""
+    """The request as received, without connection headers."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     # WSGI has decoded the path (PEP 3333: bytes as latin-1); fossil expects it as it was sent
     path = quote((environ["PATH_INFO"] or "/").encode("latin-1"), safe="/:@!$&'()*+,;=~-._")
@@ -95,13 +93,17 @@ def request(environ: dict[str, Any]) -> bytes:
 
 
 def reply(output: bytes) -> tuple[str, list[tuple[str, str]], bytes]:
-    """Status, headers and body; an empty status where fossil gave none."""
+    """Status, headers and body. The status is empty if fossil returned none."""
     head, _, body = output.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     _, _, status = first.partition(" ")
-    pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
     dropped = {"content-length", "date", *HOP_BY_HOP}
-    return status, [(name, value) for name, value in pairs if name.lower() not in dropped], body
+    headers: list[tuple[str, str]] = []
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.lower() not in dropped:
+            headers.append((name, value.strip()))
+    return status, headers, body
 
 
 def login(file: Path, user: str) -> dict[str, str]:

@@ -82,9 +82,7 @@ class Records:
         return self._add_cards([*cards, "N text/x-markdown", f"U {user}", _body(text)])
 
     def write(self, repository: Path) -> None:
-        """In place of whatever artifacts are there; `fossil rebuild` makes the other tables of
-        them.
-        """
+        """Replace all artifacts. `fossil rebuild` derives the other tables from them."""
         base = sqlite3.connect(repository)
         with base:
             base.execute("DELETE FROM blob")

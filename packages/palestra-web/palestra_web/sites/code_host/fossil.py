@@ -18,7 +18,7 @@ from pathlib import Path
 NOW = datetime(2026, 6, 15, 10, 0, tzinfo=UTC)
 """When episodes begin, as on the Django sites (`django_common.clock`)."""
 SECONDS = 60
-"""Fossil answers within 20 ms; what takes longer is stuck."""
+"""The time limit of a request. Fossil usually answers within 20 ms."""
 OPTIONS = ("--nojail", "--nossl", "--nocompress", "--nodelay", "--ipaddr", "127.0.0.1")
 MACHINES = b"/dev/urandom\0"
 OWN = b".dev/urandom\0"
@@ -71,9 +71,7 @@ def faketime() -> Path:
 def answer(
     program: Path, library: Path, repository: Path, request: bytes, *, moment: datetime, seed: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """One HTTP request. The same on the same repository gives the same bytes, where moment and seed
-    are the same.
-    """
+    """Answer one HTTP request. Deterministic for the same repository, moment and seed."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, ".dev").mkdir()
         Path(folder, ".dev", "urandom").write_bytes(
@@ -107,7 +105,7 @@ def answer(
 
 
 def check(program: Path, library: Path, repository: Path) -> None:
-    """Both the clock and chance are ours on this machine, or nobody is to believe that they are."""
+    """Verify that clock and random numbers are replaced on this machine."""
     asked = b"GET /login?anon=1 HTTP/1.0\r\nHost: code.test\r\n\r\n"  # with a captcha
     listed = b"GET /brlist HTTP/1.0\r\nHost: code.test\r\n\r\n"  # with ages
     with tempfile.TemporaryDirectory() as folder:

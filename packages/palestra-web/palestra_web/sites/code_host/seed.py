@@ -21,7 +21,7 @@ PROJECT = hashlib.sha1(b"tidewatch", usedforsecurity=False).hexdigest()
 """Fossil draws it by chance; passwords are hashed with it."""
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0")
 ANYBODY = "hjorz2"
-"""What a visitor may do without logging in: read everything."""
+"""The rights of a visitor without a login: read everything."""
 
 
 def seed(out: Path) -> None:
@@ -155,7 +155,7 @@ def _add_forum(records: Records, chance: random.Random) -> None:
 
 
 def _configure(repository: Path) -> None:
-    """Users, rights and looks; nothing that fossil does by itself while nobody asks."""
+    """Users, rights and appearance, and no background work of fossil's own."""
     settings = {
         "project-code": PROJECT,
         "server-code": PROJECT[::-1],
@@ -222,7 +222,7 @@ def _add_report(base: sqlite3.Connection, title: str, where: str, order: str) ->
 
 
 def _settle(repository: Path, out: Path) -> None:
-    """Without the time at which it was made and the machine on which it was made."""
+    """Remove the creation time and the machine's name."""
     out.unlink(missing_ok=True)
     base = sqlite3.connect(repository)
     with base:

@@ -19,7 +19,7 @@ class Commit:
     comment: str
     tag: str
     added: dict[str, str] = field(default_factory=dict)
-    """What is appended to which file."""
+    """The lines to append, by file."""
 
 
 def commits(branch: str) -> list[Commit]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 BASE = Path(os.environ["SITE_BASE"])
-"""The folder with what was seeded once: `base.sqlite3`, and the static files."""
+"""The seeded folder: `base.sqlite3`, and the static files."""
 
 SECRET_KEY = "sessions of a site on loopback, thrown away with each episode"  # noqa: S105
 DEBUG = False

@@ -1,5 +1,5 @@
-"""The sites' present is one moment, the same in every episode on every day: pages that say "two
-days ago" stay as they are.
+"""The sites' current time is fixed for all episodes, so that pages with "two days ago" never
+change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ NOW = datetime(2026, 6, 15, 10, 0, tzinfo=UTC)
 
 
 def stand_still() -> None:
-    """Before `django.setup()`, so that nobody has got hold of the real clock. Sockets and cookies
-    keep to real time.
+    """Call before `django.setup()`, so that no module keeps a reference to the real clock. Sockets
+    and cookies use real time.
     """
     timezone.now = lambda: NOW
     since = timesince.timesince

@@ -1,4 +1,4 @@
-"""Make a Django site's base folder, the same byte for byte wherever it is made."""
+"""Builds a Django site's base folder, byte-identical on every machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wsgi_common import instance
 
 
 class Clock:
-    """The time that everything sees while a site is seeded. It moves when it is told to."""
+    """The simulated time while a site is seeded. Advanced explicitly."""
 
     def __init__(self, moves: Any) -> None:
         self._moves = moves
@@ -60,7 +60,7 @@ def seed_site(settings: str, fill: Callable[[Clock, random.Random], None]) -> No
 
 
 def _compact(draft: Path, finished: Path) -> None:
-    """Without what deleted rows and grown tables left behind."""
+    """Remove leftovers of deleted rows and grown tables."""
     with sqlite3.connect(draft) as connection:
         connection.execute("DELETE FROM django_session")
     with sqlite3.connect(draft) as connection:

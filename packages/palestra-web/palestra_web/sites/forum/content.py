@@ -1,32 +1,26 @@
-"""What gardeners write: topics and answers with gaps, which are filled with plants, months and
-where people live.
-"""
+"""Topics and answers with gaps, which are filled with plants, months and towns."""
 
 PLANTS = (
-    *(
-        "tomatoes",
-        "courgettes",
-        "carrots",
-        "beetroot",
-        "leeks",
-        "runner beans",
-        "broad beans",
-        "peas",
-        "parsnips",
-        "spinach",
-    ),
-    *(
-        "kale",
-        "chard",
-        "radishes",
-        "onions",
-        "garlic",
-        "sweetcorn",
-        "pumpkins",
-        "cucumbers",
-        "peppers",
-        "lettuces",
-    ),
+    "tomatoes",
+    "courgettes",
+    "carrots",
+    "beetroot",
+    "leeks",
+    "runner beans",
+    "broad beans",
+    "peas",
+    "parsnips",
+    "spinach",
+    "kale",
+    "chard",
+    "radishes",
+    "onions",
+    "garlic",
+    "sweetcorn",
+    "pumpkins",
+    "cucumbers",
+    "peppers",
+    "lettuces",
 )
 FRUIT = (
     "strawberries",
@@ -68,8 +62,8 @@ SPRING = ("March", "April", "May")
 HARVEST = ("July", "August", "September")
 
 Talk = tuple[str, str, tuple[str, ...]]
-"""A title, the first post, and answers. {thing} is what it is about; {town} is where the writer of
-an answer lives.
+"""A title, the first post, and answers. {thing}: the subject. {town}: where the writer of an answer
+lives.
 """
 
 CATEGORIES: tuple[tuple[str, str, tuple[str, ...], tuple[Talk, ...]], ...] = (

@@ -49,7 +49,7 @@ def _add_people(clock: Clock) -> list[Any]:
 
 
 def _talks(chance: random.Random) -> list[tuple[Any, str, str, list[str]]]:
-    """Category, title, first post and answers, mixed. {town} is left open: it belongs to whoever
+    """Category, title, first post and answers, shuffled. {town} stays open: it depends on who
     answers.
     """
     from forum.content import CATEGORIES, HARVEST, SPRING

@@ -1,4 +1,6 @@
-"""A user's own pages: lists of places, saved routes, settings. Changes return where to go next."""
+"""A user's own pages: lists of places, saved routes, settings. Changes return the URL to redirect
+to.
+"""
 
 from html import escape
 from urllib.parse import urlencode

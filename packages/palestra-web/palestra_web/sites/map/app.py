@@ -52,7 +52,7 @@ def login(file: Path, user: str) -> dict[str, str]:
 
 
 def respond(request: Request) -> Reply:
-    """The first route that fits; pages of one's own send a stranger to the log-in form."""
+    """The first matching route. Personal pages redirect visitors to the login form."""
     for pattern, post, private, view in ROUTES:
         match = re.fullmatch(pattern, request.path)
         if match is None or request.post != post:
@@ -83,7 +83,7 @@ def shown(view: Callable[[Request], tuple[str, str] | None]) -> Callable[[Reques
 
 
 def changed(view: Callable[[Request], str]) -> Callable[[Request], Reply]:
-    """A change by a function that returns where to go next."""
+    """Apply a change and redirect to the URL that it returns."""
     return lambda request: redirect(view(request))
 
 

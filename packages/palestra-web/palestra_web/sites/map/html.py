@@ -42,7 +42,10 @@ def length(km: float, units: str) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
     """Cells are markup."""
     top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{cell}</td>" for cell in row)
+        body += f"<tr>{cells}</tr>"
     return (
         f"<table><caption>{escape(caption)}</caption>"
         f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
@@ -85,20 +88,22 @@ def form(action: str, inner: str, button: str, *, method: str = "post", css: str
 def drawing(points: Sequence[tuple[Point, str]], line: bool, label: str) -> str:
     """The named points on a sheet that just holds them, north up; `line` joins them in order."""
     lats, lons = [p[0] for p, _ in points], [p[1] for p, _ in points]
+    # The sheet is twice as wide as high: `side` degrees of latitude, 2 * `side` of longitude.
     side = max(max(lats) - min(lats), (max(lons) - min(lons)) / 2, 1.0) * 1.4
     top, left = (max(lats) + min(lats) + side) / 2, (max(lons) + min(lons)) / 2 - side
-    spots = [
-        ((lon - left) * 350 / side, (top - lat) * 350 / side, name) for (lat, lon), name in points
-    ]
-    path = " ".join(f"{x:.0f},{y:.0f}" for x, y, _ in spots)
-    marks = "".join(
-        f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="#b3412b"/>'
-        f'<text x="{x + 8:.0f}" y="{y + 5:.0f}" font-size="14">{escape(name)}</text>'
-        for x, y, name in spots
-    )
-    joined = (
-        f'<polyline points="{path}" fill="none" stroke="#17463d" stroke-width="2"/>' if line else ""
-    )
+    path: list[str] = []
+    marks = ""
+    for (lat, lon), name in points:
+        x, y = (lon - left) * 350 / side, (top - lat) * 350 / side
+        path.append(f"{x:.0f},{y:.0f}")
+        marks += (
+            f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" fill="#b3412b"/>'
+            f'<text x="{x + 8:.0f}" y="{y + 5:.0f}" font-size="14">{escape(name)}</text>'
+        )
+    joined = ""
+    if line:
+        way = " ".join(path)
+        joined = f'<polyline points="{way}" fill="none" stroke="#17463d" stroke-width="2"/>'
     return (
         f'<svg role="img" aria-label="{escape(label)}" viewBox="0 0 700 350">'
         f'<g aria-hidden="true">{joined}{marks}</g></svg>'
@@ -106,12 +111,13 @@ def drawing(points: Sequence[tuple[Point, str]], line: bool, label: str) -> str:
 
 
 def page(title: str, body: str, user: Row | None, notice: str = "") -> bytes:
-    account = (
-        f"{link('/lists', 'My lists')} {link('/routes', 'My routes')} "
-        f"{link('/settings', 'Settings')} {escape(user['name'])}" + form("/logout", "", "Log out")
-        if user
-        else link("/login", "Log in")
-    )
+    account = link("/login", "Log in")
+    if user:
+        logout = form("/logout", "", "Log out")
+        account = (
+            f"{link('/lists', 'My lists')} {link('/routes', 'My routes')} "
+            f"{link('/settings', 'Settings')} {escape(user['name'])}{logout}"
+        )
     told = f'<p class="note" role="status">{escape(notice)}</p>' if notice else ""
     ways = (
         f"<strong>{link('/', 'Wayfinder')}</strong> {link('/route', 'Directions')} "

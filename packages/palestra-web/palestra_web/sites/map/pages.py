@@ -1,6 +1,4 @@
-"""The pages that everybody sees. Each returns a title and a body, or None where there is no such
-thing.
-"""
+"""The public pages. Each returns a title and a body, or None if there is no such page."""
 
 from html import escape
 from itertools import pairwise
@@ -99,56 +97,41 @@ def _own_forms(request: Request, row: Row) -> str:
     names = [
         (str(entry["id"]), entry["name"]) for entry in store.lists(request.base, request.user_id)
     ]
-    save = (
-        form(
-            f"/place/{row['id']}/save",
-            choice("List", "list", names) + field("Note", "note"),
-            "Save to list",
-        )
-        if names
-        else ""
-    )
+    save = ""
+    if names:
+        fields = choice("List", "list", names) + field("Note", "note")
+        save = form(f"/place/{row['id']}/save", fields, "Save to list")
     kinds = choice("What is wrong", "kind", [(kind, kind) for kind in KINDS])
     report = form(f"/place/{row['id']}/report", kinds + field("Details", "text"), "Send report")
     return f"<h2>Save this place</h2>{save}<h2>Report a problem</h2>{report}"
 
 
 def nearby(request: Request) -> Page:
-    centre = store.place(request.base, request.id)
-    if centre is None:
+    center = store.place(request.base, request.id)
+    if center is None:
         return None
-    within, population = (
-        min(request.number("within", 200), 2000),
-        request.number("population", 50_000),
-    )
+    within = min(request.number("within", 200), 2000)
+    population = request.number("population", 50_000)
     ask = form(
-        f"/place/{centre['id']}/nearby",
+        f"/place/{center['id']}/nearby",
         field("Within (km)", "within", str(within))
         + field("At least so many inhabitants", "population", str(population)),
         "Show",
         method="get",
         css="row",
     )
-    rows = store.nearby(request.base, centre, within, population, 10)
-    found = table(
-        ("Place", "Distance", "Direction", "Population"),
-        (
-            (
-                place_link(row),
-                length(km, request.units),
-                wind(bearing(store.point(centre), store.point(row))),
-                f"{row['population']:,}",
-            )
-            for km, row in rows
-        ),
-        "The nearest towns" if rows else "No town is that near",
-    )
-    sheet = drawing(
-        [(store.point(row), row["name"]) for row in (centre, *(row for _, row in rows))],
-        False,
-        "Map of the nearest towns",
-    )
-    return f"Towns near {store.full_name(centre)}", ask + found + sheet
+    rows = store.nearby(request.base, center, within, population, 10)
+    cells: list[tuple[str, str, str, str]] = []
+    points = [(store.point(center), center["name"])]
+    for km, row in rows:
+        direction = wind(bearing(store.point(center), store.point(row)))
+        people = f"{row['population']:,}"
+        cells.append((place_link(row), length(km, request.units), direction, people))
+        points.append((store.point(row), row["name"]))
+    caption = "The nearest towns" if rows else "No town is that near"
+    found = table(("Place", "Distance", "Direction", "Population"), cells, caption)
+    sheet = drawing(points, False, "Map of the nearest towns")
+    return f"Towns near {store.full_name(center)}", ask + found + sheet
 
 
 def route_form(start: str, via: str, finish: str, travel: str) -> str:

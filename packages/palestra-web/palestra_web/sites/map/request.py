@@ -1,4 +1,4 @@
-"""What a page knows of the request that asks for it."""
+"""The data of a request."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Request:
         return self.values.get(name, "").strip()
 
     def number(self, name: str, default: int) -> int:
-        """A whole number; nonsense counts as not given."""
+        """A whole number, or the default for an invalid text."""
         text = self.text(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
@@ -45,11 +45,9 @@ class Request:
 
 def read(environ: dict[str, Any], base: sqlite3.Connection) -> Request:
     post = environ["REQUEST_METHOD"] == "POST"
-    query = (
-        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode()
-        if post
-        else environ.get("QUERY_STRING", "")
-    )
+    query = environ.get("QUERY_STRING", "")
+    if post:
+        query = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode()
     cookie = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
     token = cookie.value if cookie else ""
     user = base.execute(

@@ -106,15 +106,15 @@ def _add_world(base: sqlite3.Connection) -> None:
         "INSERT INTO country VALUES (?,?,?,?,?,?,?,?,?)",
         [
             (
-                *(
-                    code,
-                    entry["name"],
-                    continents.get(entry["continentcode"], ""),
-                    entry["capital"],
-                    entry["population"],
-                    entry["areakm2"],
-                ),
-                *(entry["currencyname"], entry["phone"], entry["neighbours"]),
+                code,
+                entry["name"],
+                continents.get(entry["continentcode"], ""),
+                entry["capital"],
+                entry["population"],
+                entry["areakm2"],
+                entry["currencyname"],
+                entry["phone"],
+                entry["neighbours"],
             )
             for code, entry in sorted(world.get_countries().items())
         ],
@@ -123,9 +123,15 @@ def _add_world(base: sqlite3.Connection) -> None:
         "INSERT INTO place VALUES (?,?,?,?,?,?,?,?,?)",
         [
             (
-                *(city["geonameid"], city["name"], fold(city["name"]), city["countrycode"]),
+                city["geonameid"],
+                city["name"],
+                fold(city["name"]),
+                city["countrycode"],
                 states.get(city["admin1code"], "") if city["countrycode"] == "US" else "",
-                *(city["latitude"], city["longitude"], city["population"], city["timezone"]),
+                city["latitude"],
+                city["longitude"],
+                city["population"],
+                city["timezone"],
             )
             for city in sorted(world.get_cities().values(), key=lambda city: city["geonameid"])
             if city["population"] >= SMALLEST

@@ -20,7 +20,7 @@ Row = sqlite3.Row
 
 @contextmanager
 def opened(file: Path) -> Iterator[sqlite3.Connection]:
-    """The file for one request; its changes are kept if the request ends well."""
+    """The database for one request. Changes are committed unless the request fails."""
     connection = sqlite3.connect(file)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA journal_mode=MEMORY")
@@ -61,10 +61,10 @@ def search(base: sqlite3.Connection, text: str, country: str, page: int) -> tupl
 
 
 def named(base: sqlite3.Connection, text: str) -> list[Row]:
-    """Places that a traveller may mean by "Paris" or by "Paris, Texas, United States", the largest
-    first.
-    """
+    """Places that match "Paris" or "Paris, Texas, United States", the largest first."""
     name, *qualifiers = [fold(part) for part in text.split(",")]
+    if not name:
+        return []
     rows = base.execute(
         f"{PLACE} WHERE place.folded = ? ORDER BY place.population DESC, place.id", (name,)
     ).fetchall()
@@ -73,16 +73,12 @@ def named(base: sqlite3.Connection, text: str) -> list[Row]:
             f"{PLACE} WHERE place.folded LIKE ? || '%' ORDER BY place.population DESC LIMIT 10",
             (name,),
         ).fetchall()
-    known = [{fold(row["region"]), fold(row["country_name"]), fold(row["country"])} for row in rows]
-    return (
-        [
-            row
-            for row, names in zip(rows, known, strict=True)
-            if all(part in names for part in qualifiers)
-        ]
-        if name
-        else []
-    )
+    fitting: list[Row] = []
+    for row in rows:
+        names = {fold(row["region"]), fold(row["country_name"]), fold(row["country"])}
+        if names.issuperset(qualifiers):
+            fitting.append(row)
+    return fitting
 
 
 def place(base: sqlite3.Connection, place_id: int) -> Row | None:
@@ -102,18 +98,16 @@ def largest(base: sqlite3.Connection, code: str, count: int) -> list[Row]:
 
 
 def nearby(
-    base: sqlite3.Connection, centre: Row, within_km: float, population: int, count: int
+    base: sqlite3.Connection, center: Row, within_km: float, population: int, count: int
 ) -> list[tuple[float, Row]]:
-    """The nearest other places with at least so many inhabitants, and how far away they are."""
+    """The nearest other places with at least this population, and their distances."""
     degrees = within_km / 111
     rows = base.execute(
         f"{PLACE} WHERE place.latitude BETWEEN ? AND ? AND place.population >= ? AND place.id != ?",
-        (centre["latitude"] - degrees, centre["latitude"] + degrees, population, centre["id"]),
+        (center["latitude"] - degrees, center["latitude"] + degrees, population, center["id"]),
     )
-    far = sorted(
-        ((distance_km(point(centre), point(row)), row) for row in rows),
-        key=lambda pair: (pair[0], pair[1]["id"]),
-    )
+    distances = [(distance_km(point(center), point(row)), row) for row in rows]
+    far = sorted(distances, key=lambda pair: (pair[0], pair[1]["id"]))
     return [(km, row) for km, row in far if km <= within_km][:count]
 
 

@@ -75,21 +75,19 @@ def fill_orders(customers: list[Any], clock: Clock, chance: random.Random) -> No
         .order_by("pk")
     )
     recent = ORDERS // 3  # much is still under way
-    days = sorted(
-        (chance.uniform(*((0.5, 18) if n < recent else (18, 300))) for n in range(ORDERS)),
-        reverse=True,
-    )
+    days = [chance.uniform(0.5, 18) for _ in range(recent)]
+    days += [chance.uniform(18, 300) for _ in range(ORDERS - recent)]
+    days.sort(reverse=True)
     for day in days:
         clock.set(NOW - timedelta(days=day))
         customer = chance.choice(customers)
         basket = _basket(customer, chance.sample(products, chance.choice((1, 1, 2, 3, 4))), chance)
         order = _place(basket, customer, chance)
-        age = 3 if day > 20 else 2 if day > 9 else 1 if day > 4 else 0
-        status = (
-            "Cancelled"
-            if chance.random() < 0.08
-            else STATUSES[max(0, age - (chance.random() < 0.25))]
-        )
+        age = (day > 4) + (day > 9) + (day > 20)
+        if chance.random() < 0.08:
+            status = "Cancelled"
+        else:
+            status = STATUSES[max(0, age - (chance.random() < 0.25))]
         _bring_to(order, status)
 
 

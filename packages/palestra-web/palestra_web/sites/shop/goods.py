@@ -1,9 +1,8 @@
-"""The catalogue: departments, categories, products with their stock, and what customers said of
-them.
-"""
+"""The catalog: departments, categories, products with stock, and reviews."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import timedelta
 from decimal import Decimal
@@ -12,7 +11,7 @@ from typing import Any
 from django_common.clock import NOW
 from django_common.seeding import Clock
 from oscar.core.loading import get_model
-from shop.wares import COLOURS, DEPARTMENTS, PER_KIND, Department, Kind
+from shop.wares import COLORS, DEPARTMENTS, PER_KIND, Department, Kind
 
 ATTRIBUTES = (
     ("brand", "Brand", "text"),
@@ -52,7 +51,7 @@ def fill_catalogue(clock: Clock, chance: random.Random) -> None:
         )
         for kind in department.kinds:
             category = above.add_child(name=kind.name, description=f"{kind.name} for every day.")
-            names = [(brand, line) for brand in department.brands for line in department.lines]
+            names = list(itertools.product(department.brands, department.lines))
             prices: set[Decimal] = set()
             for brand, line in chance.sample(names, PER_KIND):
                 number += 1
@@ -93,7 +92,7 @@ def _product(
         if price not in prices:
             break
     prices.add(price)
-    colour, material = chance.choice(COLOURS), chance.choice(kind.materials)
+    colour, material = chance.choice(COLORS), chance.choice(kind.materials)
     grams = round(
         kind.grams[0]
         + (kind.grams[1] - kind.grams[0]) * (size + chance.random()) / len(kind.sizes),
@@ -144,7 +143,9 @@ def _save(product: Any, category: Any, partner: Any, number: int, chance: random
 
 
 def fill_reviews(customers: list[Any], clock: Clock, chance: random.Random) -> None:
-    kinds = {kind.name: kind for department in DEPARTMENTS for kind in department.kinds}
+    kinds: dict[str, Kind] = {}
+    for department in DEPARTMENTS:
+        kinds |= {kind.name: kind for kind in department.kinds}
     for product in get_model("catalogue", "Product").objects.order_by("pk"):
         kind = kinds[product.categories.get().name]
         quality = chance.uniform(2.2, 5.2)

@@ -69,7 +69,7 @@ class Backend(SimpleSearchBackend):
 
 
 def _sorted(products: QuerySet[Any], query: Q, sort_by: list[str] | None) -> list[Any]:
-    """As asked for, else those that have the words in their titles first."""
+    """Sorted as requested. Default: products with the words in their titles first."""
     if sort_by:
         column = COLUMNS[sort_by[0].lstrip("-")]
         products = products.annotate(price_now=Avg("stockrecords__price"))
@@ -85,11 +85,13 @@ def _sorted(products: QuerySet[Any], query: Q, sort_by: list[str] | None) -> lis
 
 
 def _leaves(query: Q) -> list[tuple[str, Any]]:
-    return [
-        leaf
-        for child in query.children
-        for leaf in (_leaves(child) if isinstance(child, Q) else [child])
-    ]
+    leaves: list[tuple[str, Any]] = []
+    for child in query.children:
+        if isinstance(child, Q):
+            leaves += _leaves(child)
+        else:
+            leaves.append(child)
+    return leaves
 
 
 class Engine(BaseEngine):

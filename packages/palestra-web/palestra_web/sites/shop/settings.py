@@ -1,4 +1,4 @@
-"""django-oscar as its manual sets it up, less what needs the world outside."""
+"""django-oscar's standard settings, without external services."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""What the shop sells: departments, kinds of goods, and what can be said of them, from
-`wares.json`. All brands are invented.
+"""The shop's departments and kinds of goods, with their descriptions, from `wares.json`. All brands
+are invented.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Kind:
-    """A category of the shop. Its goods are made by drawing from these lists."""
+    """A category of the shop. Its products are sampled from these lists."""
 
     name: str
     nouns: tuple[str, ...]
     sizes: tuple[str, ...]
-    """What stands at the end of a title; from small to large, from cheap to dear."""
+    """The endings of titles, from small to large and from cheap to expensive."""
     price: tuple[int, int]
     grams: tuple[int, int]
     materials: tuple[str, ...]
@@ -38,7 +38,7 @@ class Department:
     kinds: tuple[Kind, ...]
 
 
-COLOURS = (
+COLORS = (
     "black",
     "white",
     "slate grey",

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 VISITOR = "visitor"
-"""The instance of a person who looks at the sites with a browser of their own."""
+"""The instance for a person who views the sites with a browser of their own."""
 ID = re.compile(r"[0-9a-f]{16}|visitor")
 
 current: ContextVar[Path] = ContextVar("current")
@@ -16,7 +16,7 @@ current: ContextVar[Path] = ContextVar("current")
 
 
 def file_of(instance: str) -> Path | None:
-    """The instance's file for this site, or None where there is no such instance."""
+    """The instance's file for this site, or None if there is no such instance."""
     if not ID.fullmatch(instance):
         return None
     path = Path(os.environ["SITE_INSTANCES"], instance, os.environ["SITE_NAME"] + ".sqlite3")

@@ -1,4 +1,4 @@
-"""Serve a WSGI application to many instances at once, until the supervisor is gone."""
+"""Serve a WSGI application to many instances in parallel, until the supervisor ends."""
 
 from __future__ import annotations
 
