@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -43,6 +45,7 @@ from palestra.engines import engines
 from palestra.engines.base import EngineSettings
 from palestra.engines.torch.settings import TorchEngineSettings
 from palestra.envs import envs, is_url, label_of
+from palestra.envs.serving.handles import BadEnvironment, guarded
 from palestra.horizons import horizons
 from palestra.horizons.base import Horizon
 from palestra.horizons.fixed import Fixed
@@ -54,6 +57,9 @@ CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind",
 
 LEARNING_RATES = {"tiny": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
 """Defaults of `optim.lr` for a tiny model, an adapter, and all weights of a pretrained model."""
+
+IMPORT_S = 60.0
+"""How long the import of a class that a configuration names may take, as `env.deadline_s`."""
 
 DEFAULTS = {
     "algo": "grpo",
@@ -479,7 +485,8 @@ def build(
         tree = _set(tree, dotted.split("."), value, dotted)
     refuse_renamed(tree)
     try:
-        config = Config.model_validate(tree, context={"imports": imports})
+        with importing() if imports else nullcontext():
+            config = Config.model_validate(tree, context={"imports": imports})
     except ValidationError as error:
         raise ConfigError(hidden(_explain(error, tree))) from None
     for choice, settings in dropped.items():
@@ -490,6 +497,24 @@ def build(
                 ", ".join(settings),
             )
     return config
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Around the import of what a configuration names.
+
+    Whatever a module does when it is imported is one line, within a deadline.
+    """
+    try:
+        with guarded(
+            "the configuration",
+            "the import of what it names",
+            deadline_s=IMPORT_S,
+            telling=(ConfigError, ValidationError),
+        ):
+            yield
+    except BadEnvironment as error:
+        raise ConfigError(str(error)) from error
 
 
 def _dropped(table: str, key: str, old: dict[str, Any], overrides: dict[str, Any]) -> list[str]:

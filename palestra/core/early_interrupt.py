@@ -42,10 +42,14 @@ def running() -> Iterator[None]:
 def _on_interrupt(number: int, frame: FrameType | None) -> None:
     """Not by an exception while modules are imported: libraries swallow it or take it for an error
     of their own.
+
+    The exception tells a person's Ctrl-C from a KeyboardInterrupt that an environment raises.
     """
     if not _is_running or _imports(frame):
         os._exit(128 + number)
-    raise KeyboardInterrupt
+    from palestra.core.interrupts import Interrupted  # not above: until now nothing is imported
+
+    raise Interrupted(number)
 
 
 def _imports(frame: FrameType | None) -> bool:

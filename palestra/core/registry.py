@@ -13,6 +13,9 @@ from palestra.core.errors import UserError
 
 T = TypeVar("T")
 
+IMPORT_ERRORS = (ImportError, AttributeError, ValueError)
+"""What says by itself what is wrong with a name."""
+
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """A hint for an error message: the choice most like `name`, or all of them."""
@@ -130,7 +133,7 @@ class Registry(Generic[T]):
     def _imported(self, name: str, path: str) -> T:
         try:
             return cast(T, _attribute(path))
-        except (ImportError, AttributeError, ValueError) as error:
+        except IMPORT_ERRORS as error:
             if path.startswith("__main__:"):
                 raise UnknownName(
                     f"the {self._singular} {name!r} is defined in a script or notebook; use it "
@@ -138,6 +141,13 @@ class Registry(Generic[T]):
                 ) from error
             raise UnknownName(
                 f"the {self._singular} {name!r} cannot be imported: {error}"
+            ) from error
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UnknownName(
+                f"the {self._singular} {name!r} cannot be imported: it raised {said}"
             ) from error
 
     def _fits(self, name: str, item: T) -> T:

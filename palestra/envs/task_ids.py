@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from palestra.core.errors import ConfigError
+from palestra.core.files import read_regular
 from palestra.core.types import Task
+from palestra.core.untrusted import Unreadable, check_nesting
 from palestra.envs import Environment
+from palestra.envs.serving.handles import DEADLINE_S, guarded
 
 EXPECTED = 'expected one id a line, or JSON such as [{"item_id": "textcraft_12"}]'
 
@@ -21,14 +24,16 @@ class NamedTask(NamedTuple):
     """The position in the file, such as "line 3"."""
 
 
-def tasks_in(path: Path, envs: Mapping[str, Environment]) -> list[Task]:
+def tasks_in(
+    path: Path, envs: Mapping[str, Environment], *, deadline_s: float = DEADLINE_S
+) -> list[Task]:
     """The tasks that a file names, in its order and of any split.
 
-    `envs`: the run's environments, by label.
+    `envs`: the run's environments, by label. `deadline_s`: how long one may take to find a task.
     """
     found: dict[Task, NamedTask] = {}
     for named in read_ids(path):
-        task = _find(path, named, envs)
+        task = _find(path, named, envs, deadline_s)
         if task in found:
             first = found[task]
             raise ConfigError(
@@ -39,12 +44,18 @@ def tasks_in(path: Path, envs: Mapping[str, Environment]) -> list[Task]:
     return list(found)
 
 
-def _find(path: Path, named: NamedTask, envs: Mapping[str, Environment]) -> Task:
+def _find(
+    path: Path,
+    named: NamedTask,
+    envs: Mapping[str, Environment],
+    deadline_s: float,
+) -> Task:
     found: list[Task] = []
     objections: list[str] = []
     for label, env in envs.items():
         try:
-            found.append(replace(env.task(named.id), env=label))
+            with guarded(label, "task()", deadline_s=deadline_s, telling=(ValueError,)):
+                found.append(replace(env.task(named.id), env=label))
         except ValueError as error:
             objections.append(str(error))
     if not found:
@@ -63,7 +74,7 @@ def read_ids(path: Path) -> Sequence[NamedTask]:
     `item_id` of an object.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"--ids {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -91,8 +102,9 @@ def _by_line(path: Path, text: str) -> Iterator[NamedTask]:
 
 def _decoded(path: Path, text: str, *, first_line: int) -> Any:
     try:
+        check_nesting(text.encode())
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, Unreadable) as error:
         line = first_line
         if isinstance(error, json.JSONDecodeError):
             line += error.lineno - 1

@@ -17,7 +17,6 @@ from palestra.core.evaluation import EvalResult
 from palestra.core.event_loop import EventLoop
 from palestra.core.types import Sampling, Task
 from palestra.engines.base import NoEngine
-from palestra.envs.serving.forks import contained
 from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
 from palestra.learner import checkpoint
@@ -61,8 +60,8 @@ def evaluate_config(
                 own = listed(spec.label, envs[spec.label], config.eval.split)
             tasks += [replace(task, env=spec.label) for task in held_out(own, config.eval.tasks)]
     else:
-        with contained():
-            tasks = tasks_in(ids, envs)
+        longest_s = max(spec.env.deadline_s for spec in config.env_specs)
+        tasks = tasks_in(ids, envs, deadline_s=longest_s)
         named = {task.env for task in tasks}
         horizons = {label: turns for label, turns in horizons.items() if label in named}
     step = _step_of(config) if agent is None else 0

@@ -16,7 +16,7 @@ from palestra.agents import agents
 from palestra.agents.base import Agent
 from palestra.algos import algos
 from palestra.algos.sources import ExpertIteration, Offline
-from palestra.config.config import Config
+from palestra.config.config import Config, importing
 from palestra.config.env import EnvSettings, EnvSpec
 from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
@@ -62,13 +62,15 @@ def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Pre
     for spec in config.env_specs:
         if spec.env.sandbox != "none" and (reason := objection(spec.env.sandbox_read)):
             raise ConfigError(f"{spec.label}: sandbox = {spec.env.sandbox!r}: {reason}")
-    try:
-        formats[config.agent.format]
-    except UnknownName as error:
-        raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
-    if reason := tracking.objection(config.track):
-        raise ConfigError(reason)
-    if not agent_class(config).samples_from_engine:
+    with importing():
+        try:
+            formats[config.agent.format]
+        except UnknownName as error:
+            raise ConfigError(f"agent.format = {config.agent.format!r}: {error}") from error
+        if reason := tracking.objection(config.track):
+            raise ConfigError(reason)
+        agent = agent_class(config)
+    if not agent.samples_from_engine:
         raise ConfigError(
             f"agent.name = {config.agent.name!r}: its actions are not the model's, so there is "
             "nothing to train on; 'palestra eval --agent' measures it"

@@ -19,6 +19,7 @@ import pytest
 import tomli_w
 
 from palestra.cli.main import main
+from palestra.config import config as configs
 from palestra.config.config import Config, build, dump, load
 from palestra.core.errors import ConfigError
 from palestra.core.registry import Registry, UnknownName
@@ -268,6 +269,38 @@ def test_settings_are_of_classes_of_their_kind(setting):
         build(tomllib.loads(tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))))
         == config
     )
+
+
+AT_IMPORT = {
+    "exits": ("import sys\nsys.exit(0)", "it raised SystemExit: 0"),
+    "ends the process": ("import os\nos._exit(0)", r"it raised Exited: .* os\._exit\(0\)"),
+    "is not Python": ("def (", "it raised SyntaxError: invalid syntax"),
+    "breaks": ("raise RuntimeError('two\\nlines')", "it raised RuntimeError: two lines"),
+    "hangs": ("import time\nwhile True:\n    time.sleep(0.01)", "gave no answer within 0.5 s"),
+}
+
+
+@pytest.mark.parametrize("kind", AT_IMPORT)
+@pytest.mark.parametrize(
+    "setting",
+    ["algo.name", "engine.name", "horizon.kind", "model.kind", "agent.name", "agent.format"],
+)
+def test_a_module_that_breaks_when_it_is_imported_is_one_line(tmp_path, monkeypatch, setting, kind):
+    content, said = AT_IMPORT[kind]
+    module = f"breaks_at_import_{len(setting)}_{len(kind)}"
+    (tmp_path / f"{module}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(configs, "IMPORT_S", 0.5)
+    with pytest.raises(ConfigError, match=said) as refused:
+        preflight(build(ECHO, {setting: f"{module}:Thing"}, imports=True))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tracker_that_breaks_when_it_is_imported_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "breaks_as_tracker.py").write_text("raise SystemExit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"track\.names: .* it raised SystemExit: 0"):
+        preflight(build(ECHO, {"track.names": ["breaks_as_tracker:Thing"]}, imports=True))
 
 
 def test_a_registry_calls_nothing_that_is_not_of_its_kind():

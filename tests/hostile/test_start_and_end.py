@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 
 from palestra.core.files import CannotWrite
+from palestra.envs.guess.env import Guess
 from palestra.runs.run import Run
 from palestra.training.preflight import prepare
 from tests.chaos.trainer import ended
@@ -134,6 +135,43 @@ def test_who_is_told_to_ignore_ctrl_c_ignores_it(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "textcraft" in done.stdout
+
+
+def sleep_in_pieces():
+    """Python may miss a signal that comes just before a system call, until that call is over."""
+    for _ in range(3000):
+        time.sleep(0.02)
+
+
+class Slow(Guess):
+    def __init__(self):
+        print("constructing", flush=True)
+        sleep_in_pieces()
+
+
+class SlowToStep(Guess):
+    def step(self, action):
+        print("stepping", flush=True)
+        sleep_in_pieces()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        pytest.param(["env", "check"], Slow, marks=pytest.mark.short),
+        (["doctor", "--env.name"], Slow),
+        (["eval", "--agent", "expert", "--env"], Slow),
+        (["eval", "--agent", "expert", "--env"], SlowToStep),
+    ],
+)
+def test_ctrl_c_in_an_environment_is_the_persons_and_not_its_fault(tmp_path, command, kind):
+    process = start(tmp_path, *command, f"tests.hostile.test_start_and_end:{kind.__name__}")
+    assert process.stdout.readline() in ("constructing\n", "stepping\n")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "KeyboardInterrupt" not in errors
 
 
 # the end

@@ -90,7 +90,7 @@ class Server:
             )
         try:
             return json.loads(content) if content else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EngineFailed(
                 f"{self.url}{path}: expected JSON, got {content[:60]!r}; is this a vLLM server?"
             ) from error
@@ -170,6 +170,6 @@ def _message(content: bytes) -> str:
         answer = json.loads(content)
         error = answer.get("error", answer.get("detail", answer))
         text = str(error["message"] if isinstance(error, dict) and "message" in error else error)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         text = content.decode(errors="replace")
     return " ".join(text.split())[:300]

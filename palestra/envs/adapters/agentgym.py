@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
+from palestra.core.files import CannotRead, read_json
 from palestra.core.registry import nearest
 from palestra.core.types import Step, Task
+from palestra.core.untrusted import Unreadable, check_nesting
 from palestra.envs.adapters.agentgym_dialects import DIALECTS, write_action
 from palestra.envs.base import UNLISTED, Environment
 
@@ -262,8 +264,9 @@ class Server:
                 f"{_short(said.decode(errors='replace'))}"
             )
         try:
+            check_nesting(said)
             answer = json.loads(said)
-        except ValueError:
+        except (ValueError, RecursionError, Unreadable):
             raise ServerError(
                 f"{self.url}{path}: expected JSON, came {_short(said.decode(errors='replace'))}"
             ) from None
@@ -295,11 +298,11 @@ def _numbers(env: str, train: int | str, test: int | str) -> dict[str, Sequence[
 def _read_items(env: str, split: str, path: str) -> list[int]:
     """AgentGym's lists of tasks: `[{"item_id": "textcraft_12"}]`."""
     try:
-        items = json.loads(Path(path).read_text())
+        items = read_json(Path(path))
         numbers = [_number(env, item["item_id"]) for item in items]
-    except OSError as error:
+    except CannotRead as error:
         raise ValueError(
-            f"agentgym: {split} is {path!r}, which cannot be read: {error.strerror}"
+            f'agentgym: {split} is {path!r}; expected [{{"item_id": "{env}_12"}}]: {error}'
         ) from error
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(

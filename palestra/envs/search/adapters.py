@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from palestra.core.errors import UserError
+from palestra.core.untrusted import Unreadable, decode
 from palestra.envs.search.data import Article, Question
 from palestra.envs.search.retrievers import split_contents
 
@@ -43,6 +44,9 @@ class _Original(msgspec.Struct):
     supporting_facts: list[tuple[str, int]] = []
     evidences: list[Any] | None = None
     answer_id: str | None = None
+
+
+ORIGINALS = msgspec.json.Decoder(list[_Original])
 
 
 def read_corpus(file: Path) -> Iterator[Article]:
@@ -189,8 +193,8 @@ def _originals(file: Path) -> Iterator[tuple[int, Row]]:
     with _opened(file) as text:
         whole = text.read()
     try:
-        rows = msgspec.json.decode(whole, type=list[_Original])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        rows = decode(whole, ORIGINALS, is_flat=True)
+    except Unreadable as error:
         raise FileFault(
             f"{file}: expected a list of questions as HotpotQA has them: {error}"
         ) from error
@@ -226,11 +230,12 @@ def _json_lines(file: Path) -> Iterator[tuple[int, Row]]:
             if not line.strip():
                 continue
             try:
-                yield number, decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                row = decode(line, decoder, is_flat=True)
+            except Unreadable as error:
                 raise FileFault(
                     f"{file}, line {number}: expected a JSON object: {error}"
                 ) from error
+            yield number, row
 
 
 def _parquet(file: Path) -> Iterator[tuple[int, Row]]:

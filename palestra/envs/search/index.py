@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.core.errors import UserError
+from palestra.core.files import read_json
 from palestra.envs.search.data import Article
 
 if TYPE_CHECKING:
@@ -161,7 +162,12 @@ def require_index(folder: Path) -> None:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    return dict(json.loads(file.read_text())) if file.exists() else None
+    if not file.exists():
+        return None
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise IndexFault(f"{file} is not part of an index: expected an object, got {found!r:.80}")
+    return found
 
 
 def _write(file: Path, value: dict[str, Any]) -> None:

@@ -1,13 +1,16 @@
 """`palestra eval --ids`: files of task ids, and what is said of those that are wrong."""
 
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
 from palestra.cli.main import main
 from palestra.core.errors import ConfigError
 from palestra.envs import make_env
+from palestra.envs.guess.env import Guess
 from palestra.envs.task_ids import read_ids, tasks_in
 from palestra.runs.trajectories import read_trajectories
 from palestra.view.answers import Answers
@@ -95,9 +98,29 @@ def test_what_is_wrong_is_named(tmp_path, content):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    for path, reason in ((tmp_path / "no", "No such file"), (tmp_path, "Is a directory")):
+    os.mkfifo(tmp_path / "pipe")
+    reasons = {
+        tmp_path / "no": "No such file",
+        tmp_path: "is a directory",
+        tmp_path / "pipe": "is a FIFO",
+        Path("/dev/zero"): "is a device",
+    }
+    for path, reason in reasons.items():
         with pytest.raises(ConfigError, match=f"cannot be read: {reason}"):
             read_ids(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SystemExit(0), "SystemExit: 0"), (KeyboardInterrupt(), "KeyboardInterrupt")],
+)
+def test_an_environment_that_breaks_when_it_is_asked_for_a_task_is_one_line(tmp_path, error, said):
+    class Breaks(Guess):
+        def task(self, id):
+            raise error
+
+    with pytest.raises(ConfigError, match=rf"line 1: guess: task\(\) raised {said}"):
+        tasks_in(written(tmp_path, "7"), {"guess": Breaks()})
 
 
 def test_of_several_environments_the_one_is_taken_that_has_the_task(tmp_path):

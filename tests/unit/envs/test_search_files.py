@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from palestra.cli.main import main
+from palestra.core.files import CannotRead
 from palestra.envs.search import index
 from palestra.envs.search.adapters import FileFault, read_corpus, read_questions
 from palestra.envs.search.env import Search
@@ -314,6 +315,19 @@ def test_question_files_that_are_none(tmp_path, line, message):
     (tmp_path / "nq.jsonl").write_text(line)
     with pytest.raises(FileFault, match=re.escape(message)):
         read_questions(tmp_path / "nq.jsonl")
+
+
+def test_deep_json_is_a_fault_of_the_file(tmp_path):
+    deep = '{"id": ' + "[" * 100_000
+    (tmp_path / "corpus.jsonl").write_text(deep)
+    with pytest.raises(FileFault, match="line 1: expected a JSON object: nested too deeply"):
+        list(read_corpus(tmp_path / "corpus.jsonl"))
+    (tmp_path / "questions.json").write_text(f"[{deep}")
+    with pytest.raises(FileFault, match="nested too deeply"):
+        read_questions(tmp_path / "questions.json")
+    (tmp_path / "index.json").write_text(deep)
+    with pytest.raises(CannotRead, match="nested too deeply"):
+        index.require_index(tmp_path)
 
 
 def test_a_corpus_that_is_none(tmp_path):
