@@ -1,7 +1,7 @@
 """The learner on a GPU: tokens a second through forward, backward and optimizer over packed
 segments, and the share of the peak.
 
-    python benchmarks/learner.py MODEL [--tokens 131072] [--row-tokens 16384] [--peak 990] [--json
+    python benchmarks/learner.py MODEL [--tokens 131072] [--microbatch-tokens 16384] [--peak 990] [--json
     FILE]
 
 The share is 6 x parameters x tokens / seconds over the peak in TFLOP/s. Prints one table and writes
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=131072)
     parser.add_argument("--length", type=int, default=1500)
     parser.add_argument("--chosen", type=float, default=0.3)
-    parser.add_argument("--row-tokens", type=int, default=16384)
+    parser.add_argument("--microbatch-tokens", type=int, default=16384)
     parser.add_argument("--peak", type=float, default=990.0, help="TFLOP/s of the device")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
