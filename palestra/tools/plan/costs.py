@@ -1,6 +1,6 @@
 """Memory and time of the parts of a step, as pure functions.
 
-Constants are fitted to what was measured on one H200 (docs/scaling.md).
+Constants are fitted to what was measured on one H200 (docs/guides/scaling.md).
 """
 
 from __future__ import annotations

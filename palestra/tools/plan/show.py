@@ -1,4 +1,4 @@
-"""A plan as text and as JSON, and the table of recommended layouts in docs/scaling.md."""
+"""A plan as text and as JSON, and the table of recommended layouts in docs/guides/scaling.md."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def figures(seconds: float) -> str:
 TABLE_WORK = Work(
     episodes=512, group=8, turns=20, reply_tokens=100, episode_tokens=6000, opening_tokens=1500
 )
-"""Of the table in docs/scaling.md; with 512 GPUs there are 8 episodes for each."""
+"""Of the table in docs/guides/scaling.md; with 512 GPUs there are 8 episodes for each."""
 
 
 def table(gpu: str = "h200", link: str = "infiniband") -> Table:

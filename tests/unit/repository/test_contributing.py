@@ -43,7 +43,7 @@ def test_github_runs_the_targets_that_ci_runs():
 def test_targets_that_are_named_exist():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
-    pages = [PAGE, ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*.md")]
+    pages = [PAGE, ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob(".github/**/*.md")]
     for page in pages:
         named = set(re.findall(r"`make ([\w-]+)[` ]", page.read_text()))
         assert named <= targets, page

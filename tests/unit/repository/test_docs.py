@@ -103,7 +103,7 @@ def test_recipes_that_are_named_exist():
 
 
 def test_the_tutorials_environment_is_checked_and_trained_on_as_the_page_says(tmp_path):
-    page = ROOT / "docs" / "environments.md"
+    page = ROOT / "docs" / "guides" / "environments.md"
     (tmp_path / "my_module.py").write_text("\n".join(blocks(page, "python")[:3]))
     small = (
         "--steps 1 --out run --warm_start.episodes 20 --warm_start.updates 2 --eval.tasks 5 "
@@ -273,13 +273,17 @@ def test_settings_in_toml_blocks_are_accepted(page, block):
 
 def test_the_run_folders_page_names_all_that_is_in_a_run_folder(tmp_path):
     run = trained_copy(tmp_path / "run")
-    (tree,) = [block for block in blocks(ROOT / "docs" / "run-folder.md", "") if "runs/" in block]
+    (tree,) = [
+        block
+        for block in blocks(ROOT / "docs" / "reference" / "run-folder.md", "")
+        if "runs/" in block
+    ]
     described = {re.split(r"[\s/]", line.strip())[0] for line in tree.splitlines()}
     assert {path.name for path in run.folder.iterdir()} - described <= {".lock"}
 
 
 def test_the_way_of_an_episode_is_short_and_has_no_way_back():
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
     hops = re.findall(r"^(\d+)\. `(palestra/[\w./]+)`", page, re.MULTILINE)
     assert [int(number) for number, _ in hops] == list(range(1, len(hops) + 1))
     assert 10 <= len(hops) <= 20
@@ -297,7 +301,7 @@ def test_the_way_of_an_episode_is_short_and_has_no_way_back():
 
 
 def test_the_architecture_page_has_every_folder():
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
     first = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
     assert re.findall(r"`(\w+)`", "".join(first)) == FOLDERS
 

@@ -25,7 +25,7 @@ RECIPE = str(ROOT / "palestra" / "recipes" / "textcraft-qwen1.5b.toml")
 
 
 def measured(name):
-    return json.loads((ROOT / "docs" / "measured" / f"{name}.json").read_text())
+    return json.loads((ROOT / "docs" / "lab" / "measured" / f"{name}.json").read_text())
 
 
 def played(steps):
@@ -79,7 +79,7 @@ def points():
         256: 4.35e-3,
         128: 3.00e-3,
         32: 2.10e-3,
-    }.items():  # docs/performance.md
+    }.items():  # docs/guides/performance.md
         yield f"decoding step of {episodes}", seconds, decoded(episodes), 1.1
     bench = Work(256, 256, 6, 40, 800, 500)
     yield "rollout benchmark, tokens/s", 33_300, bench.sampled_tokens / collected(bench, 256), 1.4
@@ -301,7 +301,7 @@ def test_two_figures(seconds, said):
 
 
 def test_the_table_in_the_documentation_is_this_one():
-    page = (ROOT / "docs" / "scaling.md").read_text()
+    page = (ROOT / "docs" / "guides" / "scaling.md").read_text()
     assert table().markdown() in page, (
-        "print(palestra.tools.plan.show.table().markdown()) goes into docs/scaling.md"
+        "print(palestra.tools.plan.show.table().markdown()) goes into docs/guides/scaling.md"
     )
