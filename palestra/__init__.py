@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from palestra.agents.base import Agent as Agent
     from palestra.agents.base import EpisodeContext as EpisodeContext
     from palestra.agents.chat import ChatAgent as ChatAgent
+    from palestra.agents.scripted import ExpertAgent as ExpertAgent
+    from palestra.agents.scripted import RandomAgent as RandomAgent
+    from palestra.algos import advantages as advantages
+    from palestra.algos import losses as losses
     from palestra.algos.base import Algorithm as Algorithm
     from palestra.algos.batch import Batch as Batch
     from palestra.algos.batch import pack as pack
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from palestra.api.run import Rows as Rows
     from palestra.api.run import Run as Run
     from palestra.api.run import load_run as load_run
+    from palestra.api.train import configure as configure
     from palestra.api.train import load_config as load_config
     from palestra.api.train import train as train
     from palestra.api.viewing import Viewer as Viewer
@@ -74,13 +79,18 @@ if TYPE_CHECKING:
     from palestra.horizons.linear import Linear as Linear
     from palestra.horizons.scaling_inter import Stages as Stages
     from palestra.learner.learner import Learner as Learner
+    from palestra.learner.logprobs import logprobs as logprobs
     from palestra.rollout.episode import RolloutContext as RolloutContext
+    from palestra.rollout.groups import GroupRequest as GroupRequest
     from palestra.rollout.groups import collect_groups as collect_groups
+    from palestra.training.setup import Components as Components
     from palestra.training.setup import setup as setup
 
 _MODULES = {
     "palestra.agents.base": ("Action", "Agent", "EpisodeContext"),
     "palestra.agents.chat": ("ChatAgent",),
+    "palestra.agents.scripted": ("ExpertAgent", "RandomAgent"),
+    "palestra.algos": ("advantages", "losses"),
     "palestra.algos.base": ("Algorithm",),
     "palestra.algos.batch": ("Batch", "pack"),
     "palestra.algos.cispo": ("CISPO",),
@@ -100,7 +110,7 @@ _MODULES = {
     "palestra.api.environments": ("check_environment", "make", "register"),
     "palestra.api.evaluate": ("evaluate",),
     "palestra.api.run": ("Rows", "Run", "load_run"),
-    "palestra.api.train": ("load_config", "train"),
+    "palestra.api.train": ("configure", "load_config", "train"),
     "palestra.api.viewing": ("Viewer",),
     "palestra.config.config": ("Config",),
     "palestra.config.lora": ("LoraSettings",),
@@ -130,10 +140,13 @@ _MODULES = {
     "palestra.horizons.linear": ("Linear",),
     "palestra.horizons.scaling_inter": ("Stages",),
     "palestra.learner.learner": ("Learner",),
+    "palestra.learner.logprobs": ("logprobs",),
     "palestra.rollout.episode": ("RolloutContext",),
-    "palestra.rollout.groups": ("collect_groups",),
-    "palestra.training.setup": ("setup",),
+    "palestra.rollout.groups": ("GroupRequest", "collect_groups"),
+    "palestra.training.setup": ("Components", "setup"),
 }
+_SUBMODULES = ("advantages", "losses")
+"""Names that stand for a whole module."""
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_WHERE)]
@@ -142,7 +155,11 @@ __all__ = ["__version__", *sorted(_WHERE)]
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'palestra' has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
+    module = _WHERE[name]
+    if name in _SUBMODULES:
+        value = import_module(f"{module}.{name}")
+    else:
+        value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 

@@ -72,6 +72,31 @@ def train(
     return Run(train_env(*tables_of(env, model, settings), out=out, display=display))
 
 
+def configure(
+    env: EnvInput | None = None,
+    *,
+    model: ModelInput | None = None,
+    recipe: str | Path | None = None,
+    **settings: Unpack[RunSettings],
+) -> Config:
+    """The configuration that `train` would use with the same arguments.
+
+    With `setup` it is where a loop of your own begins:
+    `parts = palestra.setup(palestra.configure(MyEnv, horizon=8))`.
+    """
+    if recipe is not None:
+        return config_of(env, model, recipe, settings)
+    if env is None:
+        raise ConfigError("configure: expected an environment or a recipe")
+    from palestra.api.defaults import choose_settings
+    from palestra.training.preflight import close_envs
+
+    given, dotted = tables_of(env, model, settings)
+    config, envs, _ = choose_settings({**given, **dotted})
+    close_envs(config, envs)
+    return config
+
+
 def train_env(
     given: Mapping[str, Any],
     dotted: Mapping[str, Any],

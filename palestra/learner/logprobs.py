@@ -45,6 +45,15 @@ def predict(
     return PolicyOutput(logp_C, entropy_C, gather_rows(value_R, packed.before_C))
 
 
+def logprobs(model: PreTrainedModel, batch: Batch, *, temperature: float = 1.0) -> Tensor:
+    """The log-prob of each action token of a batch, with its gradient.
+
+    The batch has to fit into one forward pass: `Batch.microbatches` cuts a larger one.
+    `temperature`: that of sampling, so that the log-probs are those of the policy that sampled.
+    """
+    return predict(model, batch, temperature).logp_C
+
+
 def gather_rows(values: Tensor, index: Tensor) -> Tensor:
     """`values[index]` with a deterministic backward pass: that of plain indexing adds gradients up
     in several threads, in any order.
