@@ -34,6 +34,7 @@ from palestra.config.renamed import refuse_renamed
 from palestra.config.rollout import RolloutSettings
 from palestra.config.run import EvalSettings, LimitSettings, SaveSettings, WarmStart
 from palestra.config.run_format import format_error
+from palestra.config.synonyms import SYNONYMS
 from palestra.config.track import TrackSettings
 from palestra.core.credentials import hidden
 from palestra.core.errors import ConfigError
@@ -72,6 +73,25 @@ DEFAULTS = {
 
 LARGEST = 1_000_000
 """Maximum size of a recipe in bytes."""
+
+EXPECTED = {
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "dict_type": "expected a table",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "int_from_float": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "list_type": "expected a list, such as [1, 2]",
+    "model_attributes_type": "expected a table",
+    "model_type": "expected a table",
+    "string_type": "expected text",
+    "tuple_type": "expected a list, such as [1, 2]",
+}
+"""What to say of an error of pydantic, by its type."""
+OF_A_TABLE = ("value_error", "assertion_error")
+"""Errors about a whole table, which is not printed."""
 
 
 class Config(Settings):
@@ -426,6 +446,11 @@ def read_recipe(recipe: str | Path, above: tuple[Path, ...] = ()) -> dict[str, A
         raise ConfigError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
+    if not tree:
+        raise ConfigError(
+            f"{path}: the recipe is empty; expected at least a table [env] with the name of an "
+            "environment (palestra init writes a recipe, palestra recipes lists the shipped ones)"
+        )
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -550,32 +575,59 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     """The first error in one line. Typos come first: they tend to cause the others."""
     problem = min(error.errors(include_url=False), key=lambda e: e["type"] != "extra_forbidden")
     spec = [str(part) for part in problem["loc"]]
-    field = ".".join(spec) or "the run"
+    field, value = ".".join(spec), problem["input"]
     if problem["type"] == "extra_forbidden":
-        return (
-            f"{field} = {problem['input']!r}: there is no such setting; "
-            f"{nearest(spec[-1], _siblings(tree, spec[:-1]))}"
-        )
+        return _explain_unknown(spec, value, tree)
     if problem["type"] == "missing":
         return f"{field}: is required and not set"
     if problem["type"] == "literal_error":
         listed = problem["ctx"]["expected"].replace(" or ", ",").split(",")
         expected = [part.strip(" '") for part in listed]
         return (
-            f"{field} = {problem['input']!r}: expected one of {', '.join(expected)}; "
-            f"{nearest(str(problem['input']), expected)}"
+            f"{field} = {value!r}: expected one of {', '.join(expected)}; "
+            f"{nearest(str(value), expected)}"
         )
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error" and re.match(r"[a-z_.]+ = ", message):
         # The message names a field below this one.
         return f"{field}.{message}" if spec else message
-    if isinstance(problem["input"], Settings):
+    if not spec:
+        return message
+    message = EXPECTED.get(problem["type"], message)
+    if message.startswith("Input should be "):
+        message = f"expected a value {message.removeprefix('Input should be ')}"
+    if isinstance(value, Settings) or (isinstance(value, dict) and problem["type"] in OF_A_TABLE):
         return f"{field}: {message}"
-    return f"{field} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{field} = {value!r}: {message[0].lower()}{message[1:]}"
+
+
+def _explain_unknown(spec: list[str], value: Any, tree: dict[str, Any]) -> str:
+    """A setting that there is not, and the one that may be meant: by another trainer's name for it,
+    by the same name in another table, or by a similar name in this one.
+    """
+    siblings = _siblings(tree, spec[:-1])
+    while isinstance(value, dict) and len(value) == 1:
+        # A table that there is not, with the one setting that was given in it.
+        (name, value), *_ = value.items()
+        spec = [*spec, name]
+    name, close = spec[-1], nearest(spec[-1], siblings)
+    found = [SYNONYMS[name]] if name in SYNONYMS and _is_setting(tree, SYNONYMS[name]) else []
+    if not found:
+        tables = [table for table in Config.model_fields if table != "mixture"]
+        found = [f"{table}.{name}" for table in tables if name in _siblings(tree, [table])]
+    if found:
+        close = f"did you mean {' or '.join(map(repr, found[:3]))}?"
+    return f"{'.'.join(spec)} = {value!r}: there is no such setting; {close}"
+
+
+def _is_setting(tree: dict[str, Any], dotted: str) -> bool:
+    """Whether there is such a setting under the choices of this configuration."""
+    *tables, name = dotted.split(".")
+    return name in _siblings(tree, tables)
 
 
 def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
-    """The names of the settings in a table of the tree."""
+    """The names of the settings in a table, under the choices of this configuration."""
     kind: type[Settings] = Config
     registries: dict[str, Registry[Any]] = {
         "algo": algos,
@@ -585,13 +637,20 @@ def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
     }
     node: Any = tree
     for name in spec:
-        node = node[int(name)] if name.isdecimal() else node[name]
+        if name.isdecimal():
+            node = node[int(name)]
+            continue
+        node = node.get(name) if isinstance(node, dict) else None
         if name in registries:
-            chosen = node.get(CHOICES[name], DEFAULTS[name])
-            kind = Unresolved if registries[name].is_external(chosen) else registries[name][chosen]
-        elif not name.isdecimal():
+            chosen = DEFAULTS[name]
+            if isinstance(node, dict):
+                chosen = str(node.get(CHOICES[name], chosen))
+            registry = registries[name]
+            is_ours = not registry.is_external(chosen) and chosen in registry
+            kind = registry[chosen] if is_ours else Unresolved
+        else:
             annotation = kind.model_fields[name].annotation
             options = (*get_args(annotation), annotation)
             classes = [option for option in options if inspect.isclass(option)]
-            kind = next(option for option in classes if issubclass(option, Settings))
+            kind = next((option for option in classes if issubclass(option, Settings)), Unresolved)
     return list(kind.model_fields)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import PositiveInt, field_validator
 
 from palestra.core.settings import Settings
@@ -20,11 +18,6 @@ class LoraSettings(Settings):
     """Scaling: the adapter's output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = (ALL_LINEAR,)
     """Names of the adapted linear modules, such as "q_proj"; "all-linear" is all but the head."""
-
-    @field_validator("targets", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @field_validator("targets")
     @classmethod

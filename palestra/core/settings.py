@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import NoneType
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -30,7 +30,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _unset(cls, given: Any) -> Any:
+    def _read(cls, given: Any) -> Any:
+        """Values as recipes and flags write them: "none", and one value for a list of one."""
         if not isinstance(given, dict):
             return given
         values = dict(given)
@@ -39,6 +40,11 @@ class Settings(BaseModel):
             is_optional = NoneType in get_args(field.annotation)
             if is_optional and isinstance(value, str) and value.lower() == UNSET:
                 values[name] = None
+            elif isinstance(value, bool) and _is_number(field.annotation):
+                # Also a flag without a value, which pydantic would take for the number 1.
+                raise ValueError(f"{name} = {str(value).lower()}: expected a number")
+            elif isinstance(value, str | int | float) and _is_list(field.annotation):
+                values[name] = (value,)
         return values
 
     @model_serializer(mode="wrap")
@@ -51,6 +57,21 @@ class Settings(BaseModel):
             if getattr(self, name) is None and field.default is not None:
                 values[name] = UNSET
         return values
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether a field is an int or a float, optional or within limits."""
+    if get_origin(annotation) is Annotated:
+        return _is_number(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        return all(map(_is_number, kinds))
+    return annotation in (int, float)
+
+
+def _is_list(annotation: Any) -> bool:
+    """Whether a field is a list of any length."""
+    return get_origin(annotation) is tuple and get_args(annotation)[-1] is Ellipsis
 
 
 def named_in(registry: Registry[Any]) -> Callable[[str], str]:

@@ -78,6 +78,10 @@ class EngineSettings(Settings):
         """Whether batches must not depend on the timing of environments."""
         return False
 
+    def objection(self) -> str:
+        """Why the engine cannot run on this host; empty if it can. Called before a run begins."""
+        return ""
+
     @abstractmethod
     def build(
         self,

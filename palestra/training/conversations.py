@@ -86,13 +86,20 @@ class ChatItem(msgspec.Struct):
     """A weight marks only its own message."""
 
 
-def demonstrations(
-    path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem], renderer: Renderer
-) -> list[Trajectory]:
-    """Each item of a file as one trajectory.
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """An item of a file."""
 
-    The files contain no rewards: the last turn gets reward 1, and the task counts as solved.
-    """
+    where: str
+    """Its position in words: "line 3"."""
+    item_id: str
+    messages: list[Said]
+
+
+def conversations(
+    path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem]
+) -> list[Conversation]:
+    """The items of a file as conversations that can be rendered."""
     parsed: list[tuple[str, GymItem | ChatItem]] = []
     for where, item in items:
         with _at(path, where):
@@ -100,14 +107,28 @@ def demonstrations(
     # AgentGym marks the replies to train on in some files and not in others. In a file without
     # marks, all replies are trained on.
     learn_unmarked = not any(item.is_marked for _, item in parsed)
-    found: list[Trajectory] = []
-    for where, conversation in parsed:
-        item_id = where.split()[1] if conversation.item_id is None else str(conversation.item_id)
-        task = Task(item_id.rpartition("_")[0] or "chat", "data", item_id)
+    found: list[Conversation] = []
+    for where, item in parsed:
+        item_id = where.split()[1] if item.item_id is None else str(item.item_id)
         with _at(path, where):
-            said = [m.said(learn_unmarked=learn_unmarked) for m in conversation.messages]
-            name = f"{path.name}:{where.split()[1]}"
-            found.append(_demonstration(name, task, _tidy(said), renderer))
+            said = [m.said(learn_unmarked=learn_unmarked) for m in item.messages]
+            found.append(Conversation(where, item_id, _tidy(said)))
+    return found
+
+
+def demonstrations(
+    path: Path, items: list[tuple[str, Any]], kind: type[GymItem | ChatItem], renderer: Renderer
+) -> list[Trajectory]:
+    """Each item of a file as one trajectory.
+
+    The files contain no rewards: the last turn gets reward 1, and the task counts as solved.
+    """
+    found: list[Trajectory] = []
+    for one in conversations(path, items, kind):
+        task = Task(one.item_id.rpartition("_")[0] or "chat", "data", one.item_id)
+        name = f"{path.name}:{one.where.split()[1]}"
+        with _at(path, one.where):
+            found.append(_demonstration(name, task, one.messages, renderer))
     return found
 
 

@@ -24,7 +24,9 @@ class Display:
     def note(self, text: str) -> None: ...
     def begin_step(self, step: int) -> None: ...
     def episode_done(self, trajectory: Trajectory) -> None: ...
-    def progress(self, done: int, total: int) -> None: ...
+    def progress(self, done: int, total: int) -> None:
+        """How far a phase is that plays no step: demonstrations, updates."""
+
     def end_step(self, row: dict[str, Any]) -> None: ...
     def begin_eval(self, phase: str, episodes: int) -> None: ...
     def end_eval(self, phase: str, result: EvalResult) -> None: ...
@@ -126,23 +128,31 @@ class LiveDisplay(LineDisplay):
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
         )
-        self._task = self._progress.add_task("", total=1)
+        self._task = self._progress.add_task("", total=None)
         self._live = Live(self._render(), console=console, refresh_per_second=4)
         self._live.start()
 
     def phase(self, text: str) -> None:
-        self._progress.reset(self._task, description=text, total=None)
+        self._begin(text, None)
         self._live.update(self._render())
 
     def begin_step(self, step: int) -> None:
         super().begin_step(step)
-        self._progress.reset(self._task, description=f"step {step}", total=self.episodes_per_step)
+        self._begin(f"step {step}", self.episodes_per_step)
 
     def begin_eval(self, phase: str, episodes: int) -> None:
-        self._progress.reset(self._task, description=f"evaluating ({phase})", total=episodes)
+        self._begin(f"evaluating ({phase})", episodes)
+
+    def _begin(self, description: str, total: int | None) -> None:
+        """A new task: rich cannot make the total of an old one unknown."""
+        self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(description, total=total)
 
     def episode_done(self, trajectory: Trajectory) -> None:
         self._progress.advance(self._task)
+
+    def progress(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
 
     def end_step(self, row: dict[str, Any]) -> None:
         self._rows = [*self._rows[1 - self.SHOWN :], self.describe(row)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -18,11 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def expert_episodes(
-    components: Components, cursor: Cursor, count: int, noise: float
+    components: Components,
+    cursor: Cursor,
+    count: int,
+    noise: float,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Trajectory]:
     """Play the next `count` tasks with the environments' experts and return the solved episodes.
 
-    `noise`: the share of actions that is replaced by a random valid one.
+    `noise`: the share of actions that is replaced by a random valid one. `on_progress`: called
+    after each episode with the number of episodes played so far, and `count`.
     """
     context = replace(
         components.context,
@@ -36,7 +44,13 @@ def expert_episodes(
         max_turns = components.envs[task.env].max_turns
         episode_seed = derive_seed(seed, "expert", number)
         episodes.append(EpisodeSpec(f"expert-{number:06d}", task, max_turns, episode_seed))
-    played, faulted = components.loop.run(rollout_episodes(context, episodes))
+    done = itertools.count(1)
+
+    def on_done(trajectory: Trajectory) -> None:
+        if on_progress is not None:
+            on_progress(next(done), count)
+
+    played, faulted = components.loop.run(rollout_episodes(context, episodes, on_done=on_done))
     solved = [trajectory for trajectory in played if trajectory.success]
     labels = {task.env for task in tasks}
     for label in labels:

@@ -218,9 +218,8 @@ def begin(run: Run, components: Components, display: Display) -> State:
     state = State()
     measure(run, components, state, "raw", run.config.eval.tasks, display)
     if run.config.warm_start is not None:
-        display.phase("warm start: imitating expert episodes")
         with run.timed("warm_start"):
-            result = warm_start(components, run.config.warm_start)
+            result = warm_start(components, run.config.warm_start, display)
         figures = {f"warm_start/{name}": value for name, value in asdict(result).items()}
         row = run.log(0, {"phase": "imitation", **figures})
         display.note(

@@ -4,6 +4,7 @@ demonstrations, chats in OpenAI's format.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from palestra.training.conversations import (
     DataError,
     GymItem,
     Said,
+    conversations,
     demonstrations,
     stream,
 )
@@ -66,6 +68,22 @@ def read(
     return fitting
 
 
+def check(paths: Sequence[str | Path]) -> tuple[int, list[Trajectory]]:
+    """Raise `DataError` for what `read` cannot read, without a tokenizer.
+
+    Returns the number of conversations, and the recorded episodes that can be learned from.
+    """
+    count, episodes = 0, list[Trajectory]()
+    all_files = [file for path in paths for file in files(Path(path))]
+    for file in all_files:
+        kind, items = _kind_and_items(file)
+        if kind is None:
+            episodes += filter(is_learnable, _recorded(file))
+        else:
+            count += len(conversations(file, list(items), kind))
+    return count, episodes
+
+
 def files(path: Path) -> list[Path]:
     """The files that a path stands for."""
     if path.is_file():
@@ -94,22 +112,11 @@ def files(path: Path) -> list[Path]:
 
 def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[list[Trajectory], int]:
     """The trajectories that fit into the context, and the number of those that do not."""
-    items = _items(path)
-    first = next(items, None)
-    if first is None:
-        raise DataError(f"{path}: the file is empty; expected {ACCEPTED}")
-    keys = list(first[1]) if isinstance(first[1], dict) else []
-    if "messages" in keys:
-        found = demonstrations(path, [first, *items], ChatItem, renderer)
-    elif "conversations" in keys:
-        found = demonstrations(path, [first, *items], GymItem, renderer)
-    elif "format" in keys:
+    kind, items = _kind_and_items(path)
+    if kind is None:
         found = _episodes(path, renderer)
     else:
-        came = type(first[1]).__name__
-        if isinstance(first[1], dict):
-            came = f"an object with {', '.join(keys) or 'nothing in it'}"
-        raise DataError(f"{path}: {first[0]}: expected {ACCEPTED}; came {came}")
+        found = demonstrations(path, list(items), kind, renderer)
     learnable = [trajectory for trajectory in found if is_learnable(trajectory)]
     fitting = []
     for trajectory in learnable:
@@ -126,6 +133,27 @@ def _read_file(path: Path, renderer: Renderer, context_tokens: int) -> tuple[lis
             context_tokens,
         )
     return fitting, dropped
+
+
+def _kind_and_items(
+    path: Path,
+) -> tuple[type[GymItem | ChatItem] | None, Iterator[tuple[str, Any]]]:
+    """The kind of a file's conversations, by the first item, and its items; None for recorded
+    episodes.
+    """
+    items = _items(path)
+    first = next(items, None)
+    if first is None:
+        raise DataError(f"{path}: the file is empty; expected {ACCEPTED}")
+    where, item = first
+    keys = list(item) if isinstance(item, dict) else []
+    for key, kind in (("messages", ChatItem), ("conversations", GymItem), ("format", None)):
+        if key in keys:
+            return kind, itertools.chain([first], items)
+    came = type(item).__name__
+    if isinstance(item, dict):
+        came = f"an object with {', '.join(keys) or 'nothing in it'}"
+    raise DataError(f"{path}: {where}: expected {ACCEPTED}; came {came}")
 
 
 def _items(path: Path) -> Iterator[tuple[str, Any]]:
@@ -155,10 +183,8 @@ def _decode(content: bytes, where: str) -> Any:
         raise DataError(f"{where}: expected JSON: {ACCEPTED}; {error}") from error
 
 
-def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
-    """The episodes of a trajectory file, with their tokens as they were sampled. Episodes of a
-    model with another tokenizer are rendered again from their text.
-    """
+def _recorded(path: Path) -> list[Trajectory]:
+    """The episodes of a trajectory file."""
     found: list[Trajectory] = []
     try:
         for trajectory in read_trajectories(path):
@@ -171,6 +197,14 @@ def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
         raise DataError(
             f"{path}: line {len(found) + 1}: expected a Palestra trajectory; {problem}"
         ) from error
+    return found
+
+
+def _episodes(path: Path, renderer: Renderer) -> list[Trajectory]:
+    """The episodes of a trajectory file, with their tokens as they were sampled. Episodes of a
+    model with another tokenizer are rendered again from their text.
+    """
+    found = _recorded(path)
     episodes: list[Trajectory] = []
     rendered = 0
     for trajectory in found:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -75,6 +75,7 @@ def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Pre
             f"agent.name = {config.agent.name!r}: its actions are not the model's, so there is "
             "nothing to train on; 'palestra eval --agent' measures it"
         )
+    _check_installed(config)
     check_data(config)
     prepared = prepare(config, envs)
     for label, env in prepared.envs.items():
@@ -98,14 +99,24 @@ def make_envs(config: Config) -> dict[str, Environment]:
     return {spec.label: _make_env(config, spec) for spec in config.env_specs}
 
 
+def _check_installed(config: Config) -> None:
+    """The packages of the engine and the launcher. Workers of a cluster have their own engine."""
+    if config.launch.kind == "ray" and find_spec("ray") is None:
+        raise ConfigError("launch.kind = 'ray': Ray is not installed; pip install 'palestra[ray]'")
+    if config.launch.kind == "local" and (reason := config.engine.objection()):
+        raise ConfigError(reason)
+
+
 def check_data(config: Config) -> None:
-    """Check that the paths that the algorithm trains on have data."""
+    """That the files that the algorithm learns from can be read and hold conversations."""
     source = config.algo.source()
     if isinstance(source, ExpertIteration):
         source = source.base
-    if isinstance(source, Offline):
-        for path in source.data:
-            offline_data.files(Path(path))
+    if not isinstance(source, Offline) or not source.data:
+        return
+    conversations, episodes = offline_data.check(source.data)
+    if not conversations and not source.select(episodes):
+        raise ConfigError(f"algo.data = {list(source.data)}: {source.expected}")
 
 
 def agent_class(config: Config) -> type[Agent]:

