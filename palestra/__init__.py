@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from palestra.core.extras import naming_extras as _naming_extras
 from palestra.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ __all__ = ["__version__", *sorted(_WHERE)]
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'palestra' has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
+    with _naming_extras(f"palestra.{name}"):
+        value = getattr(import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
 
