@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from palestra.core.extras import naming_extras as _naming_extras
 from palestra.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -156,10 +157,11 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'palestra' has no attribute {name!r}")
     module = _WHERE[name]
-    if name in _SUBMODULES:
-        value = import_module(f"{module}.{name}")
-    else:
-        value = getattr(import_module(module), name)
+    with _naming_extras(f"palestra.{name}"):
+        if name in _SUBMODULES:
+            value = import_module(f"{module}.{name}")
+        else:
+            value = getattr(import_module(module), name)
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ from palestra.agents import agents
 from palestra.algos import algos
 from palestra.api.inputs import EnvInput, env_table
 from palestra.core.errors import ConfigError
+from palestra.core.extras import naming_extras
 from palestra.core.registry import Registry
 from palestra.engines import engines
 from palestra.envs import envs
@@ -29,6 +30,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
 }
 
 
+@naming_extras("palestra.make")
 def make(
     name: str, *, split: str = "train", render_mode: str | None = None, **options: Any
 ) -> GymEnv:

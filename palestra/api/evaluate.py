@@ -20,6 +20,7 @@ from palestra.config import config as configs
 from palestra.config.agent import AgentSettings
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
+from palestra.core.extras import naming_extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ ATTEMPTS = 3
 """A run that is being trained may replace the checkpoint that is about to be evaluated."""
 
 
+@naming_extras("palestra.evaluate")
 def evaluate(
     subject: Run | ModelInput | None = None,
     env: EnvInput | None = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from palestra.config.run_format import format_error
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
+from palestra.core.extras import naming_extras
 from palestra.core.types import Trajectory
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Run:
 
         return train(out=self.folder, resume=True, **settings)
 
+    @naming_extras("Run.export")
     def export(self, out: str | Path, *, adapter: bool = False) -> Path:
         """Write the newest checkpoint as a Hugging Face folder; `adapter`: only the adapter."""
         from palestra.tools.export import export_run

@@ -21,12 +21,14 @@ from palestra.api.run import Run
 from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
+from palestra.core.extras import naming_extras
 from palestra.training.display import check_display
 
 if TYPE_CHECKING:
     from palestra.envs import Environment
 
 
+@naming_extras("palestra.train")
 def train(
     env: EnvInput | None = None,
     *,

@@ -14,6 +14,7 @@ from palestra.cli.settings import split_settings
 from palestra.config.run_format import format_error
 from palestra.core.credentials import name_hosts
 from palestra.core.errors import ConfigError, UserError
+from palestra.core.extras import naming_extras
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
@@ -39,7 +40,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         name_hosts(ctx.params, ctx.obj)
-        return super().invoke(ctx)
+        with naming_extras(ctx.command_path.removeprefix("palestra ")):
+            return super().invoke(ctx)
 
 
 class SettingsCommand(Command):

@@ -21,6 +21,7 @@ from palestra.cli.viewer import (
     serve_viewer,
 )
 from palestra.core.errors import UserError
+from palestra.core.extras import require
 
 
 def play(
@@ -59,6 +60,8 @@ def play(
     find_modules_here()
     if run_folder is not None:
         check_runs([run_folder])
+        require("play --run", "torch")
+        require("play --run", "transformers")
         if not any(run_folder.glob("checkpoints/step-*")):
             raise UserError(f"{run_folder}: the run has no checkpoint yet")
 

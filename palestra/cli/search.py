@@ -10,7 +10,7 @@ import typer
 
 from palestra.cli.command import Command, Json
 from palestra.core.errors import UserError
-from palestra.core.printing import print_json
+from palestra.core.printing import plain_console, print_json
 
 app = typer.Typer(help="Make a corpus searchable.")
 
@@ -81,10 +81,8 @@ class _Told:
     """A line on the terminal every few seconds; what is counted, and how fast it goes."""
 
     def __init__(self, what: str) -> None:
-        from rich.console import Console
-
         self.what = what
-        self.console = Console(stderr=True, highlight=False)
+        self.console = plain_console(stderr=True)
         self.began = self.last = time.monotonic()
         self.first: int | None = None
 

@@ -191,11 +191,12 @@ def print_settings(config: Config) -> None:
 
     The meaning stands below the rest where the terminal is narrow.
     """
-    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False)
+    from palestra.core.printing import plain_console
+
+    console = plain_console()
     by_table = groupby(settings_of(config), key=lambda setting: (setting.table, setting.is_set))
     for (table, is_set), settings in by_table:
         heading = f"[{table}]" if table else "(top level)"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from palestra.cli.command import check_run_folder, find_modules_here
 from palestra.cli.settings import complete_recipe, complete_run, print_settings
 from palestra.core.errors import ConfigError, UserError
+from palestra.core.extras import MissingPackage, require
+from palestra.core.printing import warn
+
+if TYPE_CHECKING:
+    from palestra.config.config import Config
 
 Recipe = Annotated[
     str | None,
@@ -65,10 +70,8 @@ def train(
         if out is not None:
             raise ConfigError(f"--out {out}: a resumed run stays in its folder")
     if dry_run:
-        from palestra.training.preflight import check_here
-
         config = configs.load(source, ctx.obj)
-        check_here(config)
+        _check_here(config)
         print(configs.dump(config), end="")
         return
     find_modules_here()
@@ -90,3 +93,16 @@ def train(
 
     folder = out or default_folder(Path(source).stem)
     train_config(config, folder, display=display, owns_process=True)
+
+
+def _check_here(config: Config) -> None:
+    """What can be found wrong with a run on this machine, where it has what training needs."""
+    try:
+        require("checking the device and the model", "torch")
+        require("checking the device and the model", "transformers")
+    except MissingPackage as missing:
+        return warn(f"not checked: {missing}")
+    from palestra.training.preflight import check_here
+
+    check_here(config)
+    return None

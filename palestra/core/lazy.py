@@ -10,12 +10,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from palestra.core.extras import naming_extras
+
 
 class LazyModule(ModuleType):
     """Stands for a module until an attribute of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        with naming_extras("this part of palestra"):
+            module = import_module(self.__name__)
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palestra.core.evaluation import EvalResult
 from palestra.core.tables import Table, eval_table
 from palestra.core.untrusted import terminal_safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def warn(message: str) -> None:
@@ -26,8 +29,18 @@ def print_json(value: Any) -> None:
     print(as_json(value))
 
 
-def print_table(table: Table) -> None:
+def plain_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """A terminal on which a text is only a text.
+
+    rich reads `[search]` as a style and drops it, raises at `[/b]`, and turns `:dog:` into a
+    picture. Names of tasks, environments and files have such letters.
+    """
     from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=soft_wrap, highlight=False, markup=False, emoji=False)
+
+
+def print_table(table: Table) -> None:
     from rich.table import Table as RichTable
 
     shown = RichTable(box=None, pad_edge=False)
@@ -35,7 +48,7 @@ def print_table(table: Table) -> None:
         shown.add_column(column, overflow="fold")
     for row in table.rows:
         shown.add_row(*row)
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if not console.is_terminal:
         console.width = 160
     console.print(shown)

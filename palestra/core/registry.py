@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from palestra.core.errors import UserError
+from palestra.core.extras import naming_extras
 
 T = TypeVar("T")
 
@@ -132,7 +133,8 @@ class Registry(Generic[T]):
 
     def _imported(self, name: str, path: str) -> T:
         try:
-            return cast(T, _attribute(path))
+            with naming_extras("it"):
+                return cast(T, _attribute(path))
         except IMPORT_ERRORS as error:
             if path.startswith("__main__:"):
                 raise UnknownName(

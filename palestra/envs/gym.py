@@ -5,11 +5,8 @@ from __future__ import annotations
 import string
 from typing import Any
 
-try:
-    import gymnasium
-    from gymnasium import spaces
-except ModuleNotFoundError as error:
-    raise ImportError("palestra.make needs gymnasium; pip install 'palestra[gymnasium]'") from error
+import gymnasium
+from gymnasium import spaces
 
 from palestra.core.types import Task
 from palestra.envs.base import Environment

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
+from palestra.core.printing import plain_console
 from palestra.core.types import Trajectory
 
 
@@ -37,7 +38,7 @@ class LineDisplay(Display):
     """One line per step."""
 
     def __init__(self, steps: int, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, markup=False, soft_wrap=True)
+        self.console = console or plain_console(soft_wrap=True)
         self.steps = steps
         self._began: float | None = None
         self._first_step = 0
@@ -126,7 +127,10 @@ class LiveDisplay(LineDisplay):
         self.episodes_per_step = episodes_per_step
         self._rows: list[dict[str, str]] = []
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=console,
         )
         self._task = self._progress.add_task("", total=None)
         self._live = Live(self._render(), console=console, refresh_per_second=4)
@@ -179,9 +183,9 @@ class ProgressDisplay(Display):
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        console = console or Console(stderr=True, highlight=False)
+        console = console or plain_console(stderr=True)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("episodes"),
@@ -292,11 +296,11 @@ def display_for(kind: str, steps: int, episodes_per_step: int | None) -> Display
     and lines elsewhere.
     """
     if kind == "auto":
-        kind = "live" if Console().is_terminal else "lines"
+        kind = "live" if plain_console().is_terminal else "lines"
         if is_notebook():
             kind = "notebook"
     if kind == "live":
-        return LiveDisplay(steps, episodes_per_step, Console(highlight=False, markup=False))
+        return LiveDisplay(steps, episodes_per_step, plain_console())
     if kind == "lines":
         return LineDisplay(steps)
     if kind == "notebook":

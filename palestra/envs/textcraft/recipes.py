@@ -196,8 +196,8 @@ def _read(version: str) -> Raw:
         data = files("minecraft_data") / "data" / "data"
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "textcraft takes its recipes from a package that is not installed: pip "
-            "install minecraft-data"
+            "textcraft takes its recipes from a package that is not installed: pip install "
+            "'palestra[textcraft]'"
         ) from error
     paths: dict[str, dict[str, str]] = json.loads((data / "dataPaths.json").read_text())["pc"]
     known = [

@@ -20,7 +20,7 @@ def test_a_recipe_can_name_it():
 def test_without_vllm_it_says_so_in_one_line(model, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(
-        EngineFailed, match=r"^engine.name = 'vllm': vLLM is not installed; pip install vllm[^\n]*$"
+        EngineFailed, match=r"^engine.name = 'vllm'[^\n]* pip install 'palestra\[vllm\]'[^\n]*$"
     ):
         VLLMSettings().build(model, 64)
 
