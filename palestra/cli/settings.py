@@ -227,7 +227,7 @@ def complete_recipe(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
         return list(_matching_settings(ctx, incomplete))
     from palestra.config.config import shipped_recipes
 
-    names = [name for name in shipped_recipes() if name.startswith(incomplete)]
+    names = [name for name in sorted(shipped_recipes()) if name.startswith(incomplete)]
     return [
         *((name, "a shipped recipe") for name in names),
         *_matching_paths(incomplete, recipes=True),

@@ -58,7 +58,8 @@ def train(
     if show_help:
         config = configs.load(recipe, ctx.obj) if recipe else configs.Config()
         typer.echo(ctx.get_help())
-        print(f"\nSettings: flag, type, default{f' ({recipe})' if recipe else ''} and meaning")
+        of_recipe = f" ({Path(recipe).stem})" if recipe else ""
+        print(f"\nSettings: flag, type, default{of_recipe} and meaning")
         return print_settings(config)
     source = str(resume / "config.toml") if resume is not None else recipe
     if source is None or (recipe is not None and resume is not None):

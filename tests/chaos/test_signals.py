@@ -15,11 +15,11 @@ pytestmark = pytest.mark.chaos
 LEFT_S = 10.0
 
 POINTS = {
-    "the warm start": ("SIGINT:call:palestra.learner.learner:Learner._apply:3", None),
+    "the warm start": ("SIGINT:call:palestra.learner.learner:Learner._optimizer_step:3", None),
     "the first evaluation": ("SIGTERM:call:palestra.rollout.episode:rollout_episode:4", None),
     "play": ("SIGINT:call:palestra.training.data_sources:collect_groups:6", 5),
     "an update, half of its mini-batches done": (
-        "SIGTERM:call:palestra.learner.learner:Learner._apply:16",
+        "SIGTERM:call:palestra.learner.learner:Learner._optimizer_step:16",
         5,
     ),
     "an evaluation between steps": ("SIGTERM:call:palestra.training.loop:measure:3", 3),
@@ -48,7 +48,7 @@ def test_left_and_gone_on_with(tmp_path, whole, count, where):
         kept = (
             "nothing was saved yet, begin again"
             if step is None
-            else f"saved up to step {step}, go on"
+            else f"saved up to step {step}, resume"
         )
         assert errors == [
             f"palestra: stopped by {name}; {kept} with: palestra train --resume {folder}"
@@ -61,7 +61,9 @@ def test_left_and_gone_on_with(tmp_path, whole, count, where):
 def test_what_hangs_is_not_waited_for(tmp_path, whole, count):
     with count("left although an update does not end, then resumed"):
         folder = tmp_path / "run"
-        process = start(folder, points=["stuck:call:palestra.learner.learner:Learner._apply:16"])
+        process = start(
+            folder, points=["stuck:call:palestra.learner.learner:Learner._optimizer_step:16"]
+        )
         while checkpoint.newest(folder / "checkpoints") != folder / "checkpoints" / "step-000004":
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
@@ -81,7 +83,7 @@ def test_a_second_signal_does_not_wait(tmp_path, count):
     with count("left at once by a second Ctrl-C"):
         folder = tmp_path / "run"
         stuck = [
-            "SIGINT:call:palestra.learner.learner:Learner._apply:16",
+            "SIGINT:call:palestra.learner.learner:Learner._optimizer_step:16",
             "stuck:call:palestra.training.loop:_record:5",
         ]
         process = start(folder, points=["600:set:palestra.core.interrupts:UNDER_WAY_S", *stuck])
@@ -99,7 +101,7 @@ def test_a_second_signal_does_not_wait(tmp_path, count):
 def test_signals_that_come_together_are_one(tmp_path, whole, count):
     with count("left by two signals at once, then resumed"):
         folder = tmp_path / "run"
-        point = "call:palestra.learner.learner:Learner._apply:16"
+        point = "call:palestra.learner.learner:Learner._optimizer_step:16"
         code, errors = ended(start(folder, points=[f"SIGTERM:{point}", f"SIGTERM:{point}"]))
         assert code == 143
         assert errors == [

@@ -169,7 +169,7 @@ def told(*steps):
     display = Notes()
     budgets = _Budgets(AgentSettings(context_tokens=512, reply_tokens=64), display)
     for step, stops in enumerate(steps, 1):
-        budgets.look(step, None if stops is None else rollouts(*stops))
+        budgets.check(step, None if stops is None else rollouts(*stops))
     return display.notes
 
 

@@ -395,9 +395,9 @@ def test_a_learner_that_fails_ends_the_play_beside_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize("moment", ["begin", "end"])
 def test_an_interrupt_ends_a_run(tmp_path, moment):
     """While it waits for groups, or while it learns."""
-    code = KILLED.replace("'steps': 16", "'steps': 10000").replace(
-        "def begin_step(self, step): print(step", f"def {moment}_step(self, step): print('x'"
-    )
+    code = KILLED.replace(
+        "'steps': 16, 'save.every': 3", "'steps': 10000, 'save.every': 0"
+    ).replace("def begin_step(self, step): print(step", f"def {moment}_step(self, step): print('x'")
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "run")],
         stdout=subprocess.PIPE,
@@ -440,7 +440,7 @@ def test_going_back_begins_with_other_noise(tmp_path):
     "where",
     [
         "palestra.training.async_source:AsyncSource.next_batch:4",
-        "palestra.learner.learner:Learner._apply:16",
+        "palestra.learner.learner:Learner._optimizer_step:16",
     ],
 )
 def test_a_run_that_is_told_to_leave_is_saved_and_gone_on_with(tmp_path, where):

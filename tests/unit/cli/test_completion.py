@@ -73,7 +73,7 @@ def test_run_folders(tmp_path):
 
 def test_zsh_shows_what_a_setting_means():
     out = ask(_PALESTRA_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=f"{TRAIN} --optim.warm")
-    assert '"--optim.warmup":"Training steps over which' in out
+    assert '"--optim.warmup":"Training steps of linear warm-up' in out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

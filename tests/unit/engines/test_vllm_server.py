@@ -18,7 +18,6 @@ from palestra.core.errors import ConfigError
 from palestra.core.types import Sampling
 from palestra.engines.base import EngineFailed, Session
 from palestra.engines.vllm import server as module
-from palestra.engines.vllm import settings as vllm_settings
 from palestra.engines.vllm.settings import VLLMServerSettings
 from palestra.engines.vllm.transfer import own_address
 from palestra.engines.vllm.weight_sync import Gate
@@ -506,15 +505,6 @@ def test_addresses_that_are_taken():
     assert (
         VLLMServerSettings(urls=("http://10.0.0.5:8000",), api_key_env="KEY").api_key_env == "KEY"
     )
-
-
-def test_without_aiohttp_it_says_so_in_one_line(model, monkeypatch):
-    monkeypatch.setattr(vllm_settings, "find_spec", lambda name: None)
-    with pytest.raises(
-        EngineFailed,
-        match=r"^engine.name = 'vllm-server': aiohttp is not installed; pip install [^\n]*$",
-    ):
-        VLLMServerSettings(urls=("http://127.0.0.1:8000",)).build(model, 64)
 
 
 def test_importing_it_imports_neither_vllm_nor_aiohttp():
