@@ -1,7 +1,7 @@
-"""Tables and figures of docs/results.md, from the numbers in docs/results/*.json.
+"""Generates the tables and figures of docs/results.md from the numbers in docs/results/*.json.
 
-What stands between `<!-- NAME -->` and `<!-- end -->` in the page is written by this; the words
-around it are a person's.
+This module writes what stands between `<!-- NAME -->` and `<!-- end -->` in the page. People write
+the text around it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ Run = dict[str, Any]
 Figure = Literal["success", "reward"]
 
 SCORED = ("sciworld-h200", "sciworld-cpu")
-"""Comparisons in which the reward counts: tasks there can be done in part, and their score says how
-far.
-"""
+"""Comparisons by reward: their tasks can be solved in part, and the score says how far."""
 NAMES: dict[Figure, str] = {"success": "success", "reward": "score"}
 
 ENOUGH_SEEDS = 3
-"""Fewer runs than these do not say how much they differ."""
+"""With fewer runs, intervals are over tasks instead of seeds."""
 WINDOW = 10
-"""Training steps that are averaged before a run is said to have collapsed."""
+"""Training steps to average over when checking for a collapse."""
 COLLAPSED = 0.7
-"""Of its best mean success that a run ends with, or it has collapsed."""
+"""A run that ends below this share of its best mean success has collapsed."""
 
 
 def write_page(page: Path, kept: Path) -> None:
@@ -51,12 +49,12 @@ def write_page(page: Path, kept: Path) -> None:
 
 
 def figure_of(comparison: str) -> Figure:
-    """What is compared."""
+    """The figure that a comparison compares."""
     return "reward" if comparison in SCORED else "success"
 
 
 def with_block(text: str, name: str, block: str) -> str:
-    """The page with another text in the place of that name, where it has one."""
+    """Replace the text of the block of that name, if the page has one."""
     before, mark, rest = text.partition(f"<!-- {name} -->\n")
     return (
         f"{before}{mark}{block}\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if mark else text
@@ -64,11 +62,11 @@ def with_block(text: str, name: str, block: str) -> str:
 
 
 def tables(runs: Sequence[Run], figure: Figure = "success") -> list[str]:
-    """Where recipes have different environments, the sum over them says nothing: there is a line
-    for each.
+    """The tables of a comparison.
 
-    One recipe, or several with one run each, the tries of a visit: what the last one came to in
-    each kind of task.
+    Recipes of different environments get one line per environment, since a sum over them says
+    nothing. One recipe, or several with one run each (attempts), also gets the last one's results
+    by category.
     """
     if len({*runs[0]["evals"][-1]["envs"]}.union(*(run["evals"][-1]["envs"] for run in runs))) > 1:
         return [by_environment(runs)]
@@ -78,7 +76,7 @@ def tables(runs: Sequence[Run], figure: Figure = "success") -> list[str]:
 
 
 def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs of the same recipe, in the order in which recipes come."""
+    """Runs by recipe, in the order of the recipes."""
     arms: dict[str, list[Run]] = {}
     for run in runs:
         arms.setdefault(run["recipe"], []).append(run)
@@ -86,7 +84,7 @@ def arms_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def result(run: Run, evaluation: int, figure: Figure = "success") -> float:
-    """Of all tasks, over all environments."""
+    """The mean over all tasks of all environments."""
     scores = [env["all"] for env in run["evals"][evaluation]["envs"].values()]
     return float(
         sum(score[figure] * score["tasks"] for score in scores)
@@ -95,9 +93,7 @@ def result(run: Run, evaluation: int, figure: Figure = "success") -> float:
 
 
 def final(runs: Sequence[Run], figure: Figure = "success") -> Estimate:
-    """Over seeds; with fewer than three, where that would be a guess,
-    over the tasks of all runs.
-    """
+    """The final result, with its interval over seeds, or over tasks with fewer than three seeds."""
     mean = _mean(result(run, -1, figure) for run in runs)
     if len(runs) >= ENOUGH_SEEDS:
         return over_runs([result(run, -1, figure) for run in runs]).within(0.0, 1.0)
@@ -119,7 +115,7 @@ def has_collapsed(run: Run, figure: Figure = "success") -> bool:
 
 
 def drawn_figure(run: Run, figure: Figure) -> Figure:
-    """Of a curve: rewards of training steps have not always been kept."""
+    """The figure of a curve: older runs have no rewards of training steps."""
     return figure if all(figure in row for row in run["curve"]) else "success"
 
 
@@ -128,7 +124,7 @@ def table(runs: Sequence[Run], figure: Figure = "success") -> str:
     first = final(next(iter(arms.values())), figure)
     other: Figure = "reward" if figure == "success" else "success"
     lines = [
-        f"| recipe | before | held-out {NAMES[figure]} (95%) | by seed | against the first "
+        f"| recipe | before | held-out {NAMES[figure]} (95%) | by seed | difference from the first "
         f"| {other} | turns | million tokens | minutes | collapsed |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -151,12 +147,12 @@ def table(runs: Sequence[Run], figure: Figure = "success") -> str:
 
 
 def mean_of(figure: str, runs: Sequence[Run], evaluation: int) -> float:
-    """Over all runs and their environments."""
+    """The mean of a figure over all runs and their environments."""
     return _mean(score[figure] for score in scores_of(runs, evaluation))
 
 
 def scores_of(runs: Sequence[Run], evaluation: int) -> list[dict[str, Any]]:
-    """The scores of an evaluation, of each run and environment."""
+    """The scores of an evaluation, for each run and environment."""
     scores: list[dict[str, Any]] = []
     for run in runs:
         scores += [env["all"] for env in run["evals"][evaluation]["envs"].values()]
@@ -164,7 +160,7 @@ def scores_of(runs: Sequence[Run], evaluation: int) -> list[dict[str, Any]]:
 
 
 def by_category(runs: Sequence[Run]) -> str:
-    """Of one recipe: what it came to in each kind of task, over all seeds."""
+    """One recipe's results by category, over all seeds."""
     lines = [
         f"| category (`{runs[0]['recipe']}`) | tasks | before | after (95%) | reward | turns |",
         "|---|---|---|---|---|---|",
@@ -190,12 +186,10 @@ def by_category(runs: Sequence[Run]) -> str:
 
 
 def by_environment(runs: Sequence[Run]) -> str:
-    """The result of each recipe in each of its environments, compared with the one before it in the
-    same environment.
-    """
+    """Each recipe's result in each of its environments, compared with the first recipe there."""
     lines = [
-        "| environment | recipe | before | held-out success (95%) | by seed | against the "
-        "first | million tokens in all | minutes |",
+        "| environment | recipe | before | held-out success (95%) | by seed | difference from the "
+        "first | million tokens (total) | minutes |",
         "|---|---|---|---|---|---|---|---|",
     ]
     envs: dict[str, None] = {}
@@ -227,12 +221,10 @@ def by_environment(runs: Sequence[Run]) -> str:
 
 
 def costs(everything: dict[str, Sequence[Run]]) -> str:
-    """What a point of held-out success, or of the score where that counts, took over all seeds of a
-    recipe.
-    """
+    """The cost of a point of held-out success (or score), over all seeds of a recipe."""
     lines = [
-        "| comparison | recipe | points gained | thousand tokens a point | seconds a "
-        "point | playing | learning | machine |",
+        "| comparison | recipe | points gained | thousand tokens per point | seconds per "
+        "point | rollouts | updates | machine |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, runs in everything.items():
@@ -266,12 +258,12 @@ def costs(everything: dict[str, Sequence[Run]]) -> str:
 
 
 def _minutes(run: Run) -> float:
-    """Of training, without evaluations."""
+    """Minutes of training, without evaluation."""
     return float(run["seconds"].get("collect", 0) + run["seconds"].get("learn", 0)) / 60
 
 
 def gap(one: Estimate, other: Estimate) -> str:
-    """In points. An interval without 0 is marked."""
+    """A difference in points, with a star if its interval excludes 0."""
     points = difference(one, other)
     low, high = 100 * points.low, 100 * points.high
     return (
@@ -296,8 +288,9 @@ def provenance(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
-    """Success or score in training, and turns, over tokens: each run faintly, and the mean over
-    seeds. Dots are held-out evaluations.
+    """Draw success (or score) and turns over tokens.
+
+    Thin lines are runs, thick lines means over seeds, dots held-out evaluations.
     """
     import matplotlib
 
@@ -322,8 +315,8 @@ def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
                 axes.plot(*zip(*held_out, strict=True), "o", color=color, markersize=4)
         axes.set(xlabel="million tokens")
         axes.grid(alpha=0.3)
-    left.set_title(f"{NAMES[figure]} in training, and held out (dots)")
-    right.set_title("turns of an episode")
+    left.set_title(f"{NAMES[figure]} in training (lines) and held out (dots)")
+    right.set_title("turns per episode")
     left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     left.legend(loc="best")
     picture.savefig(path, dpi=110)
@@ -332,7 +325,7 @@ def draw(runs: Sequence[Run], path: Path, figure: Figure = "success") -> Path:
 
 
 def curve(run: Run, name: str) -> tuple[list[float], list[float]]:
-    """Millions of tokens, and what was measured after as many."""
+    """Millions of tokens, and the smoothed metric at each of them."""
     return [row["tokens"] / 1e6 for row in run["curve"]], smoothed(
         [row[name] for row in run["curve"]]
     )
@@ -341,9 +334,7 @@ def curve(run: Run, name: str) -> tuple[list[float], list[float]]:
 def mean_curve(
     curves: Sequence[tuple[Sequence[float], Sequence[float]]], points: int = 60
 ) -> tuple[list[float], list[float]]:
-    """Over runs whose steps have different numbers of tokens: at places that all of them have
-    reached.
-    """
+    """The mean of runs whose steps differ in tokens, over the range that all of them cover."""
     start, end = max(tokens[0] for tokens, _ in curves), min(tokens[-1] for tokens, _ in curves)
     places = [start + (end - start) * number / (points - 1) for number in range(points)]
     means = []
@@ -353,7 +344,7 @@ def mean_curve(
 
 
 def _at(tokens: Sequence[float], values: Sequence[float], place: float) -> float:
-    """Between the two nearest points, along a straight line."""
+    """Interpolate linearly between the two nearest points."""
     after = next((number for number, own in enumerate(tokens) if own >= place), len(tokens) - 1)
     if after == 0:
         return values[0]

@@ -38,6 +38,13 @@ def test_env_list_as_json(capsys):
     assert all(row["error"] is None for name, row in rows.items() if name not in in_a_browser)
 
 
+def test_every_shipped_recipe_has_a_summary_of_one_line(capsys):
+    rows = json.loads(run(capsys, "recipes", "--all", "--json"))
+    assert {"quickstart", "results/textcraft"} <= {row["name"] for row in rows}
+    assert [row for row in rows if not 20 <= len(row["summary"]) <= 110] == []
+    assert [row for row in rows if not row["summary"].endswith(".")] == []
+
+
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
 def test_env_check(capsys, name):
     assert "FAILED" not in run(capsys, "env", "check", name, "--tasks", "4")
