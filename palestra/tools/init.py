@@ -8,6 +8,7 @@ from palestra.core.errors import UserError
 from palestra.core.files import writing
 
 PROJECT = Path(__file__).parent / "project"
+"""Files named `*.template`: they are a user's, and no modules of the package."""
 FILES = ("environment.py", "recipe.toml", "test_environment.py", "README.md")
 
 
@@ -20,5 +21,6 @@ def init_project(folder: Path) -> list[Path]:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in written:
-            path.write_text((PROJECT / path.name).read_text())
+            template = PROJECT / f"{path.name}.template"
+            path.write_text(template.read_text())
     return written

@@ -24,9 +24,10 @@ def test_the_map_is_what_the_folders_say():
     assert written == folder_map(), "run: make map"
 
 
-def test_every_dependency_of_the_core_install_has_a_reason():
+def test_every_dependency_of_the_core_install_and_of_training_has_a_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {re.match(r"[\w-]+", entry)[0].replace("_", "-") for entry in project["dependencies"]}
+    entries = [*project["dependencies"], *project["optional-dependencies"]["train"]]
+    names = {re.match(r"[\w-]+", entry)[0].replace("_", "-") for entry in entries}
     section = PAGE.read_text().split("## Dependencies of the core install")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([\w-]+) \| (.+) \|$", section, re.MULTILINE)
     explained = {name.replace("_", "-") for name, _ in rows if name != "package"}

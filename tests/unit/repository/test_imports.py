@@ -11,8 +11,7 @@ from tests.support.folder_map import FOLDERS, PACKAGE
 
 
 def module_files():
-    """Without those that `palestra init` copies, which are a user's."""
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "project"]
+    return sorted(PACKAGE.rglob("*.py"))
 
 
 def name_of(path):
