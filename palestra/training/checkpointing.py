@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from palestra.algos.evol import AgentEvol
+from palestra.algos.sources import ExpertIteration
 from palestra.core.errors import ConfigError
 from palestra.core.files import open_regular, writing
 from palestra.core.interrupts import Interrupted
@@ -197,9 +197,10 @@ def _records(run: Run, state: State) -> dict[str, Record]:
     if algo.keeps_reference:
         # Its state has the digests of its other files.
         paths.append(run.folder / "reference" / checkpoint.STATE)
-    if isinstance(algo, AgentEvol):
+    source = algo.source()
+    if isinstance(source, ExpertIteration):
         for step in range(1, state.step + 1):
-            if algo.explores(step):
+            if source.explores(step):
                 paths.append(run.trajectory_file(f"step-{step:06d}"))
     found = {}
     for path in paths:
