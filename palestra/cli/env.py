@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,7 +135,7 @@ def _row(name: str) -> dict[str, Any]:
             env = kind()
             check_attributes(name, env)
             tasks = {split: len(listed(name, env, split)) for split in kind.splits}
-            summary = (kind.__doc__ or "").strip().partition("\n")[0]
+            summary = _first_sentence(kind.__doc__ or "")
         return {
             "name": name,
             "summary": summary,
@@ -144,6 +145,10 @@ def _row(name: str) -> dict[str, Any]:
         }
     except Exception as error:  # noqa: BLE001  a plugin may fail in any way; the list continues
         return {"name": name, "summary": "", "tasks": {}, "max_turns": None, "error": str(error)}
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
 
 
 def _tasks_of(row: dict[str, Any]) -> str:
