@@ -150,7 +150,9 @@ def _choose_for_tiny(
     chosen.choose(given, "model.tokenizer", tokenizer, reason)
     chosen.choose(given, "eval.tasks", 100, "quick evaluations")
     if config.algo.plays and all(_has_expert(env) for env in made.values()):
-        warm_start = {"episodes": 300, "updates": 60}
+        # Small batches: what a tiny model needs first are many updates. It ends when the success
+        # rate on training tasks reaches `target`.
+        warm_start = {"episodes": 300, "batch": 8, "updates": 200, "check_every": 20}
         reason = "the environment has an expert, and random weights write no action"
         chosen.choose(given, "warm_start", warm_start, reason)
 
