@@ -1,6 +1,6 @@
 """An environment of your own is a class with three methods, and one call trains an agent in it.
 
-    python examples/01_own_environment.py [--steps 20]
+python examples/01_own_environment.py [--steps 20]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The same training with three horizons: few turns, many turns, and ScalingInter-RL's stages.
 
-    python examples/02_horizons_compared.py [--steps 30]
+python examples/02_horizons_compared.py [--steps 30]
 """
 
 import argparse

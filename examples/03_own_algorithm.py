@@ -1,6 +1,6 @@
 """An algorithm of your own: here, twenty lines that compare each episode with its group by wins.
 
-    python examples/03_own_algorithm.py [--steps 30]
+python examples/03_own_algorithm.py [--steps 30]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """An agent of your own: here, one that forgets. Its context holds the newest observation alone.
 
-    python examples/04_own_agent.py [--steps 30]
+python examples/04_own_agent.py [--steps 30]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Supervised fine-tuning on demonstrations first, then RL from its checkpoint.
 
-    python examples/05_sft_then_rl.py [--steps 30]
+python examples/05_sft_then_rl.py [--steps 30]
 """
 
 import argparse

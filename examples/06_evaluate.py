@@ -1,6 +1,6 @@
 """Evaluate baselines and a trained model on the same held-out tasks, with confidence intervals.
 
-    python examples/06_evaluate.py [--steps 30]
+python examples/06_evaluate.py [--steps 30]
 """
 
 import argparse

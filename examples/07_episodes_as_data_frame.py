@@ -1,6 +1,6 @@
 """Read a run's episodes and metrics into pandas data frames, and ask them questions.
 
-    python examples/07_episodes_as_data_frame.py [--run runs/treasure-...] [--steps 30]
+python examples/07_episodes_as_data_frame.py [--run runs/treasure-...] [--steps 30]
 """
 
 import argparse

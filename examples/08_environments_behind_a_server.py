@@ -3,7 +3,7 @@
 The server is started on this machine here. On another one, start `palestra env serve` there and
 name its address in `train`. A run gives the same numbers wherever its environments are.
 
-    python examples/08_environments_behind_a_server.py [--steps 30]
+python examples/08_environments_behind_a_server.py [--steps 30]
 """
 
 import argparse

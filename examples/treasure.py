@@ -14,9 +14,7 @@ SETTINGS = {
     "model": palestra.TinyModel(width=64, layers=2, heads=2),
     # Random weights write no action. So the model imitates an expert first, which takes a random
     # action half of the time: enough to know the words, and the rest is left to RL.
-    "warm_start": palestra.WarmStart(
-        episodes=300, noise=0.5, updates=200, batch=8, check_every=20
-    ),
+    "warm_start": palestra.WarmStart(episodes=300, noise=0.5, updates=200, batch=8, check_every=20),
     "rollout": {"tasks": 8, "group": 8},
     "optim": {"lr": 1e-3},
     "device": "cpu",

@@ -3,7 +3,6 @@ notebook with a real kernel.
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -60,11 +59,15 @@ class Guess(palestra.Environment):
         return str((self.low + self.high) // 2)
 
     def vocabulary(self):
-        texts = "Find the secret number from 1 to 8. Guess. Expected a number. Right. Higher. Lower."
-        return sorted({*texts.split(), *self.actions()})
+        texts = "Guess. Expected a number. Right. Higher. Lower."
+        return sorted({*self.instructions.split(), *texts.split(), *self.actions()})
 '''
-PROGRAM = """
-run = palestra.train(Guess, steps=50, horizon=palestra.Stages(turns=[4, 8], every=25), algo=palestra.GRPO(clip_high=0.28))
+TRAIN = (
+    "run = palestra.train(Guess, steps=50, horizon=palestra.Stages(turns=[4, 8], every=25), "
+    "algo=palestra.GRPO(clip_high=0.28))"
+)
+PROGRAM = f"""
+{TRAIN}
 print(run.evaluate().success)
 run.metrics()
 for episode in run.episodes(step=50, success=False): print(episode.transcript())
@@ -104,9 +107,8 @@ def test_as_a_script_which_shows_the_run_until_ctrl_c(tmp_path, alone, runner):
         program = IN_A_LOOP.format(program=textwrap.indent(PROGRAM, "    "))
     (tmp_path / "five_lines.py").write_text(ENVIRONMENT + program)
     with (tmp_path / "printed").open("w+") as printed:
-        process = subprocess.Popen(
-            [sys.executable, "five_lines.py"], cwd=tmp_path, stdout=printed, stderr=subprocess.STDOUT
-        )
+        command = [sys.executable, "five_lines.py"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=printed, stderr=subprocess.STDOUT)
         try:
             url = viewer_address(process, tmp_path / "printed")
             with urllib.request.urlopen(f"{url}api/runs.json", timeout=20) as answer:
@@ -136,8 +138,10 @@ def test_in_a_notebook(tmp_path, alone):
     NotebookClient(notebook, timeout=250, kernel_name="python3", resources=resources).execute()
 
     outputs = [cell.outputs for cell in notebook.cells]
-    texts = [output.text for output in sum(outputs, []) if output.output_type == "stream"]
-    run = check_run(tmp_path, "\n".join(texts))
+    printed = ""
+    for cell_outputs in outputs:
+        printed += "".join(output.get("text", "") for output in cell_outputs)
+    run = check_run(tmp_path, printed)
 
     # Progress is one small table, and not a line for each of 50 steps.
     (table,) = [output for output in outputs[1] if output.output_type == "display_data"]
