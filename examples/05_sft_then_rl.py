@@ -26,7 +26,7 @@ def main(steps):
         model=sft.checkpoint,
         steps=steps,
         algo=palestra.GRPO(clip_high=0.28),
-        agent={"format": "plain"},
+        agent={"format": "plain", "reply_tokens": 8},
         rollout={"tasks": 8, "group": 8},
         optim={"lr": 1e-3},
     )

@@ -71,6 +71,9 @@ def test_the_newest_checkpoint_of_a_run_is_a_model_for_the_next(tmp_path):
     settings = SMALL | {"model": first.checkpoint, "steps": 1, "save": {"every": 0}}
     second = palestra.train(Words, out=tmp_path / "second", **settings)
     assert second.config.model == palestra.PretrainedModel(path=str(first.checkpoint))
+    # What is chosen for it is no more than it has positions for.
+    chosen = palestra.configure(Words, model=first.checkpoint, agent={"format": "plain"})
+    assert chosen.agent.context_tokens <= 128
     with pytest.raises(palestra.ConfigError, match="no checkpoint yet"):
         _ = second.checkpoint
 
