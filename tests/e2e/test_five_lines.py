@@ -149,7 +149,7 @@ def test_in_a_notebook(tmp_path, alone):
     assert html.count("<tr>") <= 9
     assert "50/50" in html
     assert "held-out success, final" in html
-    assert "guess8" in result.data["text/plain"]
+    assert "guess (8 turns)" in result.data["text/plain"]
     assert "".join(output.get("text", "") for output in outputs[1]).strip() == ""
 
     link = outputs[5][-1].data["text/html"]
