@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from palestra.algos.grpo import GRPO as GRPO
     from palestra.algos.gspo import GSPO as GSPO
     from palestra.algos.mt_grpo import MultiTurnGRPO as MultiTurnGRPO
+    from palestra.algos.policy import CriticFree as CriticFree
     from palestra.algos.ppo import PPO as PPO
     from palestra.algos.reinforce_pp import ReinforcePP as ReinforcePP
     from palestra.algos.remax import ReMax as ReMax
@@ -102,6 +103,7 @@ _MODULES = {
     "palestra.algos.grpo": ("GRPO",),
     "palestra.algos.gspo": ("GSPO",),
     "palestra.algos.mt_grpo": ("MultiTurnGRPO",),
+    "palestra.algos.policy": ("CriticFree",),
     "palestra.algos.ppo": ("PPO",),
     "palestra.algos.reinforce_pp": ("ReinforcePP",),
     "palestra.algos.remax": ("ReMax",),

@@ -150,7 +150,9 @@ def _choose_for_tiny(
     chosen.choose(given, "model.tokenizer", tokenizer, reason)
     chosen.choose(given, "eval.tasks", 100, "quick evaluations")
     if config.algo.plays and all(_has_expert(env) for env in made.values()):
-        warm_start = {"episodes": 300, "updates": 60}
+        # Small batches: what a tiny model needs first are many updates. It ends when the success
+        # rate on training tasks reaches `target`.
+        warm_start = {"episodes": 300, "batch": 8, "updates": 200, "check_every": 20}
         reason = "the environment has an expert, and random weights write no action"
         chosen.choose(given, "warm_start", warm_start, reason)
 
@@ -193,7 +195,8 @@ def _choose_tokens(chosen: Chosen, given: Tree, config: Config, texts: Mapping[s
     longest = max(replies, default=16)
     tiny = isinstance(config.model, TinyModel)
     # A pretrained model thinks before it acts; a tiny one writes the action and its end token.
-    reply = longest + 8 if tiny else max(2 * longest, 128)
+    most = _most_context(config)
+    reply = longest + 8 if tiny else min(max(2 * longest, 128), most // 2)
     reply = config.agent.reply_tokens if _is_given(given, "agent.reply_tokens") else reply
     reason = f"actions take up to {longest} tokens"
     chosen.choose(given, "agent.reply_tokens", reply, reason)
@@ -203,9 +206,20 @@ def _choose_tokens(chosen: Chosen, given: Tree, config: Config, texts: Mapping[s
     usual = observed[int(0.9 * (len(observed) - 1))] if observed else 64
     turns = max(spec.horizon.full for spec in config.env_specs)
     needed = opening + turns * (usual + min(reply, 2 * longest + 16)) + reply
-    context = min(-(-needed // 128) * 128, MOST_CONTEXT)
+    context = min(-(-needed // 128) * 128, most)
     reason = f"an opening of {opening} tokens, {turns} turns of {usual} and a reply"
     chosen.choose(given, "agent.context_tokens", context, reason)
+
+
+def _most_context(config: Config) -> int:
+    """No more tokens than a pretrained model has positions for."""
+    if not isinstance(config.model, PretrainedModel):
+        return MOST_CONTEXT
+    described = find_model(config.model.path) / "config.json"
+    if not described.is_file():
+        return MOST_CONTEXT
+    positions = json.loads(described.read_text()).get("max_position_embeddings")
+    return min(positions, MOST_CONTEXT) if isinstance(positions, int) else MOST_CONTEXT
 
 
 def _is_given(given: Tree, name: str) -> bool:

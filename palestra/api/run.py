@@ -24,7 +24,7 @@ class Rows(list[dict[str, Any]]):
     """Rows of `metrics.jsonl`."""
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a data frame, indexed by step. Needs pandas."""
+        """The rows as a pandas data frame, indexed by step."""
         import pandas
 
         frame = pandas.DataFrame(list(self))
@@ -71,6 +71,13 @@ class Run:
     def is_complete(self) -> bool:
         """Whether the final evaluation has been made."""
         return any(row.get("phase") == "final" for row in self.metrics())
+
+    @property
+    def checkpoint(self) -> Path:
+        """The newest checkpoint. Its folder is a model: `train(..., model=run.checkpoint)`."""
+        from palestra.api.evaluate import newest_checkpoint
+
+        return newest_checkpoint(self.folder)
 
     def metrics(self, name: str | None = None) -> Rows:
         """The rows of `metrics.jsonl`, or only those that have the metric `name`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from palestra.core.errors import UserError
@@ -42,7 +43,7 @@ class Viewer:
 
     def wait(self) -> None:
         """Until Ctrl-C, or `close()` in another thread."""
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), _ctrl_c_raises():
             while self._thread.is_alive():
                 self._thread.join(0.5)
         self.close()
@@ -77,6 +78,22 @@ class Viewer:
 
         app = make_app(Answers(self._runs), tokens=(), hosts=("127.0.0.1",))
         await serve(app, "127.0.0.1", self._port, ready)
+
+
+@contextmanager
+def _ctrl_c_raises() -> Iterator[None]:
+    """In a program under `asyncio.run`, the first Ctrl-C only cancels its main task, which would
+    wait here for ever.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def view(runs: Sequence[Path], *, port: int, open_browser: bool) -> Viewer:

@@ -151,7 +151,7 @@ def _train(
 ) -> None:
     """Train, and print the run's progress and result if this is the first worker."""
     from palestra.runs.plot import plot_run
-    from palestra.training.display import Display, display_for
+    from palestra.training.display import Display, NotebookDisplay, display_for
     from palestra.training.loop import run_training
 
     if rank > 0:
@@ -176,6 +176,8 @@ def _train(
         print_json({"run": str(run.folder), "result": result})
     elif display != "none":
         print_result(result)
+        if isinstance(shown, NotebookDisplay):
+            return  # the next step there is a method of the run, and no command
         if curve:
             print(f"learning curve: {curve}")
         else:

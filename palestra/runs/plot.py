@@ -20,15 +20,17 @@ def plot_run(run: Run) -> Path | None:
     Returns None if matplotlib is not installed.
     """
     try:
-        import matplotlib
+        # Not pyplot: it has one backend and one current figure for the whole program, and those of
+        # a notebook are the user's.
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import PercentFormatter
     except ImportError:
         return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
     rows = run.metrics()
     played = [row for row in rows if "success" in row]
-    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.subplots()
     columns = set().union(*played)
     envs = sorted({name.split("/")[1] for name in columns if name.startswith("env/")})
     if not envs:
@@ -46,12 +48,11 @@ def plot_run(run: Run) -> Path | None:
         if env:
             _draw_evals(axes, rows, f"eval/{env}", f"{env}, held-out (95%)", color)
     axes.set(xlabel="training step", ylabel="success", ylim=(0, 1.02), title=run.folder.name)
-    axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=120)
-    pyplot.close(figure)
     path = run.folder / "curve.png"
     run.write(path, image.getvalue())
     return path

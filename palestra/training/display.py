@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from html import escape
 from typing import Any
 
@@ -16,6 +17,10 @@ from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
 from palestra.core.printing import plain_console
 from palestra.core.types import Trajectory
+
+# In a notebook, libraries with progress bars warn where the package ipywidgets is missing. None of
+# their bars is shown here.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 class Display:

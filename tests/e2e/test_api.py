@@ -65,6 +65,19 @@ def test_a_class_is_trained_evaluated_and_read(tmp_path):
     assert "step 2" in repr(palestra.load_run(tmp_path / "run"))
 
 
+def test_the_newest_checkpoint_of_a_run_is_a_model_for_the_next(tmp_path):
+    first = palestra.train(Words, out=tmp_path / "first", **SMALL)
+    assert first.checkpoint.parent == first.folder / "checkpoints"
+    settings = SMALL | {"model": first.checkpoint, "steps": 1, "save": {"every": 0}}
+    second = palestra.train(Words, out=tmp_path / "second", **settings)
+    assert second.config.model == palestra.PretrainedModel(path=str(first.checkpoint))
+    # What is chosen for it is no more than it has positions for.
+    chosen = palestra.configure(Words, model=first.checkpoint, agent={"format": "plain"})
+    assert chosen.agent.context_tokens <= 128
+    with pytest.raises(palestra.ConfigError, match="no checkpoint yet"):
+        _ = second.checkpoint
+
+
 def test_a_run_is_resumed_where_it_ended(tmp_path):
     run = palestra.train(Words, out=tmp_path / "run", **SMALL)
     longer = run.resume(steps=3, display="none")

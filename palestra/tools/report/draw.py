@@ -49,13 +49,13 @@ CURVES = [
 def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     """Write the pictures to `out`. Returns the title of each, by file name."""
     try:
-        import matplotlib
+        # Not pyplot: its backend and its current figure are the user's, in a notebook.
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import PercentFormatter
     except ImportError:
         raise ReportError(
             "report: pictures need the package matplotlib; pip install 'palestra[plot]'"
         ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
     runs = runs_of(groups)
     metrics: set[str] = set()
@@ -64,14 +64,16 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     drawn: dict[str, str] = {}
     for curve in CURVES:
         if curve.metric in metrics:
-            figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+            figure = Figure(figsize=(7, 3.6), layout="constrained")
+            axes = figure.subplots()
             _draw_curve(axes, curve, groups)
             if curve.is_share:
-                axes.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+                axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             drawn[f"{curve.file}.png"] = curve.title
             _save(figure, out / f"{curve.file}.png")
     if any(run.seconds for run in runs):
-        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+        figure = Figure(figsize=(7, 3.6), layout="constrained")
+        axes = figure.subplots()
         _draw_seconds(axes, groups)
         drawn["time.png"] = "seconds of a training step, by phase"
         _save(figure, out / "time.png")
@@ -79,11 +81,8 @@ def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
 
 
 def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot
-
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=110)
-    pyplot.close(figure)
     # The folder may be in a stranger's run folder: this replaces a link and does not follow it.
     replace_file(path, picture.getvalue())
 

@@ -28,7 +28,8 @@ from tests.unit.repository.test_imports import folder_of, imported, name_of
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES += [ROOT / "SECURITY.md", ROOT / "packages" / "palestra-web" / "README.md"]
+PAGES += [ROOT / "SECURITY.md", ROOT / "examples" / "README.md"]
+PAGES += [ROOT / "packages" / "palestra-web" / "README.md"]
 
 
 def blocks(page, language):
