@@ -103,7 +103,7 @@ class Cursor:
         A difference estimator: a task that may be skipped counts with the success of its last
         group, and those of them that were played correct this, each standing for
         1 / (1 - skip_solved) tasks. The mean over the played tasks alone would leave most solved
-        tasks out.
+        tasks out. A single step's estimate can lie outside [0, 1], and is then clipped.
         """
         expected = self.expected.get(label, ())
         total, draws = sum(expected), len(expected)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from palestra.algos.advantages import (
+    against_baseline,
     anchored,
     group_mean,
     group_relative,
@@ -62,6 +63,23 @@ def test_a_group_of_equals_and_a_group_of_one_have_no_signal():
             group_relative(torch.full((8,), reward), torch.zeros(8, dtype=torch.long)).tolist()
             == [0.0] * 8
         )
+
+
+def test_rewards_that_differ_by_their_last_bit_have_no_signal():
+    """Divided by their own deviation they would be worth as much as 1 and 0: +-0.7071."""
+    next_after = torch.nextafter(torch.tensor(0.3), torch.tensor(1.0)).item()
+    one_bit, group_N = torch.tensor([0.3, next_after]), torch.zeros(2, dtype=torch.long)
+    assert one_bit[0] != one_bit[1]
+    more = torch.tensor([0.3, 0.30001])
+    for rewards, is_signal in ((one_bit, False), (more, True)):
+        for advantages in (
+            group_relative(rewards, group_N),
+            group_relative(rewards, group_N, scale=False),
+            leave_one_out(rewards, group_N),
+            against_baseline(rewards, torch.tensor([0.3, 0.3])),
+            whiten(rewards),
+        ):
+            assert bool((advantages != 0).any()) is is_signal
 
 
 def test_leave_one_out():

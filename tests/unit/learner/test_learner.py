@@ -434,6 +434,29 @@ def test_diagnostics_are_means_over_all_action_tokens(model, algo, minibatches):
         assert found[name] == pytest.approx(value_C.mean().item(), abs=3 * error + 1e-5), name
 
 
+def test_the_clipped_share_is_of_all_action_tokens(model):
+    """One group of two tokens that are both clipped, and three without a signal, which never are:
+    2 of 8 tokens, though only 2 (and one of the others) are computed.
+    """
+    algo, learner = GRPO(), learner_with(model)
+
+    def group(*rewards):
+        members = [
+            trajectory(("see", [3]), ("say", [5 + n]), reward=r) for n, r in enumerate(rewards)
+        ]
+        return Group(None, members)
+
+    batch = learner.prepare([group(1.0, 0.0), *[group(1.0, 1.0)] * 3], algo)
+    with torch.no_grad():
+        own_C = predict(learner.model, batch, 1.0).logp_C
+    # New to old: e for the token that won, 1 / e for the one that lost; both are beyond the clip.
+    moved = torch.tensor([1.0, -1.0, *[0.0] * 6])
+    found = learner.update(
+        algo.add_advantages(batch.with_(old_logp_C=own_C - moved)), algo, lr=0.0, step=1
+    )
+    assert found["policy/clipped"] == pytest.approx(2 / 8)
+
+
 def test_what_is_spared_is_estimated_by_one_trajectory_in_eight(model):
     algo, learner = GRPO(), learner_with(model)
     batch = algo.add_advantages(learner.prepare(many_groups(20, dead=20), algo))

@@ -143,9 +143,33 @@ def test_success_is_that_of_the_tasks_as_they_are_drawn(draws, skip):
     )  # what the schedule looks at is what the guard looks at
     assert mean(plain[20:200]) == pytest.approx((1 - skip) * 48 / ((1 - skip) * 48 + 12), abs=0.02)
     assert mean(rows[20:200]) == pytest.approx(0.8, abs=0.015)
-    assert mean(rows[200:]) == pytest.approx(
-        0.6, abs=0.015
-    )  # what has changed is found out without bias, while it is found out
+    assert mean(rows[200:]) == pytest.approx(0.6, abs=0.015)
+
+
+def test_a_sudden_change_is_seen_at_once_and_without_bias(draws):
+    """All 48 solved tasks are known as such, and 12 of them succeed no longer: 36 of 60 are 0.6.
+
+    With the last success of the skipped ones alone, 0.77 would be read: 0.9 x 48 + 0.1 x 36 of 60
+    tasks is 0.78.
+    """
+    skip, steps = 0.9, 400
+    tasks = draws(**{"rollout.skip_solved": skip})
+    known = {f"train-{number}": 1.0 for number in range(48)}
+    found, uncorrected = [], []
+    for step in range(steps):
+        # Another epoch each time: other tasks are drawn, and others of them are skipped.
+        draw = tasks.after(State(tasks_drawn={"echo": 600 * step}, tasks_skippable={"echo": known}))
+        groups = []
+        for task in [draw.next() for _ in range(16)]:
+            is_solved = int(task.id.removeprefix("train-")) < 36
+            episode = trajectory(("see", [1]), ("say", [2]))
+            groups.append(Group(task, [replace(episode, task=task, success=is_solved)]))
+        found.append(draw.success(groups, "echo"))
+        rates = [*draw.expected["echo"], *(float(g.trajectories[0].success) for g in groups)]
+        uncorrected.append(mean(rates))
+    assert mean(uncorrected) == pytest.approx(0.78, abs=0.02)
+    # One step is off by 0.19 (standard deviation), so the mean of 400 by 0.01.
+    assert mean(found) == pytest.approx(0.6, abs=0.03)
 
 
 def test_environments_keep_their_shares_of_success(draws):

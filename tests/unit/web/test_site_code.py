@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import sqlite3
+import tempfile
 import zlib
 from datetime import datetime
 from pathlib import Path
@@ -323,5 +324,26 @@ def test_a_program_whose_clock_or_chance_is_not_ours_is_refused(host, tmp_path, 
     nothing = tmp_path / "libnothing.so"
     with pytest.raises(SystemExit, match="does not take its clock from libfaketime"):
         fossil.check(application._program, nothing, base)
+    machines = Path(shutil.copy(shutil.which("fossil"), tmp_path))
     with pytest.raises(SystemExit, match="does not take its random numbers from us"):
-        fossil.check(shutil.which("fossil"), application._library, base)
+        fossil.check(machines, application._library, base)
+
+
+@REAL
+def test_the_first_program_on_a_machine_shows_what_later_ones_show(host, tmp_path, monkeypatch):
+    """Where nobody has run fossil before: it creates a file of settings, and draws for it."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    seen = []
+    for number in range(2):
+        base = tmp_path / f"base-{number}"
+        base.mkdir()
+        shutil.copyfile(host[1], base / "base.sqlite3")
+        first = Episode((Application(base), host[1]), tmp_path / f"episode-{number}", "a/0")
+        first.play()
+        seen.append(first.seen)
+    again = Episode(host, tmp_path / "again", "a/0")
+    again.play()
+    assert seen == [again.seen] * 2
+    assert [*temporary.iterdir()] == []

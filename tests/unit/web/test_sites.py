@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from palestra.cli.main import main
+from palestra.core.errors import UserError
 from palestra_web.client import Change, Instance, Sites, SitesDown
 from palestra_web.seeds import seed_rows, seed_users
 from palestra_web.sites import building
@@ -62,7 +63,7 @@ def test_an_unknown_site_is_named(capsys):
 
 def test_a_missing_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(building.BuildFailed, match="code needs fossil: apt-get install fossil"):
+    with pytest.raises(UserError, match="code needs fossil: apt-get install fossil"):
         building.need_program("fossil", "code", print)
 
 

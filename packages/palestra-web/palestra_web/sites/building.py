@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from palestra.core.credentials import without_secrets
+from palestra.core.errors import UserError
 from palestra_web.sites.catalogue import SOURCE, Site, cache_folder
 
 SHARED = ("wsgi_common", "django_common")
 BASE_FILE = "base.sqlite3"
 
 
-class BuildFailed(Exception):
+class BuildFailed(UserError):
     """A site cannot be built. The message says what to do."""
 
 
