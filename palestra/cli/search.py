@@ -10,6 +10,7 @@ import typer
 
 from palestra.cli.command import Command, Group, Json
 from palestra.core.errors import UserError
+from palestra.core.extras import require
 from palestra.core.printing import plain_console, print_json
 
 app = typer.Typer(cls=Group, help="Make a corpus searchable.")
@@ -54,6 +55,9 @@ def make_index(
         raise UserError(f"{corpus}: there is no such file")
     if dense and not Path(dense).is_dir():
         raise UserError(f"--dense {dense}: there is no such folder")
+
+    require("search index", "tantivy")
+    require("search index", "filelock")
 
     from palestra.envs.search.adapters import read_corpus
     from palestra.envs.search.index import build
