@@ -42,9 +42,12 @@ class LineDisplay(Display):
         self.steps = steps
         self._began: float | None = None
         self._first_step = 0
+        self._phase = ""
 
     def phase(self, text: str) -> None:
-        self.console.print(text)
+        if text != self._phase:  # a phase that a check has interrupted is one line
+            self.console.print(text)
+        self._phase = text
 
     def note(self, text: str) -> None:
         self.console.print(text)
@@ -174,7 +177,8 @@ class LiveDisplay(LineDisplay):
             table.add_column(name, justify="left" if name == "stops" else "right", no_wrap=True)
         for row in self._rows:
             table.add_row(*row.values())
-        return Group(table, self._progress)
+        # An empty table would be an empty line.
+        return Group(table, self._progress) if self._rows else Group(self._progress)
 
 
 class ProgressDisplay(Display):
