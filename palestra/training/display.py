@@ -165,7 +165,14 @@ class LiveDisplay(LineDisplay):
         self._rows = [*self._rows[1 - self.SHOWN :], self.describe(row)]
         self._live.update(self._render())
 
+    def end_eval(self, phase: str, result: EvalResult) -> None:
+        if phase == "final":
+            self.close()  # it comes after the table of steps
+        super().end_eval(phase, result)
+
     def close(self) -> None:
+        if not self._live.is_started:
+            return
         self._progress.update(self._task, visible=False)
         self._live.update(self._render(), refresh=True)
         self._live.stop()
