@@ -7,7 +7,9 @@ early_interrupt.install()
 
 def main() -> None:
     from palestra.cli.main import main as command
+    from palestra.core.openmp import wait_politely
 
+    wait_politely()
     with early_interrupt.running():
         command()
 

@@ -20,7 +20,6 @@ from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
 from palestra.envs import Environment, envs
 from palestra.models.folder import find_model, tokenizer_folder
-from palestra.models.tokenizers import load_tokenizer
 from palestra.training.preflight import device_of, guarded, make_envs
 
 Tree = dict[str, Any]
@@ -234,6 +233,8 @@ def _is_given(given: Tree, name: str) -> bool:
 def _counter(config: Config) -> Any:
     """Counts tokens of a text, as the run's tokenizer will or nearly so."""
     if isinstance(config.model, PretrainedModel):
+        from palestra.models.tokenizers import load_tokenizer
+
         tokenizer = load_tokenizer(tokenizer_folder(config.model.path))
         return lambda text: len(tokenizer.encode(text, add_special_tokens=False)) + 8
     assert isinstance(config.model, TinyModel)

@@ -21,6 +21,7 @@ from palestra.config.agent import AgentSettings
 from palestra.core.errors import ConfigError
 from palestra.core.evaluation import EvalResult
 from palestra.core.extras import naming_extras
+from palestra.core.openmp import wait_politely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def evaluate(
     `split`, `tasks`, `ids`: which tasks; `k`: episodes per task; `horizon`: turns per episode.
     `keep`: a new folder for all episodes, to be opened with `load_run`.
     """
+    wait_politely()
     if agent is not None and not isinstance(agent, str):
         settings["agent"], agent = agent, None
     if subject is None and agent is None and recipe is None:
@@ -138,9 +140,12 @@ def evaluate_resolved(
 
 def newest_checkpoint(run: Path, on_damage: Callable[[str], None] = log.warning) -> Path:
     """The checkpoint that a resumed run would continue from."""
-    from palestra.training.checkpointing import latest_usable
+    if not any((run / "checkpoints").glob("step-*")):
+        raise ConfigError(f"{run}: the run has no checkpoint yet; train it first (--resume {run})")
+
+    from palestra.training.checkpointing import latest_usable  # torch
 
     found = latest_usable(run / "checkpoints", on_damage=on_damage)
     if found is None:
-        raise ConfigError(f"{run}: the run has no checkpoint yet")
+        raise ConfigError(f"{run}: the run has no checkpoint that can be read")
     return found[0]

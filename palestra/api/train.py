@@ -22,6 +22,7 @@ from palestra.config import config as configs
 from palestra.config.config import Config
 from palestra.core.errors import ConfigError
 from palestra.core.extras import naming_extras
+from palestra.core.openmp import wait_politely
 from palestra.training.display import check_display
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def train(
     `KeyboardInterrupt`.
     """
     check_display(display)
+    wait_politely()
     if resume:
         if out is None:
             raise ConfigError("resume = True: expected out, the folder of the run to resume")
@@ -109,7 +111,10 @@ def train_env(
 ) -> Path:
     """Train without a recipe: what is not given is chosen, and said. Returns the run folder."""
     from palestra.api.defaults import choose_settings
+    from palestra.runs.run import Run as RunWriter
 
+    if out is not None:
+        RunWriter.check_new(Path(out))
     config, envs, lines = choose_settings({**given, **dotted})
     folder = Path(out) if out is not None else default_folder("+".join(_labels(config)))
     train_config(config, folder, display=display, owns_process=owns_process, envs=envs, notes=lines)
@@ -135,7 +140,9 @@ def train_config(
     from palestra.runs.run import Run as RunWriter
     from palestra.training.preflight import preflight
 
+    RunWriter.check_new(folder)
     prepared = preflight(config, envs)
+    configs.warn_of_dropped(config)
     run = RunWriter.create(folder, config)
     run.interrupts.may_end_process = owns_process
     launch(run, WorkerSpec(str(folder.resolve()), {}, display=display, notes=list(notes)), prepared)
@@ -152,10 +159,12 @@ def resume_run(
     from palestra.launch import launch
     from palestra.launch.worker import WorkerSpec
     from palestra.runs.run import Run as RunWriter
-    from palestra.training.checkpointing import check_changes
     from palestra.training.preflight import preflight
 
     run = RunWriter.open(folder, dict(overrides))
+
+    from palestra.training.checkpointing import check_changes  # torch
+
     run.interrupts.may_end_process = owns_process
     with ExitStack() as held:
         held.enter_context(run.locked())

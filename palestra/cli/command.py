@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from palestra.cli.settings import split_settings
 from palestra.config.run_format import format_error
@@ -17,6 +19,28 @@ from palestra.core.errors import ConfigError, UserError
 from palestra.core.extras import naming_extras
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+
+
+@contextmanager
+def pointing_to_help(ctx: Any) -> Iterator[None]:
+    """Turn a mistake in the words of a command into one line, which names its help."""
+    try:
+        yield
+    except typer.TyperException as error:
+        message = " ".join(error.format_message().replace("Value error, ", "").split())
+        raise UserError(f"{message} (see: {ctx.command_path} --help)") from error
+
+
+class Group(TyperGroup):
+    """Commands below a name, such as `palestra env`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with pointing_to_help(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with pointing_to_help(ctx):
+            return super().invoke(ctx)
 
 
 class Command(TyperCommand):
@@ -32,11 +56,8 @@ class Command(TyperCommand):
                 if isinstance(option, TyperOption):
                     takes_value |= dict.fromkeys(option.opts, not option.is_flag)
             args, ctx.obj = split_settings(args, takes_value)
-        try:
+        with pointing_to_help(ctx):
             return super().parse_args(ctx, args)
-        except typer.TyperException as error:
-            message = " ".join(error.format_message().replace("Value error, ", "").split())
-            raise UserError(f"{message} (see: {ctx.command_path} --help)") from error
 
     def invoke(self, ctx: Any) -> Any:
         name_hosts(ctx.params, ctx.obj)

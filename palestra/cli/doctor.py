@@ -37,10 +37,12 @@ def doctor(
     find_modules_here()
     config = configs.load(recipe or QUICKSTART, ctx.obj, imports=True)
 
-    from palestra.tools.doctor.checks import run_checks
     from palestra.training.preflight import preflight
 
     prepared = preflight(config)
+
+    from palestra.tools.doctor.checks import run_checks
+
     results = []
     for result in run_checks(config, prepared, folder=Path("runs"), fit=fit):
         results.append(result)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from palestra.cli.command import Command, Json, SettingsCommand, find_modules_here
+from palestra.cli.command import Command, Group, Json, SettingsCommand, find_modules_here
 from palestra.core.errors import UserError
 from palestra.core.printing import print_json, print_table
 from palestra.core.tables import Table
@@ -16,7 +16,7 @@ from palestra.core.tables import Table
 if TYPE_CHECKING:
     from palestra.envs import Environment
 
-app = typer.Typer(help="List, check, play and serve environments.")
+app = typer.Typer(cls=Group, help="List, check, play and serve environments.")
 
 
 @app.command("list", cls=Command)
@@ -87,12 +87,12 @@ def play(
             f"{nearest(task_id, list(tasks)[:1000])}"
         )
     task = tasks[task_id or random.choice(list(tasks))]
+    played = ValidatedEnv(env)
+    with guarded(name, "reset", telling=(UserError,)):
+        first = played.reset(task)
     print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
         print(env.instructions, "\n")
-    played = ValidatedEnv(env)
-    with guarded(name, "reset"):
-        first = played.reset(task)
     print(first)
     turns, reward = 0, 0.0
     while (line := _ask()) not in (None, ":quit"):
@@ -160,11 +160,11 @@ def make_checked(
 ) -> Environment:
     from palestra.envs.serving.handles import check_attributes, guarded
 
-    try:
-        with guarded(name, "its constructor", deadline_s=deadline_s):
+    with guarded(name, "its constructor", deadline_s=deadline_s, telling=(UserError,)):
+        try:
             env = make()
-    except ValueError as error:
-        raise UserError(str(error)) from None
+        except ValueError as error:  # of `make_env`, about the name or the options
+            raise UserError(str(error)) from error
     check_attributes(name, env)
     return env
 

@@ -100,6 +100,8 @@ def evaluate(
             "seed": seed,
         },
     )
+    if out is not None and out.is_dir():
+        raise UserError(f"--out {out}: is a folder; expected the file for the result")
     find_modules_here()
     plays_run = model is None and agent is None
 
@@ -196,5 +198,13 @@ def _is_run(run_or_recipe: Path) -> bool:
 
     if run_or_recipe.suffix == ".toml" or str(run_or_recipe) in shipped_recipes():
         return False
+    if not run_or_recipe.is_dir():
+        from palestra.envs import envs
+
+        hint = f"; an environment is given as --env {run_or_recipe}"
+        raise UserError(
+            f"{run_or_recipe}: expected a run folder, or a recipe (palestra recipes lists the "
+            f"shipped ones){hint if str(run_or_recipe) in envs else ''}"
+        )
     check_run_folder(run_or_recipe)
     return True

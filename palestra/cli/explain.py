@@ -21,6 +21,7 @@ def explain(
     from palestra.config import config as configs
 
     config = configs.load(recipe, ctx.obj)
+    configs.warn_of_dropped(config)
 
     from palestra.runs.explain import explain as explained
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -27,22 +27,41 @@ from palestra.cli import (
     view,
     web,
 )
-from palestra.cli.command import Command, SettingsCommand
+from palestra.cli.command import Command, Group, SettingsCommand
 from palestra.core.credentials import hidden
 from palestra.core.errors import UserError
 from palestra.core.interrupts import Interrupted, end_in_time
 from palestra.core.untrusted import terminal_safe
+from palestra.core.version import __version__
 from palestra.envs.serving.watchdog import watchdog
 
 COMPLETE = "_PALESTRA_COMPLETE"
 """Set by the shell's completion script when it asks what could come next."""
 
 app = typer.Typer(
-    help="Train LLM agents for long-horizon, multi-turn decision making by reinforcement learning.",
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"palestra {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _palestra(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="print the version", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Train LLM agents for long-horizon, multi-turn decision making by reinforcement learning."""
+
+
 app.command("train", cls=SettingsCommand, add_help_option=False)(train.train)
 app.command("init", cls=Command)(init.init)
 app.command("recipes", cls=Command)(recipes.recipes)

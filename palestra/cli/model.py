@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from palestra.cli.command import Command, check_run_folder
+from palestra.cli.command import Command, Group, check_run_folder
 from palestra.cli.settings import complete_run
 
-app = typer.Typer(help="Take a trained model out of a run, or bring one in.")
+app = typer.Typer(cls=Group, help="Take a trained model out of a run, or bring one in.")
 
 
 @app.command("import", cls=Command)

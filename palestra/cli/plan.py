@@ -60,6 +60,7 @@ def plan(
 
     work = work_of(config, reply=reply, episode=episode, env_s=env_seconds)
     found = best(job_of(config, work, gpu=gpu, gpus=gpus, link=link))
+    configs.warn_of_dropped(config)
     if as_json:
         print_json(as_tree(found))
     else:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from palestra.cli.settings import complete_run
+from palestra.core.errors import UserError
 from palestra.core.printing import print_json, warn
 from palestra.core.untrusted import terminal_safe
 
@@ -41,6 +42,8 @@ def report(
     from palestra.tools.report.write import load_groups, numbers, write_report
 
     for folder in runs:
+        if not folder.is_dir():
+            raise UserError(f"{terminal_safe(str(folder))}: there is no such folder")
         for link in linked_runs(folder):
             warn(
                 f"{link}: a link is not followed; name it on the command line to report on "

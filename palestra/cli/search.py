@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from palestra.cli.command import Command, Json
+from palestra.cli.command import Command, Group, Json
 from palestra.core.errors import UserError
+from palestra.core.extras import require
 from palestra.core.printing import plain_console, print_json
 
-app = typer.Typer(help="Make a corpus searchable.")
+app = typer.Typer(cls=Group, help="Make a corpus searchable.")
 
 
 @app.callback()
@@ -55,9 +56,14 @@ def make_index(
     if dense and not Path(dense).is_dir():
         raise UserError(f"--dense {dense}: there is no such folder")
 
+    require("search index", "tantivy")
+    require("search index", "filelock")
+
     from palestra.envs.search.adapters import read_corpus
     from palestra.envs.search.index import build
 
+    if next(iter(read_corpus(corpus)), None) is None:  # before the folder is created
+        raise UserError(f"{corpus}: has no article; expected one JSON object a line")
     began = time.monotonic()
     stat = corpus.stat()
     source = {

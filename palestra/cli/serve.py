@@ -20,7 +20,7 @@ Names = Annotated[
     typer.Argument(metavar="NAME", help="options can follow, e.g. --babyai.max_turns 30"),
 ]
 Host = Annotated[str, typer.Option(help="any other than loopback needs a token")]
-Port = Annotated[int, typer.Option(help="0 takes a free one")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")]
 TokenEnv = Annotated[
     str | None,
     typer.Option(metavar="VAR", help="the variable with the tokens (default: PALESTRA_ENV_TOKEN)"),

@@ -73,6 +73,7 @@ def train(
     if dry_run:
         config = configs.load(source, ctx.obj)
         _check_here(config)
+        configs.warn_of_dropped(config)
         print(configs.dump(config), end="")
         return
     find_modules_here()
@@ -98,12 +99,12 @@ def train(
 
 def _check_here(config: Config) -> None:
     """What can be found wrong with a run on this machine, where it has what training needs."""
-    try:
-        require("checking the device and the model", "torch")
-        require("checking the device and the model", "transformers")
-    except MissingPackage as missing:
-        return warn(f"not checked: {missing}")
-    from palestra.training.preflight import check_here
+    from palestra.training.preflight import check_gpus, check_here
 
     check_here(config)
+    try:
+        require("checking the device", "torch")
+    except MissingPackage as missing:
+        return warn(f"not checked: {missing}")
+    check_gpus(config)
     return None

@@ -22,7 +22,7 @@ TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"  # noqa: S105  the name of a variable
 PORT = 8200
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  recognized, never a default
 
-Port = Annotated[int, typer.Option(help="0 takes a free one")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")]
 Host = Annotated[str, typer.Option(help="any other than loopback needs a token")]
 TokenEnv = Annotated[
     str | None,

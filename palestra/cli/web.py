@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from palestra.cli.command import Command, Json
+from palestra.cli.command import Command, Group, Json
 from palestra.core.printing import print_json, print_table
 from palestra.core.tables import Table
 
 if TYPE_CHECKING:
     from palestra.envs.web.suite import RunningSuite, SiteSuite
 
-app = typer.Typer(help="The self-hosted sites that the environment web plays on.")
+app = typer.Typer(cls=Group, help="The self-hosted sites that the environment web plays on.")
 
 
 @app.command("up", cls=Command)

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import (
     NonNegativeInt,
     PositiveInt,
+    PrivateAttr,
     SerializeAsAny,
     ValidationError,
     model_validator,
@@ -138,6 +140,8 @@ class Config(Settings):
     """Bounds on metrics, and what to do if one is crossed. Default: no bounds."""
     track: TrackSettings = TrackSettings()
     launch: LaunchSettings = LaunchSettings()
+    _dropped: dict[str, list[str]] = PrivateAttr(default_factory=dict)
+    """Settings of the recipe that another choice has dropped, by the choice."""
 
     @model_validator(mode="before")
     @classmethod
@@ -290,7 +294,8 @@ class Config(Settings):
                 )
         if not plays and self.horizon.kind != "fixed":
             raise ValueError(
-                f"horizon.kind = {self.horizon.kind!r}: has no effect, {self.algo.name} {does}"
+                f"horizon.kind = {self.horizon.kind!r}: has no effect, {self.algo.name} {does}; "
+                "set horizon.kind = 'fixed'"
             )
         for member in self.mixture:
             if not plays and (
@@ -514,14 +519,21 @@ def build(
             config = Config.model_validate(tree, context={"imports": imports})
     except ValidationError as error:
         raise ConfigError(hidden(_explain(error, tree))) from None
-    for choice, settings in dropped.items():
-        if settings:
-            log.warning(
-                "%s begins with its own defaults; dropped from the recipe: %s",
-                choice,
-                ", ".join(settings),
-            )
+    config._dropped = {choice: settings for choice, settings in dropped.items() if settings}
     return config
+
+
+def warn_of_dropped(config: Config) -> None:
+    """Say which of the recipe's settings another choice has dropped.
+
+    Called after the checks of a command, so that a mistake is answered in one line.
+    """
+    for choice, settings in config._dropped.items():
+        log.warning(
+            "%s begins with its own defaults; dropped from the recipe: %s",
+            choice,
+            ", ".join(settings),
+        )
 
 
 @contextmanager
@@ -594,11 +606,18 @@ def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     if not spec:
         return message
     message = EXPECTED.get(problem["type"], message)
+    if message == "expected a table" and _is_optional_table(field):
+        message = "expected a table of settings, or 'none'"
     if message.startswith("Input should be "):
         message = f"expected a value {message.removeprefix('Input should be ')}"
     if isinstance(value, Settings) or (isinstance(value, dict) and problem["type"] in OF_A_TABLE):
         return f"{field}: {message}"
     return f"{field} = {value!r}: {message[0].lower()}{message[1:]}"
+
+
+def _is_optional_table(name: str) -> bool:
+    field = Config.model_fields.get(name)
+    return field is not None and NoneType in get_args(field.annotation)
 
 
 def _explain_unknown(spec: list[str], value: Any, tree: dict[str, Any]) -> str:

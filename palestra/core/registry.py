@@ -17,13 +17,18 @@ T = TypeVar("T")
 IMPORT_ERRORS = (ImportError, AttributeError, ValueError)
 """What says by itself what is wrong with a name."""
 
+MOST_LISTED = 30
+"""Names in an error message."""
+
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """A hint for an error message: the choice most like `name`, or all of them."""
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
     if not close:
-        return f"there are: {', '.join(known)}"
+        others = len(known) - MOST_LISTED
+        more = f" and {others:,} more" if others > 0 else ""
+        return f"there are: {', '.join(known[:MOST_LISTED])}{more}"
     likeness = {c: difflib.SequenceMatcher(None, name, c).ratio() for c in close}
     best = max(likeness.values())
     return f"did you mean {' or '.join(repr(c) for c in close if likeness[c] == best)}?"

@@ -9,16 +9,14 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-
-import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from palestra.core.errors import ConfigError
 from palestra.core.untrusted import terminal_safe
 from palestra.models.files import (
+    ADAPTER,
     CONFIG,
     MOST_CONFIG,
     BadModel,
@@ -27,11 +25,12 @@ from palestra.models.files import (
     shards_of,
     told_in_one_line,
 )
+from palestra.models.files import ADAPTER_WEIGHTS as WEIGHTS
 from palestra.models.gguf_import import check_gguf, import_gguf
-from palestra.models.loading import load_model
-from palestra.models.lora import CONFIG as ADAPTER
-from palestra.models.lora import WEIGHTS, adapter_config, has_peft, merge_folder
-from palestra.models.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Of a repository on the hub: weights, configurations, tokenizers, chat templates."""
@@ -105,6 +104,10 @@ def load_pretrained(
     path: str, *, device: torch.device, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model and its tokenizer; an adapter is added into the weights of its base model."""
+    from palestra.models.loading import load_model
+    from palestra.models.lora import merge_folder
+    from palestra.models.tokenizers import load_tokenizer
+
     folder = find_model(path)
     if not (folder / ADAPTER).is_file():
         model, tokenizer = load_model(folder, device=device, dtype=dtype), load_tokenizer(folder)
@@ -149,6 +152,10 @@ def _is_hub_name(path: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", path) is not None and not Path(path).exists()
 
 
+def has_peft() -> bool:
+    return find_spec("peft") is not None
+
+
 def _check_adapter(folder: Path) -> None:
     if not has_peft():
         raise ConfigError(f"{folder}: adapters need the package peft; pip install 'palestra[lora]'")
@@ -157,6 +164,8 @@ def _check_adapter(folder: Path) -> None:
             f"{folder}: an adapter without {WEIGHTS}; only safetensors are read, pickles "
             "are never opened"
         )
+    from palestra.models.lora import adapter_config
+
     adapter_config(folder)
 
 
@@ -173,6 +182,9 @@ def _base_of(folder: Path) -> str:
 
 def _fetched(name: str) -> Path:
     """From the hub's cache where it is whole, else from the hub."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
     reason = "not all of its weights are there as safetensors"
     for how in (
         {"local_files_only": True},

@@ -12,16 +12,15 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from palestra.core.errors import ConfigError
+from palestra.core.lazy import torch
 from palestra.models.files import told_in_one_line
 from palestra.models.gguf_header import check_numbers, read_header
-from palestra.models.loading import LOCAL, check_loading, load_model, quiet
-from palestra.models.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 DIGIT_BY_DIGIT = ("smollm", "refact", "starcoder", "command-r", "exaone")
 """Kinds of tokenizers that split numbers into digits; as GGUF names them (`tokenizer.ggml.pre`)."""
@@ -46,6 +45,11 @@ def import_gguf(file: Path, out: Path) -> int:
 
 
 def _convert(file: Path, out: Path) -> int:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from palestra.models.loading import LOCAL, check_loading, load_model, quiet
+    from palestra.models.tokenizers import load_tokenizer
+
     fields = _fields(file)
     # In an empty folder: transformers would read an untrusted configuration next to the file.
     with TemporaryDirectory() as alone:
@@ -72,6 +76,8 @@ def _convert(file: Path, out: Path) -> int:
 
 def check_gguf(file: Path) -> None:
     """Refuse what cannot be imported."""
+    if not file.exists():
+        raise ConfigError(f"{file}: there is no such file; expected a GGUF file")
     if not file.is_file() or not _is_gguf(file):
         raise ConfigError(f"{file}: expected a GGUF file")
     if find_spec("gguf") is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,6 @@ PREFIX = "base_model.model."
 NAME = "default"
 """peft's own name for the only adapter of a model."""
 ALL_LINEAR = "all-linear"
-
-
-def has_peft() -> bool:
-    return find_spec("peft") is not None
 
 
 def add_adapter(

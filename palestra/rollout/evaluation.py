@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -94,6 +95,11 @@ def _scores(played: Sequence[Trajectory], horizon: int, k: int) -> HorizonScores
         own = [t for t in played if t.task.category == category]
         categories[category] = score(own, horizon=horizon, k=k)
     return HorizonScores(score(played, horizon=horizon, k=k), categories)
+
+
+def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
+    """A fixed sample of a split, the same in every run, so that runs can be compared."""
+    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)
 
 
 async def evaluate(

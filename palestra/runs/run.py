@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -24,13 +24,15 @@ from palestra.core.files import CannotWrite, delete, open_regular, replace_file,
 from palestra.core.folder_lock import NAME, FolderLock
 from palestra.core.interrupts import Interrupts
 from palestra.core.types import Trajectory
-from palestra.learner.token_stats import EpisodeTokenStats
 from palestra.rollout.metrics import of_eval
 from palestra.runs.explain import explain
 from palestra.runs.group_queue import GroupQueue
 from palestra.runs.reader import OBJECTIVE, read_metrics
 from palestra.runs.resume import refuse_changes, tree_of
 from palestra.runs.trajectories import encode_trajectory, read_trajectories
+
+if TYPE_CHECKING:
+    from palestra.learner.token_stats import EpisodeTokenStats
 
 
 class MetricsListener(Protocol):
@@ -64,20 +66,24 @@ class Run:
     @classmethod
     def create(cls, folder: Path, config: Config) -> Run:
         run = cls(folder, config)
-        run._refuse_another()
+        cls.check_new(folder)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with run.locked():
-            run._refuse_another()  # of two commands that start in one folder, one must fail
+            cls.check_new(folder)  # of two commands that start in one folder, one must fail
             run.write_config()
         return run
 
-    def _refuse_another(self) -> None:
-        if os.path.lexists(self.folder / "config.toml"):
+    @staticmethod
+    def check_new(folder: Path) -> None:
+        """Raise ConfigError where no new run can be written."""
+        if os.path.lexists(folder / "config.toml"):
             raise ConfigError(
-                f"{self.folder}: there is a run in this folder already; resume it with "
-                f"--resume {self.folder}, or choose another --out"
+                f"{folder}: there is a run in this folder already; resume it with "
+                f"--resume {folder}, or choose another --out"
             )
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise ConfigError(f"{folder}: is a file; expected a new folder for the run (--out)")
 
     @classmethod
     def open(cls, folder: Path, overrides: dict[str, Any] | None = None) -> Run:

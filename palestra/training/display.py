@@ -47,9 +47,12 @@ class LineDisplay(Display):
         self.steps = steps
         self._began: float | None = None
         self._first_step = 0
+        self._phase = ""
 
     def phase(self, text: str) -> None:
-        self.console.print(text)
+        if text != self._phase:  # a phase that a check has interrupted is one line
+            self.console.print(text)
+        self._phase = text
 
     def note(self, text: str) -> None:
         self.console.print(text)
@@ -167,7 +170,14 @@ class LiveDisplay(LineDisplay):
         self._rows = [*self._rows[1 - self.SHOWN :], self.describe(row)]
         self._live.update(self._render())
 
+    def end_eval(self, phase: str, result: EvalResult) -> None:
+        if phase == "final":
+            self.close()  # it comes after the table of steps
+        super().end_eval(phase, result)
+
     def close(self) -> None:
+        if not self._live.is_started:
+            return
         self._progress.update(self._task, visible=False)
         self._live.update(self._render(), refresh=True)
         self._live.stop()
@@ -179,7 +189,8 @@ class LiveDisplay(LineDisplay):
             table.add_column(name, justify="left" if name == "stops" else "right", no_wrap=True)
         for row in self._rows:
             table.add_row(*row.values())
-        return Group(table, self._progress)
+        # An empty table would be an empty line.
+        return Group(table, self._progress) if self._rows else Group(self._progress)
 
 
 class ProgressDisplay(Display):

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from palestra.agents import agents
-from palestra.config.config import Config
+from palestra.config.config import Config, warn_of_dropped
 from palestra.config.model import PretrainedModel
 from palestra.core.evaluation import EvalResult
 from palestra.core.event_loop import EventLoop
@@ -19,14 +19,12 @@ from palestra.core.types import Sampling, Task
 from palestra.engines.base import NoEngine
 from palestra.envs.serving.handles import listed
 from palestra.envs.task_ids import tasks_in
-from palestra.learner import checkpoint
-from palestra.models.tokenizers import byte_tokenizer
+from palestra.models.folder import check_model
 from palestra.rollout.episode import RolloutContext
-from palestra.rollout.evaluation import evaluate, summarize
+from palestra.rollout.evaluation import evaluate, held_out, summarize
 from palestra.runs.run import Run
 from palestra.training.display import Display
 from palestra.training.preflight import Prepared, close_envs, guarded, make_envs, prepare
-from palestra.training.setup import bind_envs, held_out, setup
 
 UNBOUNDED = 1 << 30
 
@@ -46,8 +44,11 @@ def evaluate_config(
     names the tasks, of any split. `keep`: a new run folder for the episodes and the result.
     """
     display = display or Display()
-    prepared = prepare(config) if agent is None else Prepared(make_envs(config), None)
-    envs = prepared.envs
+    if keep is not None:
+        Run.check_new(keep)
+    if agent is None and isinstance(config.model, PretrainedModel):
+        check_model(config.model.path)
+    envs = make_envs(config)
     horizons = {}
     for spec in config.env_specs:
         known = spec.horizon.full if own_horizon else envs[spec.label].max_turns
@@ -64,6 +65,8 @@ def evaluate_config(
         tasks = tasks_in(ids, envs, deadline_s=longest_s)
         named = {task.env for task in tasks}
         horizons = {label: turns for label, turns in horizons.items() if label in named}
+    warn_of_dropped(config)
+    prepared = prepare(config, envs) if agent is None else Prepared(envs, None)
     step = _step_of(config) if agent is None else 0
     with playing(config, agent, prepared) as (context, loop):
         # The folder is created last: a mistake in the tasks or the model leaves none behind.
@@ -101,6 +104,9 @@ def playing(
     config: Config, agent: str | None, prepared: Prepared
 ) -> Iterator[tuple[RolloutContext, EventLoop]]:
     """A rollout context for the model or the baseline. Closes the environments at the end."""
+    from palestra.models.tokenizers import byte_tokenizer
+    from palestra.training.setup import bind_envs, setup
+
     if agent is None:
         components = setup(config, prepared=prepared)
         try:
@@ -131,6 +137,8 @@ def playing(
 
 def _step_of(config: Config) -> int:
     """The training step of the model's checkpoint; 0 if the model is not a checkpoint."""
+    from palestra.learner import checkpoint
+
     if not isinstance(config.model, PretrainedModel):
         return 0
     folder = Path(config.model.path)

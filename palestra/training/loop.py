@@ -17,7 +17,7 @@ from palestra.core.types import Group, Stop, Task
 from palestra.learner import checkpoint
 from palestra.learner.token_stats import TokenStats
 from palestra.rollout import metrics
-from palestra.rollout.evaluation import evaluate, summarize
+from palestra.rollout.evaluation import evaluate, held_out, summarize
 from palestra.rollout.groups import RolloutBatch
 from palestra.runs.run import Run
 from palestra.runs.state import State
@@ -29,7 +29,7 @@ from palestra.training.display import Display
 from palestra.training.guard import GuardTripped, RollbackRequested, watch
 from palestra.training.prefetch import PrefetchSource
 from palestra.training.preflight import Prepared
-from palestra.training.setup import Components, held_out, setup
+from palestra.training.setup import Components, setup
 from palestra.training.tracking import tracked
 from palestra.training.warm_start import warm_start
 

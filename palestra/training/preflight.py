@@ -1,16 +1,20 @@
-"""The checks of a run that need no model. They create the environments and the tokenizer."""
+"""The checks of a run that need no model. They create the environments and the tokenizer.
+
+Most mistakes are found before torch is imported, which takes seconds: the checks that need it come
+last.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
-
-import torch
-from transformers import PreTrainedTokenizerBase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from palestra.agents import agents
 from palestra.agents.base import Agent
@@ -21,6 +25,7 @@ from palestra.config.env import EnvSettings, EnvSpec
 from palestra.config.model import PretrainedModel, TinyModel
 from palestra.core.action_formats import formats
 from palestra.core.errors import ConfigError
+from palestra.core.lazy import torch
 from palestra.core.registry import Registry, UnknownName, check_options, nearest
 from palestra.engines import engines
 from palestra.envs import Environment, make_env
@@ -32,13 +37,15 @@ from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.validation import shown
 from palestra.envs.serving.worker_pool import WorkerSettings
 from palestra.horizons import horizons
-from palestra.models.folder import check_model, find_model, tokenizer_folder
-from palestra.models.lora import has_peft
-from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, word_tokenizer
+from palestra.models.folder import check_model, find_model, has_peft, tokenizer_folder
 from palestra.training import offline_data, tracking
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
+NO_CUDA = "device = 'cuda': this machine has no CUDA device that torch can use; did you mean 'cpu'?"
 VOCAB_SIZE = 2048
 """Default size of a BPE tokenizer that is trained at startup."""
 
@@ -59,6 +66,8 @@ def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Pre
     `envs`: those that were created already.
     """
     check_here(config)
+    _check_installed(config)
+    check_data(config)
     for spec in config.env_specs:
         if spec.env.sandbox != "none" and (reason := objection(spec.env.sandbox_read)):
             raise ConfigError(f"{spec.label}: sandbox = {spec.env.sandbox!r}: {reason}")
@@ -75,12 +84,12 @@ def preflight(config: Config, envs: dict[str, Environment] | None = None) -> Pre
             f"agent.name = {config.agent.name!r}: its actions are not the model's, so there is "
             "nothing to train on; 'palestra eval --agent' measures it"
         )
-    _check_installed(config)
-    check_data(config)
-    prepared = prepare(config, envs)
-    for label, env in prepared.envs.items():
+    made = envs or make_envs(config)
+    for label, env in made.items():
         if config.agent.example and not env.example:
             raise ConfigError(f"agent.example = true: {label} has no worked example")
+    check_gpus(config)
+    prepared = prepare(config, made)
     if isinstance(config.model, PretrainedModel):
         tokenizer_folder(config.model.path)
         find_model(config.model.path)
@@ -133,17 +142,13 @@ def agent_class(config: Config) -> type[Agent]:
 
 def check_here(config: Config) -> None:
     """The checks that create no environment and import nothing that the configuration names."""
-    _check_devices(config)
     _check_local_classes(config)
-    if config.dtype == "float64" and device_of(config).type != "cpu":
-        raise ConfigError(
-            "dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or "
-            "use another dtype"
-        )
-    if isinstance(config.model, PretrainedModel):
-        check_model(config.model.path)
+    if config.launch.kind == "local" and config.device == "cuda" and not has_driver():
+        raise ConfigError(NO_CUDA)
     if config.lora is not None and not has_peft():
         raise ConfigError("lora: adapters need the package peft; pip install 'palestra[lora]'")
+    if isinstance(config.model, PretrainedModel):
+        check_model(config.model.path)
 
 
 def _check_local_classes(config: Config) -> None:
@@ -176,15 +181,28 @@ def _check_local_classes(config: Config) -> None:
             )
 
 
-def _check_devices(config: Config) -> None:
-    """Check this machine's GPUs, if the workers run on it."""
+def has_driver() -> bool:
+    """Whether this machine may have a GPU: there is a driver. Told without importing torch."""
+    if sys.platform != "linux" or Path("/dev/kfd").exists():  # /dev/kfd: AMD's
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def check_gpus(config: Config) -> None:
+    """Check this machine's GPUs, if the workers run on it. Imports torch."""
+    if config.dtype == "float64" and device_of(config).type != "cpu":
+        raise ConfigError(
+            "dtype = 'float64': is for comparing runs on a CPU; set device = 'cpu', or "
+            "use another dtype"
+        )
     if config.launch.kind != "local" or config.device == "cpu":
         return
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "device = 'cuda': this machine has no CUDA device that torch can use; did you "
-            "mean 'cpu'?"
-        )
+        raise ConfigError(NO_CUDA)
     if torch.cuda.is_available() and config.launch.workers > torch.cuda.device_count():
         raise ConfigError(
             f"launch.workers = {config.launch.workers}: this machine has "
@@ -262,6 +280,8 @@ def worker_settings(settings: EnvSettings) -> WorkerSettings:
 
 def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTokenizerBase:
     """The tokenizer of a tiny model, built from the words or texts of the environments."""
+    from palestra.models.tokenizers import bpe_tokenizer, byte_tokenizer, word_tokenizer
+
     settings = config.model
     assert isinstance(settings, TinyModel)
     if settings.tokenizer == "bytes":

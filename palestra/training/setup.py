@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,11 +48,6 @@ from palestra.training.preflight import (
 )
 
 log = logging.getLogger(__name__)
-
-
-def held_out(tasks: Sequence[Task], count: int) -> list[Task]:
-    """A fixed sample of a split, the same in every run, so that runs can be compared."""
-    return list(tasks) if count >= len(tasks) else random.Random(0).sample(list(tasks), count)
 
 
 @dataclass

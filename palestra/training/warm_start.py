@@ -51,7 +51,8 @@ def warm_start(
     shown = expert_episodes(
         components, cursor, settings.episodes, settings.noise, on_progress=display.progress
     )
-    display.phase("warm start: imitating them")
+    imitating = "warm start: imitating them"
+    display.phase(imitating)
     check_tasks = [cursor.next() for _ in range(settings.check_tasks)]
     algo = SFT()
     success = 0.0
@@ -70,8 +71,10 @@ def warm_start(
         display.progress(update, settings.copying + settings.updates)
         imitated = update - settings.copying
         if imitated > 0 and (imitated % settings.check_every == 0 or imitated == settings.updates):
-            played = _try_out(components, check_tasks)
+            display.begin_eval(f"warm start, update {update}", len(check_tasks))
+            played = _try_out(components, check_tasks, display)
             success = success_rate(played)
+            display.note(f"warm start: {success:.1%} of training tasks after update {update}")
             is_invalid: list[float] = []
             for trajectory in played:
                 is_invalid += [float(turn.invalid) for turn in trajectory.turns]
@@ -84,6 +87,7 @@ def warm_start(
             )
             if success >= settings.target:
                 break
+            display.phase(imitating)
     learner.reset_optimizer()
     return WarmStartResult(len(shown), update, success)
 
@@ -106,10 +110,17 @@ def twice_over(trajectory: Trajectory, generator: torch.Generator) -> Trajectory
     return replace(trajectory, segments=[segment], turns=[turn])
 
 
-def _try_out(components: Components, tasks: list[Task]) -> list[Trajectory]:
+def _try_out(components: Components, tasks: list[Task], display: Display) -> list[Trajectory]:
     """Episodes of the current model."""
     config, loop = components.config, components.loop
     loop.run(components.engine.sync_weights(0))
     horizons = {spec.label: config.eval_horizon(spec) for spec in config.env_specs}
-    played = evaluate(components.context, tasks, k=1, horizons=horizons, seed=config.seed)
+    played = evaluate(
+        components.context,
+        tasks,
+        k=1,
+        horizons=horizons,
+        seed=config.seed,
+        on_done=display.episode_done,
+    )
     return valid(loop.run(played))

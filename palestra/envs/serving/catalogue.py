@@ -10,10 +10,18 @@ from typing import Any
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from palestra.core.errors import UserError
 from palestra.core.registry import nearest
 from palestra.core.types import Task
 from palestra.envs import Environment, make_env
-from palestra.envs.serving.handles import EnvPool, InlinePool, check_attributes, guarded, listed
+from palestra.envs.serving.handles import (
+    BadEnvironment,
+    EnvPool,
+    InlinePool,
+    check_attributes,
+    guarded,
+    listed,
+)
 from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.wire import EnvAbout, TaskPage, WireError
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
@@ -103,8 +111,13 @@ class Catalogue:
             self._add(one)
 
     def _add(self, served: Served) -> None:
-        with guarded(served.name, "its constructor", deadline_s=served.deadline_s):
-            env = served.make()
+        with guarded(
+            served.name, "its constructor", deadline_s=served.deadline_s, telling=(UserError,)
+        ):
+            try:
+                env = served.make()
+            except ValueError as error:  # of `make_env`, about the name or the options
+                raise BadEnvironment(str(error)) from error
         try:
             self._ask(served, env)
         finally:

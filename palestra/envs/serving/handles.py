@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol, TypeVar
 
 from palestra.core.errors import UserError
+from palestra.core.extras import MissingPackage, naming_extras
 from palestra.core.interrupts import told_apart
 from palestra.core.registry import UnknownName
 from palestra.core.types import Step, Stop, Task
@@ -80,17 +81,18 @@ def guarded(
     """Guards a call outside of an episode: any failure, or a missed deadline, raises
     `BadEnvironment`.
 
-    Errors whose own message says what to do pass through: the types in `telling`, and
-    `UnknownName`.
+    Errors whose own message says what to do pass through: the types in `telling`, `UnknownName`,
+    and a package that an extra brings.
     """
     words = ""
     try:
         with told_apart(), contained(refusing=refusing), alarm(deadline_s, name, what):
             try:
-                yield
+                with naming_extras(name):
+                    yield
             except BaseException as error:
                 if is_environments(error) and not isinstance(
-                    error, (BadEnvironment, UnknownName, *telling)
+                    error, (BadEnvironment, UnknownName, MissingPackage, *telling)
                 ):
                     words = cut(" ".join(described(error).split()), ONE_LINE)
                 raise

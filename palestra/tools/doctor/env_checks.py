@@ -20,8 +20,8 @@ from palestra.envs.serving.handles import EnvFault, EnvHandle, EnvPool, guarded,
 from palestra.learner.learner import Learner
 from palestra.models.lora import adapter_of
 from palestra.models.weights import fp32_or_wider
+from palestra.rollout.evaluation import held_out
 from palestra.tools.doctor.result import Verdict, check, size
-from palestra.training.setup import held_out
 
 TURNS = 20
 

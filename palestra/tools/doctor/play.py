@@ -10,10 +10,11 @@ from palestra.core.seeds import derive_seed
 from palestra.core.types import Generation, Sampling, Trajectory
 from palestra.engines.base import Engine, Session
 from palestra.rollout.episode import EpisodeSpec
+from palestra.rollout.evaluation import held_out
 from palestra.rollout.groups import rollout_episodes
 from palestra.runs.state import State
 from palestra.training.data_sources import horizon_of
-from palestra.training.setup import Components, held_out
+from palestra.training.setup import Components
 
 TURNS = 6
 REPLY_TOKENS = 256

@@ -10,7 +10,7 @@ import torch
 
 from palestra.cli.main import main
 from palestra.config import config as configs
-from palestra.config.config import Config, build, dump, load
+from palestra.config.config import Config, build, dump, load, warn_of_dropped
 from palestra.config.model import PretrainedModel
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.errors import ConfigError
@@ -270,6 +270,8 @@ def test_evaluations_sample_as_training_does_unless_said():
 
 def test_what_another_algorithm_drops_from_the_recipe_is_said(caplog):
     config = load(QUICKSTART, {"algo.name": "ppo", "algo.clip_high": 0.3})
+    assert not caplog.records  # said only after the checks that can still refuse the run
+    warn_of_dropped(config)
     (record,) = caplog.records
     assert record.getMessage() == (
         "algo.name = 'ppo' begins with its own defaults; dropped from the recipe: "
@@ -277,7 +279,7 @@ def test_what_another_algorithm_drops_from_the_recipe_is_said(caplog):
     )
     assert (config.algo.clip_high, config.algo.invalid_penalty) == (0.3, 0.0)
     caplog.clear()
-    load(QUICKSTART, {"algo.name": "grpo"})
+    warn_of_dropped(load(QUICKSTART, {"algo.name": "grpo"}))
     assert not caplog.records
 
 

@@ -3,7 +3,7 @@ import pytest
 from palestra.config.optimizer import OptimizerConfig
 from palestra.core.seeds import derive_seed
 from palestra.core.types import Task
-from palestra.training.setup import held_out
+from palestra.rollout.evaluation import held_out
 from palestra.training.task_sampler import ShuffledStream
 
 
