@@ -176,10 +176,7 @@ def _train(
         print_json({"run": str(run.folder), "result": result})
     elif display != "none":
         print_result(result)
-        if curve:
-            print(f"learning curve: {curve}")
-        else:
-            print("no learning curve: matplotlib is not installed (pip install 'palestra[plot]')")
+        print(f"learning curve: {curve}")
         print(f"next: palestra view {run.folder}    (curves and episodes)")
         print(f"      palestra eval {run.folder}    (more tasks: --limit, --k)")
 

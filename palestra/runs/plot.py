@@ -14,15 +14,10 @@ if TYPE_CHECKING:
     from palestra.runs.run import Run
 
 
-def plot_run(run: Run) -> Path | None:
-    """Draw the success in training and on held-out tasks, over the horizon's stages.
+def plot_run(run: Run) -> Path:
+    """Draw the success in training and on held-out tasks, over the horizon's stages."""
+    import matplotlib
 
-    Returns None if matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError:
-        return None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

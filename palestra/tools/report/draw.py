@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from palestra.core.files import replace_file
 from palestra.runs.plot import draw_stages, smoothed
 from palestra.tools.report.compare import Estimate, RunGroup, over_runs, runs_of
-from palestra.tools.report.read import Record, ReportError
+from palestra.tools.report.read import Record
 
 
 class Curve(NamedTuple):
@@ -48,12 +48,8 @@ CURVES = [
 
 def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     """Write the pictures to `out`. Returns the title of each, by file name."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ReportError(
-            "report: pictures need the package matplotlib; pip install 'palestra[plot]'"
-        ) from None
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
