@@ -52,7 +52,8 @@ class Installed:
 
     def install(self, *arguments: str) -> None:
         constraints = ["--constraint", str(ROOT / "constraints.txt")]
-        if pip_install([*constraints, *arguments], python=str(self.bin / "python")):
+        python = str(self.bin / "python")
+        if pip_install([*constraints, *arguments], python=python, environ=self.environ):
             raise Failed(f"pip install {' '.join(arguments)}")
 
     def has(self, module: str) -> bool:

@@ -31,12 +31,13 @@ def step_of(line: str) -> tuple[str, float] | None:
     return (f"{said} ({size:.0f} MB)" if size >= 1 else said), size if is_download else 0.0
 
 
-def pip_install(arguments: list[str], *, python: str = sys.executable) -> int:
+def pip_install(
+    arguments: list[str], *, python: str = sys.executable, environ: dict[str, str] | None = None
+) -> int:
     """The exit code. pip's errors and warnings go to stderr, as always."""
     command = [python, "-u", "-m", "pip", "--disable-pip-version-check", "install"]
-    pip = subprocess.Popen(
-        [*command, "--progress-bar", "off", *arguments], stdout=subprocess.PIPE, text=True
-    )
+    command += ["--progress-bar", "off", *arguments]
+    pip = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
     assert pip.stdout is not None
     in_place = sys.stdout.isatty()
     installed = 0
