@@ -71,9 +71,7 @@ class Installed:
             )
         return done.stdout
 
-    def _process(
-        self, command: Sequence[str], stdin: str = ""
-    ) -> subprocess.CompletedProcess[str]:
+    def _process(self, command: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
             cwd=self.folder,

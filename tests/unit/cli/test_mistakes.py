@@ -38,7 +38,7 @@ HEAVY = {"torch", "transformers", "numpy", "gymnasium", "aiohttp", "palestra.lea
         (["eval", QUICKSTART, "--agent", "expert", "--model", "x"], "exclude each other"),
         (["eval", "no/such.toml", "--agent", "expert"], "no such recipe"),
         (["eval", "--agent", "exprt", "--env", "guess"], "exprt"),
-        (["eval", "--agent", "expert", "--env", "guess", "--k", "0"], "greater than or equal to 1"),
+        (["eval", "--agent", "expert", "--env", "guess", "--k", "0"], "Invalid value for '--k'"),
         (["eval", "no/such/run"], "no run in this folder"),
         (["explain", "no/such.toml"], "no such recipe"),
         (["plan", "no/such.toml"], "no such recipe"),
