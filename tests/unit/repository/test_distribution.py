@@ -8,6 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 import pytest
 
 from tests.support.folder_map import ROOT
+from tests.support.pip_install import step_of
 
 README = """# Name
 ![a curve](docs/images/curve.png) and <img width="300" src="docs/images/run.png" alt="a run">
@@ -98,3 +99,33 @@ def test_the_oldest_version_promised_is_the_oldest_tested(name, bound):
     assert tested.split(".")[: len(parts)] == parts
     rest = tested.split(".")[len(parts) :]
     assert set(rest) <= {"0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("Collecting aiohttp>=3.10 (from palestra==0.1.0)", ("collecting aiohttp>=3.10", 0)),
+        (
+            "  Downloading https://index.example/t/torch-2.13.0-cp311.whl (190.5 MB)",
+            ("downloading torch-2.13.0-cp311.whl (190 MB)", 190.5),
+        ),
+        (
+            "  Downloading yarl-1.25.1.whl.metadata (80 kB)",
+            ("downloading yarl-1.25.1.whl.metadata", 0.08),
+        ),
+        (
+            "Using cached rich-15.0.0-py3-none-any.whl (300 kB)",
+            ("using cached rich-15.0.0-py3-none-any.whl", 0),
+        ),
+        ("Installing collected packages: a, b, c", ("installing 3 packages", 0)),
+        ("Requirement already satisfied: rich in ./lib", None),
+    ],
+)
+def test_what_pip_does_is_said_in_a_few_words(line, step):
+    found = step_of(line)
+    if step is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found[0] == step[0]
+        assert found[1] == pytest.approx(step[1])
