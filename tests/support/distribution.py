@@ -187,7 +187,8 @@ def check_run(core: Installed, run: Path) -> None:
             if b"<html" not in page.read():
                 raise Failed("the viewer has no page")
         with urlopen(f"http://{address}/api/runs.json", timeout=60) as answer:
-            print(f"  the viewer has {len(json.load(answer))} run")
+            if not json.load(answer)["runs"]:
+                raise Failed("the viewer has no run")
 
 
 def check_web(core: Installed, artifact: Path) -> None:
