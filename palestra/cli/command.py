@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from palestra.cli.settings import split_settings
 from palestra.config.run_format import format_error
 from palestra.core.credentials import name_hosts
 from palestra.core.errors import ConfigError, UserError
 from palestra.core.extras import naming_extras
+
+try:
+    from typer import TyperException as CommandError
+except ImportError:  # older versions of typer raise the errors of the package click
+    from click import ClickException as CommandError  # type: ignore[assignment]
 
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
@@ -26,7 +31,7 @@ def pointing_to_help(ctx: Any) -> Iterator[None]:
     """Turn a mistake in the words of a command into one line, which names its help."""
     try:
         yield
-    except typer.TyperException as error:
+    except CommandError as error:
         message = " ".join(error.format_message().replace("Value error, ", "").split())
         raise UserError(f"{message} (see: {ctx.command_path} --help)") from error
 
@@ -52,8 +57,10 @@ class Command(TyperCommand):
         ctx.obj = {}
         if self.takes_settings:
             takes_value: dict[str, bool] = {}
-            for option in self.get_params(ctx):
-                if isinstance(option, TyperOption):
+            for param in self.get_params(ctx):
+                # No class to ask for: in older versions of typer, --help is an option of click.
+                if param.param_type_name == "option":
+                    option: Any = param
                     takes_value |= dict.fromkeys(option.opts, not option.is_flag)
             args, ctx.obj = split_settings(args, takes_value)
         with pointing_to_help(ctx):

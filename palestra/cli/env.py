@@ -10,7 +10,7 @@ import typer
 
 from palestra.cli.command import Command, Group, Json, SettingsCommand, find_modules_here
 from palestra.core.errors import UserError
-from palestra.core.printing import print_json, print_table
+from palestra.core.printing import print_json, print_table, print_text
 from palestra.core.tables import Table
 
 if TYPE_CHECKING:
@@ -90,27 +90,27 @@ def play(
     played = ValidatedEnv(env)
     with guarded(name, "reset", telling=(UserError,)):
         first = played.reset(task)
-    print(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
+    print_text(f"task {task.id} ({task.category or task.split}); also: :actions, :expert, :quit\n")
     if env.instructions:
-        print(env.instructions, "\n")
-    print(first)
+        print_text(f"{env.instructions}\n")
+    print_text(first)
     turns, reward = 0, 0.0
     while (line := _ask()) not in (None, ":quit"):
         if line == ":actions":
             with guarded(name, "actions"):
                 actions = played.actions()
-            print("\n".join(actions or ["this environment does not list its actions"]))
+            print_text("\n".join(actions or ["this environment does not list its actions"]))
             continue
         if line == ":expert":
             with guarded(name, "expert"):
                 line = played.expert()
-            print(f"> {line}" if line else "the expert has no answer")
+            print_text(f"> {line}" if line else "the expert has no answer")
         if not line:
             continue
         with guarded(name, "step"):
             step = played.step(line)
         turns, reward = turns + 1, reward + step.reward
-        print(step.observation)
+        print_text(step.observation)
         if step.terminated or step.truncated:
             break
     print(f"\n{turns} turns, reward {reward:.3f}")

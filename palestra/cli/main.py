@@ -27,7 +27,7 @@ from palestra.cli import (
     view,
     web,
 )
-from palestra.cli.command import Command, Group, SettingsCommand
+from palestra.cli.command import Command, CommandError, Group, SettingsCommand
 from palestra.core.credentials import hidden
 from palestra.core.errors import UserError
 from palestra.core.interrupts import Interrupted, end_in_time
@@ -108,7 +108,7 @@ def _run(arguments: Sequence[str]) -> None:
             group.invoke(context)
     except typer.Exit as end:
         raise SystemExit(end.exit_code) from None
-    except typer.TyperException as error:
+    except CommandError as error:
         _fail(error.format_message())
     except UserError as error:
         _fail(str(error))

@@ -26,7 +26,6 @@ EXTRAS = {
     "playwright": "web",
     "miniwob": "web",
     "webarena": "webarena",
-    "matplotlib": "plot",
     "gguf": "gguf",
     "accelerate": "gguf",
     "peft": "lora",

@@ -19,6 +19,12 @@ def warn(message: str) -> None:
     print(f"palestra: {terminal_safe(message)}", file=sys.stderr)
 
 
+def print_text(text: str) -> None:
+    """Text of an environment, which may have several lines, without what a terminal would obey."""
+    lines = text.expandtabs().split("\n")
+    print("\n".join(map(terminal_safe, lines)))
+
+
 def as_json(value: Any) -> str:
     import msgspec
 
@@ -45,9 +51,9 @@ def print_table(table: Table) -> None:
 
     shown = RichTable(box=None, pad_edge=False)
     for column in table.columns:
-        shown.add_column(column, overflow="fold")
+        shown.add_column(terminal_safe(column), overflow="fold")
     for row in table.rows:
-        shown.add_row(*row)
+        shown.add_row(*map(terminal_safe, row))
     console = plain_console()
     if not console.is_terminal:
         console.width = 160

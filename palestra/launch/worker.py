@@ -178,10 +178,7 @@ def _train(
         print_result(result)
         if isinstance(shown, NotebookDisplay):
             return  # the next step there is a method of the run, and no command
-        if curve:
-            print(f"learning curve: {curve}")
-        else:
-            print("no learning curve: matplotlib is not installed (pip install 'palestra[plot]')")
+        print(f"learning curve: {curve}")
         print(f"next: palestra view {run.folder}    (curves and episodes)")
         print(f"      palestra eval {run.folder}    (more tasks: --limit, --k)")
 

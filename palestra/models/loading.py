@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from palestra.core.untrusted import terminal_safe
@@ -73,7 +73,7 @@ def check_loading(path: Path | str, told: dict[str, Any]) -> None:
         )
 
 
-def _check_size(path: Path | str, config: PreTrainedConfig, stored: Stored) -> None:
+def _check_size(path: Path | str, config: PretrainedConfig, stored: Stored) -> None:
     """Refuse a configuration of a larger model than its files hold: the rest would be made up, at
     any size.
     """

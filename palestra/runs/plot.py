@@ -14,18 +14,12 @@ if TYPE_CHECKING:
     from palestra.runs.run import Run
 
 
-def plot_run(run: Run) -> Path | None:
-    """Draw the success in training and on held-out tasks, over the horizon's stages.
-
-    Returns None if matplotlib is not installed.
-    """
-    try:
-        # Not pyplot: it has one backend and one current figure for the whole program, and those of
-        # a notebook are the user's.
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import PercentFormatter
-    except ImportError:
-        return None
+def plot_run(run: Run) -> Path:
+    """Draw the success in training and on held-out tasks, over the horizon's stages."""
+    # Not pyplot: it has one backend and one current figure for the whole program, and those of a
+    # notebook are the user's.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
 
     rows = run.metrics()
     played = [row for row in rows if "success" in row]

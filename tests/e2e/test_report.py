@@ -5,7 +5,6 @@ damaged; texts stay texts.
 import json
 import re
 import shutil
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -256,12 +255,3 @@ def test_out_that_cannot_be_a_folder(runs, tmp_path, capsys):
         main(["report", str(runs / "plain-0"), "--out", str(tmp_path / "file")])
     assert exit_.value.code == 2
     assert "--out" in capsys.readouterr().err
-
-
-def test_without_matplotlib(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit) as exit_:
-        main(["report", str(runs / "plain-0"), "--out", str(tmp_path / "out")])
-    assert exit_.value.code == 2
-    assert "palestra[plot]" in capsys.readouterr().err
-    assert json.loads(report(capsys, runs / "plain-0", "--json"))["groups"]

@@ -16,6 +16,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from palestra.runs import plot
+
 ROOT = Path(__file__).parents[2]
 DATA_BYTES = 6 << 30
 PROCESSES = 4000
@@ -99,7 +101,8 @@ def answer(arguments):
 
 def main():
     limit()
-    sys.modules["matplotlib"] = None  # a curve takes longer than all the rest
+    # A curve takes longer than all the rest.
+    plot.plot_run = lambda run: run.folder / "curve.png"
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

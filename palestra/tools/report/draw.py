@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from palestra.core.files import replace_file
 from palestra.runs.plot import draw_stages, smoothed
 from palestra.tools.report.compare import Estimate, RunGroup, over_runs, runs_of
-from palestra.tools.report.read import Record, ReportError
+from palestra.tools.report.read import Record
 
 
 class Curve(NamedTuple):
@@ -48,14 +48,9 @@ CURVES = [
 
 def draw_curves(groups: list[RunGroup], out: Path) -> dict[str, str]:
     """Write the pictures to `out`. Returns the title of each, by file name."""
-    try:
-        # Not pyplot: its backend and its current figure are the user's, in a notebook.
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import PercentFormatter
-    except ImportError:
-        raise ReportError(
-            "report: pictures need the package matplotlib; pip install 'palestra[plot]'"
-        ) from None
+    # Not pyplot: its backend and its current figure are the user's, in a notebook.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
 
     runs = runs_of(groups)
     metrics: set[str] = set()
