@@ -19,17 +19,21 @@ import pytest
 from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import RandomAgent
+from palestra.config.config import build
 from palestra.core.action_formats import Plain
+from palestra.core.errors import ConfigError
 from palestra.core.types import Sampling, Stop, Task
 from palestra.engines.base import NoEngine
 from palestra.envs.serving.barrier_pool import BarrierPool
 from palestra.envs.serving.client import RemotePool
+from palestra.envs.serving.handles import listed
 from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
 from palestra.rollout.groups import rollout_episodes
-from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
+from palestra.training.preflight import close_envs, guarded, make_envs, make_tokenizer
+from tests.hostile.environments import AROUND, DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
 from tests.support.served import command
 
@@ -46,6 +50,7 @@ FEW = (
     "the expert says a number",
     "os._exit", "kills itself",
 )  # fmt: skip
+FEW_AROUND = ("constructor: exits with 0", "close: raises", "max_turns: 0", "tasks: are endless")
 MOST_BYTES = 6 << 30
 PEAK_MB = 400
 
@@ -281,6 +286,44 @@ def test_episodes_beside_a_bad_task_come_out_as_if_it_were_not_there():
     )
     assert len(calm) == 58
     assert one == again == calm
+
+
+# outside of episodes
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("mode", ["inline", "process"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(name, marks=pytest.mark.short if name in FEW_AROUND else ()) for name in AROUND],
+)
+def test_what_breaks_outside_of_episodes_is_one_line(kind, mode, caplog):
+    where, _, said = AROUND[kind]
+    tree = {
+        "env": {
+            "name": "tests.hostile.environments:Around",
+            "options": {"kind": kind},
+            "isolation": mode,
+            "deadline_s": 0.5,
+        },
+        "model": {"tokenizer": {"texts": "bpe"}.get(where, "words")},
+    }
+    config = build(tree, imports=True)
+    try:
+        made = make_envs(config)
+        make_tokenizer(config, made)
+        with guarded(config.env_specs[0], "tasks('test')"):
+            listed("around", made["around"], "test")
+        close_envs(config, made)
+        assert where == "close"
+        line = caplog.messages[-1]  # the run is over by then
+    except ConfigError as refused:
+        line = str(refused)
+    assert said in line
+    assert "around" in line.lower()
+    assert where in line or kind in ("splits: none", "vocabulary: nothing"), line
+    assert "\n" not in line
+    assert len(line) < 1000
 
 
 # what a person sees

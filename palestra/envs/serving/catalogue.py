@@ -13,7 +13,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from palestra.core.registry import nearest
 from palestra.core.types import Task
 from palestra.envs import Environment, make_env
-from palestra.envs.serving.handles import EnvPool, InlinePool, check_attributes, guarded, listed
+from palestra.envs.serving.handles import (
+    EnvPool,
+    InlinePool,
+    check_attributes,
+    guarded,
+    listed,
+    vocabulary_of,
+)
 from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.wire import EnvAbout, TaskPage, WireError
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
@@ -114,7 +121,7 @@ class Catalogue:
     def _ask(self, served: Served, env: Environment) -> None:
         if env.name in self.about:
             raise ValueError(f"{served.name}: two environments are called {env.name!r}")
-        check_attributes(served.name, env)
+        check_attributes(served.name, env, deadline_s=served.deadline_s)
         with guarded(served.name, "tasks()", deadline_s=served.deadline_s):
             splits = {split: listed(served.name, env, split) for split in env.splits}
         counts = {split: len(tasks) for split, tasks in splits.items()}
@@ -125,7 +132,7 @@ class Catalogue:
                 env.max_turns,
                 env.instructions,
                 list(env.example),
-                env.vocabulary(),
+                vocabulary_of(env),
             )
             msgspec.json.encode(about)
         self.about[env.name] = about

@@ -8,15 +8,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from palestra.core.errors import UserError
 from palestra.core.interrupts import told_apart
 from palestra.core.registry import UnknownName
-from palestra.core.types import Step, Stop, Task
+from palestra.core.types import Example, Step, Stop, Task
 from palestra.envs.base import Environment
 from palestra.envs.serving.forks import FORKED, Forked, contained
 from palestra.envs.serving.validation import (
+    ONE_LINE,
     Overdue,
     ValidatedEnv,
     cut,
@@ -62,8 +63,6 @@ class BadEnvironment(UserError, ValueError):
     """An environment failed outside of an episode. The one-line message names it."""
 
 
-ONE_LINE = 500
-"""The maximum length of an environment's message in an error."""
 DEADLINE_S = 60.0
 """The default deadline of a call."""
 
@@ -106,17 +105,38 @@ def guarded(
         raise BadEnvironment(f"{name}: {what} raised {words}") from error
 
 
-def check_attributes(name: str, env: Environment) -> None:
+def check_attributes(name: str, env: Environment, *, deadline_s: float = DEADLINE_S) -> None:
     """Check the attributes that a run, an evaluation and a server rely on."""
-    with guarded(name, "max_turns"):
-        most, splits = env.max_turns, env.splits
+    with guarded(name, "max_turns", deadline_s=deadline_s):
+        most = env.max_turns
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise BadEnvironment(
                 f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on"
             )
+    with guarded(name, "splits", deadline_s=deadline_s):
+        splits = env.splits
         is_sequence = isinstance(splits, tuple | list)
         if not is_sequence or not all(isinstance(split, str) for split in splits):
             raise BadEnvironment(f"{name}: splits is {shown(splits)}, expected a tuple of names")
+    with guarded(name, "instructions", deadline_s=deadline_s):
+        text("it must be a text", env.instructions)
+    with guarded(name, "example", deadline_s=deadline_s):
+        example = env.example
+        if not isinstance(example, tuple | list) or not all(map(_is_turn, example)):
+            raise BadEnvironment(
+                f"{name}: example is {shown(example)}, expected a tuple of palestra.Example"
+            )
+
+
+def _is_turn(example: Any) -> bool:
+    is_triple = isinstance(example, tuple | list) and len(example) == len(Example._fields)
+    return is_triple and all(isinstance(part, str) for part in example)
+
+
+def vocabulary_of(env: Environment) -> list[str] | None:
+    """The vocabulary. Raises TypeError or ValueError if something in it is no text."""
+    words = env.vocabulary()
+    return None if words is None else [text("it must list texts", word) for word in words]
 
 
 def listed(name: str, env: Environment, split: str) -> list[Task]:

@@ -16,6 +16,8 @@ CHARACTERS = 1_000_000
 """The limit for an observation, for `info` as JSON, and for the listed actions."""
 FAULT_CHARACTERS = 10_000
 """The limit for a fault's message, which is also logged."""
+ONE_LINE = 500
+"""The limit for an environment's message in an error of one line."""
 DEPTH = 50
 """The nesting limit of `info`."""
 MARK_END = " characters more]"
@@ -202,6 +204,16 @@ def shown(value: Any) -> str:
         if not is_environments(error):
             raise
         return f"an object of {type(value).__name__}"
+
+
+def message_of(error: Exception) -> str:
+    """One line of what an environment's exception says, or of what it is if it says nothing."""
+    try:
+        words = str.__str__(str(error))
+    except Exception:  # noqa: BLE001  its `__str__` is environment code
+        words = ""
+    line = " ".join((words or described(error)).split())
+    return cut(line.encode(errors="backslashreplace").decode(), ONE_LINE)
 
 
 def described(error: BaseException) -> str:
