@@ -306,33 +306,42 @@ def _ring(*_: object) -> None:
     raise Overdue
 
 
-@contextmanager
-def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
+class alarm:  # noqa: N801  used as a function; a generator would cost a microsecond per call
     """Interrupts Python code of an environment that exceeds its deadline.
 
     Off the main thread there are no signals, so the deadline is checked when the call returns. Code
     that cannot be interrupted, such as C code, is left to the watchdog, if it runs.
     """
-    began = time.monotonic()
-    watchdog.begins(name, method, seconds)
-    if threading.get_ident() != threading.main_thread().ident:
+
+    __slots__ = (
+        "_before", "_began", "_interval", "_is_main", "_left", "_method", "_name", "_seconds",
+    )  # fmt: skip
+
+    def __init__(self, seconds: float, name: str, method: str) -> None:
+        self._seconds, self._name, self._method = seconds, name, method
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        watchdog.begins(self._name, self._method, self._seconds)
+        self._is_main = threading.get_ident() == threading.main_thread().ident
+        if self._is_main:
+            self._before = signal.signal(signal.SIGALRM, _ring)
+            self._left, self._interval = signal.setitimer(
+                signal.ITIMER_REAL, self._seconds, RING_AGAIN_S
+            )
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            yield
+            if self._is_main:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._before)
         finally:
             watchdog.ends()
-    else:
-        before = signal.signal(signal.SIGALRM, _ring)
-        left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            watchdog.ends()
-            # Restore a timer that somebody else had set. 0 would disable it.
-            if left:
-                rest = max(left - (time.monotonic() - began), 0.001)
-                signal.setitimer(signal.ITIMER_REAL, rest, interval)
-    # The environment may have caught the Overdue that the signal handler raised.
-    if time.monotonic() - began > seconds:
-        raise Overdue
+        took = time.monotonic() - self._began
+        # Restore a timer that somebody else had set. 0 would disable it.
+        if self._is_main and self._left:
+            rest = max(self._left - took, 0.001)
+            signal.setitimer(signal.ITIMER_REAL, rest, self._interval)
+        # The environment may have caught the Overdue that the signal handler raised.
+        if error is None and took > self._seconds:
+            raise Overdue

@@ -86,6 +86,16 @@ def checked(step: Step) -> Step:
     """A step that can be stored. Raises TypeError or ValueError for anything else."""
     if not isinstance(step, Step):
         raise TypeError(f"step must return a Step, not {shown(step)}")
+    if _is_plain(step):
+        # A copy: the environment may keep its `info`, and fill it later.
+        return Step(
+            step.observation,
+            step.reward,
+            step.terminated,
+            step.truncated,
+            step.success,
+            step.invalid,
+        )
     reward = _plain(step.reward)
     if not isinstance(reward, int | float) or not math.isfinite(reward):
         raise TypeError(f"a step needs a finite reward, not {shown(step.reward)}")
@@ -97,6 +107,24 @@ def checked(step: Step) -> Step:
         None if step.success is None else _truth("success", step.success),
         _truth("invalid", step.invalid),
         _info(step.info) if step.info or not isinstance(step.info, dict) else {},
+    )
+
+
+def _is_plain(step: Step) -> bool:
+    """Whether nothing in a step has to be converted, which is so for nearly all."""
+    return (
+        type(step) is Step
+        and type(step.observation) is str
+        and step.observation.isascii()
+        and len(step.observation) <= CHARACTERS
+        and type(step.reward) is float
+        and math.isfinite(step.reward)
+        and type(step.terminated) is bool
+        and type(step.truncated) is bool
+        and (step.success is None or type(step.success) is bool)
+        and type(step.invalid) is bool
+        and type(step.info) is dict
+        and not step.info
     )
 
 
