@@ -1,7 +1,6 @@
 """Benchmarks run, and what they compare does the same work."""
 
 import asyncio
-import itertools
 import json
 import subprocess
 import sys
@@ -111,9 +110,11 @@ def test_what_breaks_is_accounted_for(tmp_path):
     ]
     assert sum(row["resets"] + row["unavailable"] for row in results["bad_line"]) > 0
     bad = [(row["where"], row["every"], row["kind"], row["lost"]) for row in results["bad_tasks"]]
-    trials = itertools.product(("workers", "server"), (30, 2), ("raise", "exit", "hang"))
-    assert bad == [(*trial, 0) for trial in trials]
-    assert len(printed.splitlines()) == 19
+    trials = []
+    for where, every in (("workers", 30), ("workers", 2), ("server", 30)):
+        trials += [(where, every, kind, 0) for kind in ("raise", "exit", "hang")]
+    assert bad == trials
+    assert len(printed.splitlines()) == 16
 
 
 def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
