@@ -3,12 +3,14 @@ real pool, server and client.
 
     python benchmarks/env_faults.py [--small] [--json FILE]
 
-killed workers   TextCraft episodes in a pool whose workers are killed again and again; how soon a
-reset is answered after each time hanging          environments that sleep, compute in C for ever,
-or ignore signals, beside TextCraft on the same server killed server    a rollout over a server that
-is killed and comes back 5 s later bad tasks        1 task in 30, or 1 in 2, raises, exits or hangs
-beside sound ones in the same workers: how many of the others are lost bad line         5% of
-connections reset and 5% of answers replaced by 503, over the stream and over HTTP
+- bad tasks: 1 task in 30, or 1 in 2, raises, exits or hangs beside sound ones in the same workers,
+  here and on a server: how many of the others are lost
+- killed workers: TextCraft episodes in a pool whose workers are killed again and again: how soon a
+  reset is answered after each time
+- hanging: environments that sleep, compute in C for ever, or ignore signals, beside TextCraft on
+  the same server
+- killed server: a rollout over a server that is killed and comes back 5 s later
+- bad line: 5% of connections reset and 5% of answers replaced by 503, over the stream and over HTTP
 
 Prints a line for each, and exits with 1 where an episode or a step is unaccounted for, or an
 episode is lost to another's bad task. `--small` takes seconds and measures nothing.
@@ -189,7 +191,7 @@ async def until_answered(pool: Workers) -> float:
 BAD = {"raise": "raises", "exit": "os._exit", "hang": "hangs"}
 
 
-async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> dict:
+async def bad_tasks(kind: str, every: int, others: int, deadline_s: float, where: str) -> dict:
     """Each bad task is another one.
 
     Whether it is retried does not concern the others, so it is not.
@@ -199,7 +201,28 @@ async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> di
         f"{BAD[kind]}/{number}" if number % every == every - 1 else str(number)
         for number in range(count)
     ]
-    pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
+    began = time.monotonic()
+    if where == "workers":
+        pool = Workers(HOSTILE, {}, WorkerSettings(workers=2, deadline_s=deadline_s))
+        played, faulted = await beside(pool, ids)
+    else:
+        with served(HOSTILE, deadline_s=deadline_s) as (_, port):
+            # The server knows its own tasks, so that all bad ones are the same.
+            pool = RemotePool([f"http://127.0.0.1:{port}/hostile"], 60.0)
+            known = [id.partition("/")[0] for id in ids]
+            ids = [id if not id.isdecimal() else str(int(id) % 400) for id in known]
+            played, faulted = await beside(pool, ids)
+    sound = [t for t in played if t.task.id.isdecimal()]
+    return {
+        "kind": kind, "every": every, "where": where, "others": len(sound),
+        "lost": sum(t.stop.is_fault for t in sound),
+        "bad": len(played) - len(sound), "begun_anew": len(faulted),
+        "seconds": time.monotonic() - began,
+    }  # fmt: skip
+
+
+async def beside(pool: Workers | RemotePool, ids: list[str]) -> tuple[list, list]:
+    """Episodes of these tasks, 64 at a time; those that were restarted come second."""
     renderer = Renderer(byte_tokenizer())
     prompt = PromptConfig(renderer, Plain(), context_tokens=1_000_000)
     place = RolloutContext(
@@ -210,21 +233,12 @@ async def bad_tasks(kind: str, every: int, others: int, deadline_s: float) -> di
         concurrency=64,
         retries=0,
     )
-    began = time.monotonic()
     tasks = [Task("hostile", "train", id) for id in ids]
-    played, faulted = await rollout_episodes(
+    found = await rollout_episodes(
         place, [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)]
     )
-    seconds = time.monotonic() - began
-    restarts = pool.stats().restarts
     await pool.close()
-    sound = [t for t in played if t.task.id.isdecimal()]
-    return {
-        "kind": kind, "every": every, "others": len(sound),
-        "lost": sum(t.stop.is_fault for t in sound),
-        "bad": len(played) - len(sound), "begun_anew": len(faulted), "restarts": restarts,
-        "seconds": seconds,
-    }  # fmt: skip
+    return found
 
 
 # environments that hang
@@ -390,8 +404,11 @@ def count_over_http(url: str, steps: int) -> int:
 async def trials(is_small: bool) -> dict:
     others, deadline_s = (30, 0.5) if is_small else (372, 1.0)
     bad = []
-    for every, kind in itertools.product((30, 2), BAD):
-        bad.append(await bad_tasks(kind, every, others, deadline_s))
+    for where, every in (("workers", 30), ("workers", 2), ("server", 30)):
+        for kind in BAD:
+            # Of a server, the deadline is also that of the environment's import.
+            at_most_s = deadline_s if where == "workers" else 5.0
+            bad.append(await bad_tasks(kind, every, others, at_most_s, where))
     return {
         "bad_tasks": bad,
         "killed_workers": await (killed_workers(40, 8) if is_small else killed_workers(1000, 100)),
@@ -417,7 +434,8 @@ def lines(results: dict) -> list[tuple[str, str]]:
             f"{row['lost']} of {row['others']} other episodes lost, {row['begun_anew']} begun "
             f"anew, {row['seconds']:.0f} s"
         )
-        found.append((f"{row['kind']}, 1 in {row['every']}", figures))
+        place = ", server" if row["where"] == "server" else ""
+        found.append((f"{row['kind']}, 1 in {row['every']}{place}", figures))
     found += [
         ("killed workers", f"{ends(workers)}; {workers['kills']} kills"),
         (
@@ -462,7 +480,7 @@ def main() -> None:
     logging.disable(logging.WARNING)  # one for each fault
     results = asyncio.run(trials(arguments.small))
     for name, figures in lines(results):
-        print(f"{name:<18}{figures}")
+        print(f"{name:<24}{figures}")
     if arguments.json:
         arguments.json.write_text(
             json.dumps(

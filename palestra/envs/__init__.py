@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from palestra.core.registry import Registry, UnknownName, check_options
 from palestra.envs.base import Environment, content_id
 from palestra.envs.serving.forks import contained
+from palestra.envs.serving.validation import message_of
 
 
 class Environments(Registry[type[Environment]]):
@@ -80,8 +81,7 @@ def make_env(name: str, options: dict[str, Any]) -> Environment:
             return kind(**options)
     # A constructor only sees its options and its set-up, so any exception is about these.
     except Exception as error:
-        one_line = " ".join(str(error).split())
-        raise ValueError(f"options = {options!r}: {name}: {one_line}") from error
+        raise ValueError(f"options = {options!r}: {name}: {message_of(error)}") from error
 
 
 __all__ = ["Environment", "check_name", "content_id", "envs", "is_url", "label_of", "make_env"]

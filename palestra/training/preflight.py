@@ -34,7 +34,7 @@ from palestra.envs.serving import handles as handle
 from palestra.envs.serving.handles import BadEnvironment
 from palestra.envs.serving.sandbox import objection
 from palestra.envs.serving.sandboxed import make_sandboxed
-from palestra.envs.serving.validation import shown
+from palestra.envs.serving.validation import text
 from palestra.envs.serving.worker_pool import WorkerSettings
 from palestra.horizons import horizons
 from palestra.models.folder import check_model, find_model, has_peft, tokenizer_folder
@@ -226,8 +226,10 @@ def _make_env(config: Config, spec: EnvSpec) -> Environment:
                 env = make_env(spec.env.name, spec.env.options)
         except ValueError as error:
             raise ConfigError(f"{table}.{error}") from error
-    with guarded(spec, "max_turns"):
-        handle.check_attributes(spec.label, env)
+    try:
+        handle.check_attributes(spec.label, env, deadline_s=spec.env.deadline_s)
+    except BadEnvironment as error:
+        raise ConfigError(str(error)) from error
     if config.eval.split not in env.splits:
         raise ConfigError(
             f"eval.split = {config.eval.split!r}: {spec.label} has no such split; "
@@ -291,20 +293,19 @@ def make_tokenizer(config: Config, envs: dict[str, Environment]) -> PreTrainedTo
     words: dict[str, None] = {}
     for spec in config.env_specs:
         with guarded(spec, "vocabulary()"):
-            own = envs[spec.label].vocabulary()
+            own = handle.vocabulary_of(envs[spec.label])
             if own is None:
                 raise ConfigError(
                     f"model.tokenizer = 'words': {spec.label} does not list its words; "
                     "use 'bpe' or 'bytes'"
                 )
-            own = list(own)
-            if not all(isinstance(word, str) for word in own):
-                raise ConfigError(f"{spec.label}: vocabulary() must list texts, not {shown(own)}")
             words |= dict.fromkeys(own)
     return word_tokenizer(list(words))
 
 
-def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
+def _all_texts(config: Config, envs: dict[str, Environment]) -> list[str]:
+    """A list: the tokenizer's trainer would read them in another thread, without the deadline."""
+    texts: list[str] = []
     for spec in config.env_specs:
         with guarded(spec, "texts()"):
             own = envs[spec.label].texts()
@@ -313,5 +314,5 @@ def _all_texts(config: Config, envs: dict[str, Environment]) -> Iterator[str]:
                     f"model.tokenizer = 'bpe': {spec.label} has no texts to learn them "
                     "from; use 'bytes'"
                 )
-            texts = list(own)
-        yield from texts
+            texts += [text("it must list texts", one) for one in own]
+    return texts

@@ -347,3 +347,129 @@ class HasNoTasks(Hostile):
 
 class TurnsOfText(Hostile):
     max_turns = "x"
+
+
+def endless(make):
+    while True:
+        yield make()
+
+
+def broken_off(*items):
+    yield from items
+    raise RuntimeError("the simulator broke")
+
+
+def a_task(**changes):
+    return Task(**{"env": "around", "split": "test", "id": "1", **changes})
+
+
+RAISED = {
+    "raises": "the simulator broke",
+    "exits with 0": "SystemExit: 0",
+    "interrupts": "KeyboardInterrupt",
+    "is cancelled": "CancelledError: c",
+    "ends a generator": "GeneratorExit: g",
+    "raises what cannot be said": "cannot be shown",
+    "raises at length": " characters more]",
+    "raises a group": "BaseExceptionGroup: g",
+    "hangs": "gave no answer within",
+    "hangs when it is said what it raises": "gave no answer within",
+}
+"""Of STEPS: what a call outside of an episode does, and what its error says."""
+
+BROKEN_CALLS = {name: (STEPS[name][0], said) for name, said in RAISED.items()} | {
+    "ends the process": (lambda: os._exit(0), "os._exit(0)"),
+}
+
+AROUND = {
+    **{
+        f"{method}: {kind}": (method, act, said)
+        for method in ("constructor", "tasks", "vocabulary", "texts", "close")
+        for kind, (act, said) in BROKEN_CALLS.items()
+    },
+    **{
+        f"max_turns: {kind}": ("max_turns", BROKEN_CALLS[kind][0], BROKEN_CALLS[kind][1])
+        for kind in ("raises", "exits with 0", "hangs")
+    },
+    "max_turns: -1": ("max_turns", lambda: -1, "max_turns is int -1, expected a number of turns"),
+    "max_turns: 0": ("max_turns", lambda: 0, "max_turns is int 0, expected a number of turns"),
+    "max_turns: a text": ("max_turns", lambda: "x", "max_turns is str 'x', expected a number"),
+    "max_turns: nothing": ("max_turns", lambda: None, "max_turns is NoneType None, expected"),
+    "max_turns: truth": ("max_turns", lambda: True, "max_turns is bool True, expected a number"),
+    "max_turns: a half": ("max_turns", lambda: 2.5, "max_turns is float 2.5, expected a number"),
+    "max_turns: nan": ("max_turns", lambda: float("nan"), "max_turns is float nan, expected"),
+    "splits: raises": ("splits", STEPS["raises"][0], "RuntimeError: the simulator broke"),
+    "splits: a text": ("splits", lambda: "test", "splits is str 'test', expected a tuple of names"),
+    "splits: nothing": ("splits", lambda: None, "splits is NoneType None, expected a tuple"),
+    "splits: a number": ("splits", lambda: 7, "splits is int 7, expected a tuple of names"),
+    "splits: numbers": ("splits", lambda: (1, 2), "splits is tuple (1, 2), expected a tuple"),
+    "splits: none": ("splits", tuple, "has no such split"),
+    "instructions: nothing": ("instructions", lambda: None, "it must be a text, not NoneType None"),
+    "instructions: a number": ("instructions", lambda: 7, "it must be a text, not int 7"),
+    "instructions: raises": ("instructions", STEPS["raises"][0], "the simulator broke"),
+    "instructions: a lone surrogate": ("instructions", lambda: "\ud800", "cannot be encoded"),
+    "example: a text": ("example", lambda: "do this", "example is str 'do this', expected"),
+    "example: numbers": ("example", lambda: (1,), "example is tuple (1,), expected"),
+    "tasks: nothing": ("tasks", lambda: None, "raised TypeError"),
+    "tasks: a number": ("tasks", lambda: 7, "raised TypeError"),
+    "tasks: a text": ("tasks", lambda: "abc", "has str 'a', expected a Task of texts"),
+    "tasks: numbers": ("tasks", lambda: [1, 2], "has int 1, expected a Task of texts"),
+    "tasks: a table": ("tasks", lambda: {"id": 1}, "has str 'id', expected a Task of texts"),
+    "tasks: an id that is a number": ("tasks", lambda: [a_task(id=1)], "expected a Task of texts"),
+    "tasks: no id": ("tasks", lambda: [a_task(id=None)], "expected a Task of texts"),
+    "tasks: a lone surrogate": ("tasks", lambda: [a_task(id="\ud800")], "cannot be encoded"),
+    "tasks: break off": ("tasks", lambda: broken_off(a_task()), "the simulator broke"),
+    "tasks: are endless": ("tasks", lambda: endless(a_task), "gave no answer within"),
+    "vocabulary: a number": ("vocabulary", lambda: 7, "raised TypeError"),
+    "vocabulary: numbers": ("vocabulary", lambda: [1], "it must list texts, not int 1"),
+    "vocabulary: nothing": ("vocabulary", lambda: None, "does not list its words"),
+    "vocabulary: breaks off": ("vocabulary", lambda: broken_off("yes"), "the simulator broke"),
+    "vocabulary: a lone surrogate": ("vocabulary", lambda: ["\ud800"], "cannot be encoded"),
+    "texts: a number": ("texts", lambda: 7, "raised TypeError"),
+    "texts: numbers": ("texts", lambda: [1], "it must list texts, not int 1"),
+    "texts: nothing": ("texts", lambda: None, "has no texts to learn them from"),
+    "texts: break off": ("texts", lambda: broken_off("yes"), "the simulator broke"),
+    "texts: a lone surrogate": ("texts", lambda: ["\ud800"], "cannot be encoded"),
+}  # fmt: skip
+"""What happens outside of episodes: in which method or attribute, and what the error says."""
+
+
+class Around(Hostile):
+    """Its episodes go well; what it does besides is an option."""
+
+    name = "around"
+
+    def __init__(self, kind):
+        self.where, self.act, _ = AROUND[kind]
+        self._answer("constructor", None)
+
+    def _answer(self, where, usual):
+        return self.act() if where == self.where else usual
+
+    @property
+    def max_turns(self):
+        return self._answer("max_turns", 3)
+
+    @property
+    def splits(self):
+        return self._answer("splits", ("train", "test"))
+
+    @property
+    def instructions(self):
+        return self._answer("instructions", "")
+
+    @property
+    def example(self):
+        return self._answer("example", ())
+
+    def tasks(self, split):
+        return self._answer("tasks", [a_task(split=split)])
+
+    def vocabulary(self):
+        return self._answer("vocabulary", ["yes", "no"])
+
+    def texts(self):
+        return self._answer("texts", ["yes", "no"])
+
+    def close(self):
+        self._answer("close", None)

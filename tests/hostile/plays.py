@@ -16,7 +16,7 @@ from palestra.envs.serving.handles import EnvFault, InlinePool, opened
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from tests.hostile.environments import NAME
 
-DEADLINE_S = {"inline": 0.7, "process": 3.0}
+DEADLINE_S = {"inline": 2.0, "process": 3.0}
 SOUND = 30
 """Tasks with which nothing is wrong."""
 

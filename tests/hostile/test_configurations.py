@@ -79,6 +79,18 @@ ATTACKS = {
     "somebody's AgentGym server": lambda mark, url: {
         "env": {"name": "agentgym", "options": {"url": url, "kind": "textcraft"}}
     },
+    "vLLM servers": lambda mark, url: {
+        "engine": {"name": "vllm-server", "urls": [url.rpartition("/")[0]], "api_key_env": "HOME"}
+    },
+    "a Ray cluster": lambda mark, url: {
+        "launch": {"kind": "ray", "address": url.rpartition("/")[0].replace("http", "ray")}
+    },
+    "a judge": lambda mark, url: {"env": {"name": "webarena", "options": {"judge_url": url}}},
+    "data elsewhere": lambda mark, url: {
+        "algo": {"name": "sft", "data": [f"{url}/data"]},
+        "rollout": None,
+    },
+    "an agent": lambda mark, url: {"agent": {"name": "evil:Thing", "reply_tokens": 4}},
     "a model elsewhere": lambda mark, url: {
         "model": {"kind": "pretrained", "path": f"{url}/model"}
     },

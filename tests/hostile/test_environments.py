@@ -19,17 +19,23 @@ import pytest
 from palestra.agents.base import PromptConfig
 from palestra.agents.renderer import Renderer
 from palestra.agents.scripted import RandomAgent
+from palestra.config.config import build
 from palestra.core.action_formats import Plain
+from palestra.core.errors import ConfigError
 from palestra.core.types import Sampling, Stop, Task
 from palestra.engines.base import NoEngine
 from palestra.envs.serving.barrier_pool import BarrierPool
+from palestra.envs.serving.client import RemotePool
+from palestra.envs.serving.handles import listed
 from palestra.envs.serving.validation import CHARACTERS, FAULT_CHARACTERS, cut, is_cut
 from palestra.envs.serving.worker_pool import Workers, WorkerSettings
 from palestra.models.tokenizers import byte_tokenizer
 from palestra.rollout.episode import EnvBinding, EpisodeSpec, RolloutContext
 from palestra.rollout.groups import rollout_episodes
-from tests.hostile.environments import DEADLY, NAME, OTHERS, SOUND, STEPS
+from palestra.training.preflight import close_envs, guarded, make_envs, make_tokenizer
+from tests.hostile.environments import AROUND, DEADLY, NAME, OTHERS, SOUND, STEPS
 from tests.hostile.plays import SOUND as SOUND_BESIDE
+from tests.support.served import command
 
 ROOT = Path(__file__).parents[2]
 SAID = {name: said for name, (_, said) in (STEPS | DEADLY).items()} | {
@@ -44,6 +50,7 @@ FEW = (
     "the expert says a number",
     "os._exit", "kills itself",
 )  # fmt: skip
+FEW_AROUND = ("constructor: exits with 0", "close: raises", "max_turns: 0", "tasks: are endless")
 MOST_BYTES = 6 << 30
 PEAK_MB = 400
 
@@ -167,12 +174,16 @@ def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=
     """Episodes of an agent that says what it likes, of which every so many play a bad task; and how
     often workers broke.
     """
-    renderer = Renderer(byte_tokenizer())
     pool = Workers(NAME, {}, WorkerSettings(workers=workers, per_worker=per_worker, deadline_s=3.0))
-    prompt = PromptConfig(renderer, Plain(), context_tokens=100_000)
-    place = EnvBinding(prompt, BarrierPool(pool, 60.0) if is_counted else pool)
+    shared = BarrierPool(pool, 60.0) if is_counted else pool
+    found, faulted = rollout_in(shared, bad, every=every, count=count, retries=retries)
+    return found, faulted, pool.restarts
+
+
+def rollout_in(pool, bad, *, every, count, retries):
+    prompt = PromptConfig(Renderer(byte_tokenizer()), Plain(), context_tokens=100_000)
     context = RolloutContext(
-        {"hostile": place},
+        {"hostile": EnvBinding(prompt, pool)},
         NoEngine(),
         Sampling(max_tokens=100),
         RandomAgent,
@@ -186,11 +197,10 @@ def rollout(bad, *, every, count, retries, workers=1, per_worker=64, is_counted=
 
     async def scenario():
         try:
-            found, faulted = await rollout_episodes(
+            return await rollout_episodes(
                 context,
                 [EpisodeSpec(str(n), task, horizon=3, seed=n) for n, task in enumerate(tasks)],
             )
-            return found, faulted, pool.stats().restarts
         finally:
             await pool.close()
 
@@ -234,6 +244,36 @@ def test_one_bad_task_costs_no_episode_of_another(bad, every, retries):
 
 
 @pytest.mark.hostile
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("bad", "every", "processes"),
+    [
+        pytest.param("os._exit", 30, 1, marks=pytest.mark.short),
+        ("raises", 30, 1),
+        ("hangs", 30, 1),
+        ("os._exit", 2, 1),
+        ("os._exit", 30, 2),
+    ],
+)
+def test_nor_behind_a_server(bad, every, processes):
+    """Its workers are shared by sessions, and it says whose fault it was.
+
+    Of two processes, one passes on what the other says.
+    """
+    count = 90 if every > 2 else 40
+    with command(NAME, "--port", "0", "--deadline", "3", processes=processes) as server:
+        pool = RemotePool([server.at.url("hostile")], 60.0)
+        found, faulted = rollout_in(pool, bad, every=every, count=count, retries=0)
+    others = [t for t in found if t.task.id != bad]
+    assert len(others) == count - count // every
+    assert {t.stop for t in others} == {Stop.DONE}
+    assert {t.attempt for t in found} == {0}
+    assert {t.is_collateral for t in faulted} <= {True}
+    assert bool(faulted) == (bad != "raises")
+    assert all(t.stop.is_fault and not t.is_collateral for t in found if t.task.id == bad)
+
+
+@pytest.mark.hostile
 def test_episodes_beside_a_bad_task_come_out_as_if_it_were_not_there():
     """Token for token, and the same in every run."""
     runs = [
@@ -246,6 +286,44 @@ def test_episodes_beside_a_bad_task_come_out_as_if_it_were_not_there():
     )
     assert len(calm) == 58
     assert one == again == calm
+
+
+# outside of episodes
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("mode", ["inline", "process"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(name, marks=pytest.mark.short if name in FEW_AROUND else ()) for name in AROUND],
+)
+def test_what_breaks_outside_of_episodes_is_one_line(kind, mode, caplog):
+    where, _, said = AROUND[kind]
+    tree = {
+        "env": {
+            "name": "tests.hostile.environments:Around",
+            "options": {"kind": kind},
+            "isolation": mode,
+            "deadline_s": 0.5,
+        },
+        "model": {"tokenizer": {"texts": "bpe"}.get(where, "words")},
+    }
+    config = build(tree, imports=True)
+    try:
+        made = make_envs(config)
+        make_tokenizer(config, made)
+        with guarded(config.env_specs[0], "tasks('test')"):
+            listed("around", made["around"], "test")
+        close_envs(config, made)
+        assert where == "close"
+        line = caplog.messages[-1]  # the run is over by then
+    except ConfigError as refused:
+        line = str(refused)
+    assert said in line
+    assert "around" in line.lower()
+    assert where in line or kind in ("splits: none", "vocabulary: nothing"), line
+    assert "\n" not in line
+    assert len(line) < 1000
 
 
 # what a person sees
@@ -347,7 +425,7 @@ def test_threads_and_exit_handlers_do_not_keep_a_finished_program(tmp_path):
     out = tmp_path / "result.json"
     code = f"""
 import sys
-from palestra.cli.main import main as cli
+from palestra.cli import main as cli
 from palestra.core import interrupts
 cli.end_in_time = lambda code: interrupts.end_in_time(code, 1.0)
 sys.argv = ["palestra", "eval", "--agent", "expert", "--env", {hostile("Clings")!r}, "--limit", \

@@ -148,13 +148,13 @@ def test_a_checkpoint_that_is_replaced_while_it_is_evaluated(tmp_path, monkeypat
     left = [1]
     setup = baselines.setup
 
-    def assemble_late(config):
+    def set_up_late(config, **prepared):
         if left:
             left.clear()
             checkpoint.remove(run.checkpoint(2))
-        return setup(config)
+        return setup(config, **prepared)
 
-    monkeypatch.setattr(baselines, "assemble", assemble_late)
+    monkeypatch.setattr(baselines, "setup", set_up_late)
     main(["eval", str(run.folder), "--limit", "2", "--json", "--keep", str(tmp_path / "kept")])
     assert json.loads(capsys.readouterr().out)["step"] == 1
     assert Run.open(tmp_path / "kept").config.model.path == str(run.checkpoint(1))

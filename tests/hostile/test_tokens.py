@@ -205,6 +205,24 @@ def test_a_redirect_is_not_followed(monkeypatch, ask, status):
     assert heads == []
 
 
+def test_a_judge_that_redirects_gets_no_key_to_elsewhere(monkeypatch):
+    from palestra.envs.web.webarena_judge import ModelJudge
+
+    monkeypatch.setenv("OPENAI_API_KEY", TOKEN)
+    with listening() as (elsewhere, heads):
+        there = f"http://localhost:{elsewhere}/v1/chat/completions"
+        moved = (
+            f"HTTP/1.1 302 Moved\r\nLocation: {there}\r\nContent-Length: 0\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        with listening(moved) as (port, asked):
+            judge = ModelJudge(f"http://127.0.0.1:{port}/v1", "model")
+            with pytest.raises(RuntimeError, match="answered 302"):
+                judge.ask(messages=[], model="theirs", context_length=0)
+        assert TOKEN in asked[0]
+    assert heads == []
+
+
 # never printed
 
 MALFORMED = [

@@ -21,6 +21,7 @@ from palestra.envs.serving.handles import (
     check_attributes,
     guarded,
     listed,
+    vocabulary_of,
 )
 from palestra.envs.serving.sandboxed import make_sandboxed
 from palestra.envs.serving.wire import EnvAbout, TaskPage, WireError
@@ -127,7 +128,7 @@ class Catalogue:
     def _ask(self, served: Served, env: Environment) -> None:
         if env.name in self.about:
             raise ValueError(f"{served.name}: two environments are called {env.name!r}")
-        check_attributes(served.name, env)
+        check_attributes(served.name, env, deadline_s=served.deadline_s)
         with guarded(served.name, "tasks()", deadline_s=served.deadline_s):
             splits = {split: listed(served.name, env, split) for split in env.splits}
         counts = {split: len(tasks) for split, tasks in splits.items()}
@@ -138,7 +139,7 @@ class Catalogue:
                 env.max_turns,
                 env.instructions,
                 list(env.example),
-                env.vocabulary(),
+                vocabulary_of(env),
             )
             msgspec.json.encode(about)
         self.about[env.name] = about

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from palestra.core.credentials import token_for
 from palestra.core.types import Step, Task
 from palestra.envs.serving.connection import RECONNECT_S, Connection
-from palestra.envs.serving.handles import EnvFault, EnvTimeout
+from palestra.envs.serving.handles import CollateralFault, EnvFault, EnvTimeout
 from palestra.envs.serving.remote import Http, Unreachable, split_url
 from palestra.envs.serving.wire import (
     BATCH_CALLS,
@@ -100,7 +100,7 @@ class Servers:
         """A seat on the server with the most free ones. Waits if all servers are full."""
         until, delay = time.monotonic() + SEAT_WAIT_S, 0.1
         while True:
-            refusals: list[Exception] = []
+            refusals: list[WireError | EnvFault] = []
             for server in sorted(self.servers, key=lambda server: -server.room):
                 try:
                     return await self._ask(server, timeout_s)
@@ -109,7 +109,9 @@ class Servers:
             codes = {error.code for error in refusals if isinstance(error, WireError)}
             is_full = bool(codes & {"busy", "stopping"})
             if not is_full or time.monotonic() > until:
-                raise EnvFault("; ".join(f"{error}" for error in refusals))
+                is_collateral = all(error.is_collateral for error in refusals)
+                kind = CollateralFault if is_collateral else EnvFault
+                raise kind("; ".join(f"{error}" for error in refusals))
             await asyncio.sleep(delay)
             delay = min(2 * delay, 2.0)
 
@@ -304,6 +306,8 @@ class RemoteHandle:
                 raise EnvTimeout(f"{address}: {error.message}") from error
             if error.code in ("not_found", "expired"):
                 raise SessionGone(f"{address}: {error.message}") from error
+            if error.is_collateral:
+                raise CollateralFault(error.message) from error
             raise EnvFault(
                 f"{address}: {error}" if error.code != "env_fault" else error.message
             ) from error

@@ -20,7 +20,6 @@ from palestra.envs.serving.wire import (
     AnyCall,
     Error,
     RawAnswer,
-    WireError,
     frames,
 )
 
@@ -107,7 +106,7 @@ class Connection:
         finally:
             self._waiting.pop(call.id, None)
         if answer.error is not None:
-            raise WireError(answer.error.code, answer.error.message)
+            raise answer.error.exception
         try:
             return msgspec.msgpack.decode(answer.result, type=kind)
         except UNREADABLE as error:
@@ -174,7 +173,7 @@ class Connection:
             if isinstance(trouble, str):
                 future.set_exception(EnvFault(trouble))
             else:
-                future.set_exception(WireError(trouble.code, trouble.message))
+                future.set_exception(trouble.exception)
 
     async def _connect(self, http: aiohttp.ClientSession) -> Error | str:
         """Run one connection until it breaks. Returns why: an Error for a permanent refusal."""

@@ -10,8 +10,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Set
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
@@ -89,8 +89,7 @@ class _State(threading.local):
 _here = _State()
 
 
-@contextmanager
-def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Call]:
+class contained:  # noqa: N801  used as a function; a generator would cost a microsecond per call
     """Guards a call of an environment's code: a child that is forked in it ends silently where the
     call ends.
 
@@ -100,29 +99,32 @@ def contained(*, refusing: bool = False, may_exit: bool = False) -> Iterator[Cal
 
     `may_exit`: `os._exit` ends this process, as in a worker. Otherwise it raises `Exited`.
     """
-    # In a forked child, the inherited call belongs to the parent.
-    outer = _here.call
-    if outer is not None and outer.pid != os.getpid():
-        outer = None
-    is_refusing = refusing or (outer is not None and outer.is_refusing)
-    call = Call(os.getpid(), is_refusing, may_exit, outer)
-    _ended.open()
-    _ended.bury()
-    _here.call = call
-    try:
-        yield call
-    except Exception as error:
-        if call.has_forked:
-            raise Forked from error
-        raise
-    finally:
+
+    __slots__ = ("_call", "_may_exit", "_refusing")
+
+    def __init__(self, *, refusing: bool = False, may_exit: bool = False) -> None:
+        self._refusing, self._may_exit = refusing, may_exit
+
+    def __enter__(self) -> Call:
+        # In a forked child, the inherited call belongs to the parent.
+        pid, outer = os.getpid(), _here.call
+        if outer is not None and outer.pid != pid:
+            outer = None
+        is_refusing = self._refusing or (outer is not None and outer.is_refusing)
+        self._call = Call(pid, is_refusing, self._may_exit, outer)
+        _ended.open(pid)
+        _ended.bury()
+        _here.call = self._call
+        return self._call
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # A child that the environment forked has come back out of the call: it ends here, before it
         # can continue as a second trainer.
-        if os.getpid() != call.pid:
+        if os.getpid() != self._call.pid:
             _end_child()
-        _here.call = outer
-    if call.has_forked:
-        raise Forked
+        _here.call = self._call.outer
+        if self._call.has_forked and (error is None or isinstance(error, Exception)):
+            raise Forked from error
 
 
 def die_with_parent(parent: int) -> None:
@@ -139,16 +141,19 @@ class _Ended:
 
     def __init__(self) -> None:
         self.pid = 0
+        self.is_used = False
+        """Whether there was a fork: without one, every call would read an empty pipe."""
         self._reader = self._writer = -1
         self._waiting: list[int] = []
 
-    def open(self) -> None:
+    def open(self, pid: int) -> None:
         """Open a pipe for this process. An inherited one belongs to the parent."""
-        if self.pid != os.getpid():
+        if self.pid != pid:
             reader, writer = os.pipe()
             for end in (reader, writer):
                 os.set_blocking(end, False)
-            self.pid, self._reader, self._writer, self._waiting = os.getpid(), reader, writer, []
+            self.pid, self._reader, self._writer, self._waiting = pid, reader, writer, []
+            self.is_used = False
 
     def say(self) -> None:
         """Report the end of this child."""
@@ -156,6 +161,8 @@ class _Ended:
             os.write(self._writer, os.getpid().to_bytes(4, "little"))
 
     def bury(self) -> None:
+        if not self.is_used:
+            return
         with suppress(BlockingIOError):
             said = os.read(self._reader, 4096)
             # Writes of 4 bytes to a pipe are atomic, so pids are never interleaved.
@@ -227,6 +234,7 @@ def _in_parent() -> None:
             call.has_forked = True
             call = call.outer
     if fork:
+        _ended.is_used = True
         signal.pthread_sigmask(signal.SIG_SETMASK, _here.mask)
 
 

@@ -8,16 +8,17 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from palestra.core.errors import UserError
 from palestra.core.extras import MissingPackage, naming_extras
 from palestra.core.interrupts import told_apart
 from palestra.core.registry import UnknownName
-from palestra.core.types import Step, Stop, Task
+from palestra.core.types import Example, Step, Stop, Task
 from palestra.envs.base import Environment
 from palestra.envs.serving.forks import FORKED, Forked, contained
 from palestra.envs.serving.validation import (
+    ONE_LINE,
     Overdue,
     ValidatedEnv,
     cut,
@@ -63,8 +64,6 @@ class BadEnvironment(UserError, ValueError):
     """An environment failed outside of an episode. The one-line message names it."""
 
 
-ONE_LINE = 500
-"""The maximum length of an environment's message in an error."""
 DEADLINE_S = 60.0
 """The default deadline of a call."""
 
@@ -108,17 +107,38 @@ def guarded(
         raise BadEnvironment(f"{name}: {what} raised {words}") from error
 
 
-def check_attributes(name: str, env: Environment) -> None:
+def check_attributes(name: str, env: Environment, *, deadline_s: float = DEADLINE_S) -> None:
     """Check the attributes that a run, an evaluation and a server rely on."""
-    with guarded(name, "max_turns"):
-        most, splits = env.max_turns, env.splits
+    with guarded(name, "max_turns", deadline_s=deadline_s):
+        most = env.max_turns
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise BadEnvironment(
                 f"{name}: max_turns is {shown(most)}, expected a number of turns from 1 on"
             )
+    with guarded(name, "splits", deadline_s=deadline_s):
+        splits = env.splits
         is_sequence = isinstance(splits, tuple | list)
         if not is_sequence or not all(isinstance(split, str) for split in splits):
             raise BadEnvironment(f"{name}: splits is {shown(splits)}, expected a tuple of names")
+    with guarded(name, "instructions", deadline_s=deadline_s):
+        text("it must be a text", env.instructions)
+    with guarded(name, "example", deadline_s=deadline_s):
+        example = env.example
+        if not isinstance(example, tuple | list) or not all(map(_is_turn, example)):
+            raise BadEnvironment(
+                f"{name}: example is {shown(example)}, expected a tuple of palestra.Example"
+            )
+
+
+def _is_turn(example: Any) -> bool:
+    is_triple = isinstance(example, tuple | list) and len(example) == len(Example._fields)
+    return is_triple and all(isinstance(part, str) for part in example)
+
+
+def vocabulary_of(env: Environment) -> list[str] | None:
+    """The vocabulary. Raises TypeError or ValueError if something in it is no text."""
+    words = env.vocabulary()
+    return None if words is None else [text("it must list texts", word) for word in words]
 
 
 def listed(name: str, env: Environment, split: str) -> list[Task]:
@@ -288,33 +308,42 @@ def _ring(*_: object) -> None:
     raise Overdue
 
 
-@contextmanager
-def alarm(seconds: float, name: str, method: str) -> Iterator[None]:
+class alarm:  # noqa: N801  used as a function; a generator would cost a microsecond per call
     """Interrupts Python code of an environment that exceeds its deadline.
 
     Off the main thread there are no signals, so the deadline is checked when the call returns. Code
     that cannot be interrupted, such as C code, is left to the watchdog, if it runs.
     """
-    began = time.monotonic()
-    watchdog.begins(name, method, seconds)
-    if threading.get_ident() != threading.main_thread().ident:
+
+    __slots__ = (
+        "_before", "_began", "_interval", "_is_main", "_left", "_method", "_name", "_seconds",
+    )  # fmt: skip
+
+    def __init__(self, seconds: float, name: str, method: str) -> None:
+        self._seconds, self._name, self._method = seconds, name, method
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+        watchdog.begins(self._name, self._method, self._seconds)
+        self._is_main = threading.get_ident() == threading.main_thread().ident
+        if self._is_main:
+            self._before = signal.signal(signal.SIGALRM, _ring)
+            self._left, self._interval = signal.setitimer(
+                signal.ITIMER_REAL, self._seconds, RING_AGAIN_S
+            )
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            yield
+            if self._is_main:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._before)
         finally:
             watchdog.ends()
-    else:
-        before = signal.signal(signal.SIGALRM, _ring)
-        left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, RING_AGAIN_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-            watchdog.ends()
-            # Restore a timer that somebody else had set. 0 would disable it.
-            if left:
-                rest = max(left - (time.monotonic() - began), 0.001)
-                signal.setitimer(signal.ITIMER_REAL, rest, interval)
-    # The environment may have caught the Overdue that the signal handler raised.
-    if time.monotonic() - began > seconds:
-        raise Overdue
+        took = time.monotonic() - self._began
+        # Restore a timer that somebody else had set. 0 would disable it.
+        if self._is_main and self._left:
+            rest = max(self._left - took, 0.001)
+            signal.setitimer(signal.ITIMER_REAL, rest, self._interval)
+        # The environment may have caught the Overdue that the signal handler raised.
+        if error is None and took > self._seconds:
+            raise Overdue

@@ -143,7 +143,7 @@ class Http:
             )
         if error.code not in STATUS or error.code == "stopping":
             return Unreachable(f"{self.address}: {error.message}")
-        return WireError(error.code, error.message)
+        return error.exception
 
 
 def _exchange(request: urllib.request.Request, timeout_s: float) -> tuple[int, bytes]:

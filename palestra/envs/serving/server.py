@@ -38,7 +38,6 @@ from palestra.envs.serving.wire import (
     Answer,
     AnyCall,
     EnvList,
-    Error,
     Health,
     Open,
     WireError,
@@ -135,7 +134,7 @@ class Server(Collector):
         try:
             return Answer(call.id, result=await self.answer(call, caller, forward=forward))
         except WireError as error:
-            return Answer(call.id, error=Error(error.code, error.message))
+            return Answer(call.id, error=error.error)
 
     # HTTP
 
@@ -358,5 +357,5 @@ def error_response(error: WireError) -> web.Response:
     headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    body = msgspec.json.encode({"error": Error(error.code, error.message)})
+    body = msgspec.json.encode({"error": error.error})
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)

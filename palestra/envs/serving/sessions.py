@@ -215,7 +215,7 @@ class Sessions:
         if isinstance(call, Change) and call.key is not None and call.key == session.changes:
             return self._again(session, call)
         if session.fault is not None and not isinstance(call, Reset):
-            raise WireError(session.fault.code, session.fault.message)
+            raise session.fault.exception
         if isinstance(call, Change) and call.key not in (None, session.changes + 1):
             raise WireError(
                 "out_of_order", f"the next key is {session.changes + 1}, not {call.key}"
@@ -231,7 +231,7 @@ class Sessions:
             return result
         except EnvFault as fault:
             error = _as_wire(fault)
-            session.fault = Error(error.code, error.message)
+            session.fault = error.error
             log.warning(
                 "fault",
                 extra={
@@ -253,7 +253,7 @@ class Sessions:
         if last is None or type(last) is not type(call) or _argument(last) != _argument(call):
             raise WireError("out_of_order", f"the key {call.key} was used for another call")
         if session.fault is not None:
-            raise WireError(session.fault.code, session.fault.message)
+            raise session.fault.exception
         return session.last_result
 
     async def _act(self, session: Session, call: AnyCall) -> Any:
@@ -347,4 +347,5 @@ def _as_wire(fault: EnvFault) -> WireError:
     said = str(fault).encode(errors="replace").decode()
     before, _, _ = said.partition("Traceback (most recent call last)")
     text = " ".join(before.split())[:500]
-    return WireError("timeout" if isinstance(fault, EnvTimeout) else "env_fault", text)
+    code = "timeout" if isinstance(fault, EnvTimeout) else "env_fault"
+    return WireError(code, text, is_collateral=fault.is_collateral)

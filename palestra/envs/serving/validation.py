@@ -16,6 +16,8 @@ CHARACTERS = 1_000_000
 """The limit for an observation, for `info` as JSON, and for the listed actions."""
 FAULT_CHARACTERS = 10_000
 """The limit for a fault's message, which is also logged."""
+ONE_LINE = 500
+"""The limit for an environment's message in an error of one line."""
 DEPTH = 50
 """The nesting limit of `info`."""
 MARK_END = " characters more]"
@@ -84,6 +86,16 @@ def checked(step: Step) -> Step:
     """A step that can be stored. Raises TypeError or ValueError for anything else."""
     if not isinstance(step, Step):
         raise TypeError(f"step must return a Step, not {shown(step)}")
+    if _is_plain(step):
+        # A copy: the environment may keep its `info`, and fill it later.
+        return Step(
+            step.observation,
+            step.reward,
+            step.terminated,
+            step.truncated,
+            step.success,
+            step.invalid,
+        )
     reward = _plain(step.reward)
     if not isinstance(reward, int | float) or not math.isfinite(reward):
         raise TypeError(f"a step needs a finite reward, not {shown(step.reward)}")
@@ -95,6 +107,24 @@ def checked(step: Step) -> Step:
         None if step.success is None else _truth("success", step.success),
         _truth("invalid", step.invalid),
         _info(step.info) if step.info or not isinstance(step.info, dict) else {},
+    )
+
+
+def _is_plain(step: Step) -> bool:
+    """Whether nothing in a step has to be converted, which is so for nearly all."""
+    return (
+        type(step) is Step
+        and type(step.observation) is str
+        and step.observation.isascii()
+        and len(step.observation) <= CHARACTERS
+        and type(step.reward) is float
+        and math.isfinite(step.reward)
+        and type(step.terminated) is bool
+        and type(step.truncated) is bool
+        and (step.success is None or type(step.success) is bool)
+        and type(step.invalid) is bool
+        and type(step.info) is dict
+        and not step.info
     )
 
 
@@ -202,6 +232,16 @@ def shown(value: Any) -> str:
         if not is_environments(error):
             raise
         return f"an object of {type(value).__name__}"
+
+
+def message_of(error: Exception) -> str:
+    """One line of what an environment's exception says, or of what it is if it says nothing."""
+    try:
+        words = str.__str__(str(error))
+    except Exception:  # noqa: BLE001  its `__str__` is environment code
+        words = ""
+    line = " ".join((words or described(error)).split())
+    return cut(line.encode(errors="backslashreplace").decode(), ONE_LINE)
 
 
 def described(error: BaseException) -> str:

@@ -47,14 +47,25 @@ RecursionError.
 class WireError(Exception):
     """A refusal with a code that programs can act on."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, is_collateral: bool = False) -> None:
         super().__init__(f"{code}: {message}")
-        self.code, self.message = code, message
+        self.code, self.message, self.is_collateral = code, message, is_collateral
+
+    @property
+    def error(self) -> Error:
+        """As it is sent."""
+        return Error(self.code, self.message, self.is_collateral)
 
 
-class Error(Struct):
+class Error(Struct, omit_defaults=True):
     code: str
     message: str
+    is_collateral: bool = False
+    """Whether another session broke the worker process that both were in. It is left out if not."""
+
+    @property
+    def exception(self) -> WireError:
+        return WireError(self.code, self.message, is_collateral=self.is_collateral)
 
 
 Text = Annotated[str, Meta(max_length=BODY_BYTES)]

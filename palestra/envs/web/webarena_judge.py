@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from palestra.envs.web.webarena_matching import Judge, includes
 from palestra.envs.web.webarena_tasks import package_folder
@@ -23,6 +23,16 @@ JUDGE_S = 120.0
 KEY = "OPENAI_API_KEY"
 MEANS, EXPLAINS = "llm_fuzzy_match", "llm_ua_match"
 """The package's functions that put its questions and read the verdict."""
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect stays the answer: following it would take the key along to wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_opener = build_opener(_NoRedirects)
 
 
 class WordsJudge:
@@ -76,7 +86,7 @@ class ModelJudge:
             headers["Authorization"] = f"Bearer {key}"
         asked = json.dumps({"model": self.model, "messages": messages, **options}).encode()
         try:
-            with urlopen(  # noqa: S310
+            with _opener.open(
                 Request(f"{self.url}/chat/completions", asked, headers),  # noqa: S310
                 timeout=JUDGE_S,
             ) as said:

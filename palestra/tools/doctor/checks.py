@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from palestra.config.config import Config
 from palestra.config.model import PretrainedModel
 from palestra.envs import Environment
-from palestra.envs.serving.handles import guarded
+from palestra.envs.serving.handles import guarded, vocabulary_of
 from palestra.models.folder import tokenizer_folder
 from palestra.models.lora import adapter_of
 from palestra.models.tokenizers import load_tokenizer
@@ -118,7 +118,7 @@ def words_of(envs: Mapping[str, Environment]) -> list[str]:
     words: list[str] = []
     for label, env in envs.items():
         with guarded(label, "vocabulary()"):
-            words += env.vocabulary() or env.instructions.split()
+            words += vocabulary_of(env) or env.instructions.split()
     return sorted(set(words)) or ["red", "blue", "green"]
 
 

@@ -109,9 +109,12 @@ def test_what_breaks_is_accounted_for(tmp_path):
         ("http", 0),
     ]
     assert sum(row["resets"] + row["unavailable"] for row in results["bad_line"]) > 0
-    bad = [(row["kind"], row["every"], row["lost"]) for row in results["bad_tasks"]]
-    assert bad == [(kind, every, 0) for every in (30, 2) for kind in ("raise", "exit", "hang")]
-    assert len(printed.splitlines()) == 13
+    bad = [(row["where"], row["every"], row["kind"], row["lost"]) for row in results["bad_tasks"]]
+    trials = []
+    for where, every in (("workers", 30), ("workers", 2), ("server", 30)):
+        trials += [(where, every, kind, 0) for kind in ("raise", "exit", "hang")]
+    assert bad == trials
+    assert len(printed.splitlines()) == 16
 
 
 def test_the_viewer_is_measured_on_a_run_of_many_episodes(tmp_path):
