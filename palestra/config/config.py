@@ -60,6 +60,8 @@ CHOICES = {"algo": "name", "engine": "name", "horizon": "kind", "model": "kind",
 
 LEARNING_RATES = {"tiny": 2e-4, "lora": 1e-5, "pretrained": 1e-6}
 """Defaults of `optim.lr` for a tiny model, an adapter, and all weights of a pretrained model."""
+WARM_START_RATES = {"tiny": 2e-3, "lora": 1e-4, "pretrained": 2e-5}
+"""The same of `warm_start.lr`: imitation takes larger steps."""
 
 IMPORT_S = 60.0
 """How long the import of a class that a configuration names may take, as `env.deadline_s`."""
@@ -152,12 +154,9 @@ class Config(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _learning_rate_of_the_model(cls, tree: Any) -> Any:
-        """Fill in the default of `optim.lr`, which depends on the model."""
-        optim = tree.get("optim", {}) if isinstance(tree, dict) else None
-        if isinstance(optim, OptimizerConfig) and "lr" not in optim.model_fields_set:
-            optim = optim.model_dump(exclude_unset=True)
-        if not isinstance(optim, dict) or "lr" in optim:
+    def _learning_rates_of_the_model(cls, tree: Any) -> Any:
+        """Fill in the defaults of learning rates, which depend on the model."""
+        if not isinstance(tree, dict):
             return tree
         model = tree.get("model", {})
         is_pretrained = isinstance(model, PretrainedModel) or (
@@ -166,7 +165,11 @@ class Config(Settings):
         kind = "pretrained" if is_pretrained else "tiny"
         if is_pretrained and tree.get("lora") not in (None, UNSET):
             kind = "lora"
-        return tree | {"optim": {"lr": LEARNING_RATES[kind]} | optim}
+        own = {
+            "optim": _with_rate(tree.get("optim", {}), LEARNING_RATES[kind]),
+            "warm_start": _with_rate(tree.get("warm_start"), WARM_START_RATES[kind]),
+        }
+        return tree | {name: table for name, table in own.items() if table is not None}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -673,3 +676,10 @@ def _siblings(tree: dict[str, Any], spec: list[str]) -> list[str]:
             classes = [option for option in options if inspect.isclass(option)]
             kind = next((option for option in classes if issubclass(option, Settings)), Unresolved)
     return list(kind.model_fields)
+
+
+def _with_rate(table: Any, rate: float) -> Any:
+    """The settings with `lr`, unless they have one."""
+    if isinstance(table, OptimizerConfig | WarmStart) and "lr" not in table.model_fields_set:
+        table = table.model_dump(exclude_unset=True)
+    return {"lr": rate} | table if isinstance(table, dict) else table

@@ -19,7 +19,9 @@ class WarmStart(Settings):
     more of the action space.
     """
     lr: PositiveFloat = 2e-3
-    """Learning rate of the warm start."""
+    """Learning rate of the warm start. Default: 2e-3 for a tiny model, 1e-4 for an adapter, 2e-5
+    for all weights of a pretrained model.
+    """
     batch: PositiveInt = 32
     """Episodes per optimizer step."""
     updates: PositiveInt = 100

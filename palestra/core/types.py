@@ -169,8 +169,8 @@ class Trajectory:
     seed: int
     step: int = 0
     """The training step that started it; the step it is for, if it was started earlier."""
-    stage: int = 0
-    """The stage of the horizon's schedule."""
+    stage: int = 1
+    """The stage of the horizon's schedule, counted from 1."""
     reward_scale: float = 1.0
     """The weight of its rewards in a mixture of environments. The recorded rewards are unscaled."""
     is_baseline: bool = False

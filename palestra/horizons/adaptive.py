@@ -40,7 +40,7 @@ class Adaptive(Horizon):
         return self
 
     def __call__(self, progress: Progress) -> int:
-        return self.turns[self.stage(progress)]
+        return self.turns[self.stage(progress) - 1]
 
     def stage(self, progress: Progress) -> int:
         """The stage, recomputed from the whole history.
@@ -48,17 +48,17 @@ class Adaptive(Horizon):
         After a fallback, a stage is left only through a higher gate, halfway between the success at
         which it was left and 1, and no longer at a plateau: so it cannot oscillate forever.
         """
-        stage, since = 0, 0
+        stage, since = 1, 0
         left_at, gates = dict[int, float](), dict[int, float]()
         for end in range(1, len(progress.success) + 1):
             here = progress.success[max(since, end - 2 * self.window) : end]
             if len(here) < self.window:
                 continue
             recent = math.fsum(here[-self.window :]) / self.window
-            if stage > 0 and recent < left_at[stage - 1] - self.fall - ROUNDING:
+            if stage > 1 and recent < left_at[stage - 1] - self.fall - ROUNDING:
                 stage, since = stage - 1, end
                 gates[stage] = (left_at[stage] + 1) / 2
-            elif stage < len(self.turns) - 1 and self._advances(here, recent, gates.get(stage)):
+            elif stage < len(self.turns) and self._advances(here, recent, gates.get(stage)):
                 left_at[stage] = recent
                 stage, since = stage + 1, end
         return stage

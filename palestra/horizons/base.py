@@ -31,7 +31,7 @@ class Horizon(Settings):
 
     @abstractmethod
     def stage(self, progress: Progress) -> int:
-        """The stage of the curriculum, counted from 0; the viewer draws it as a band."""
+        """The stage of the curriculum, counted from 1; the viewer draws it as a band."""
 
     @property
     @abstractmethod

@@ -20,7 +20,7 @@ class Fixed(Horizon):
         return self.turns
 
     def stage(self, progress: Progress) -> int:
-        return 0
+        return 1
 
     @property
     def full(self) -> int:

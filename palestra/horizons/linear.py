@@ -27,10 +27,10 @@ class Linear(Horizon):
         return self
 
     def __call__(self, progress: Progress) -> int:
-        return self.first + self.stage(progress)
+        return self.first + self.stage(progress) - 1
 
     def stage(self, progress: Progress) -> int:
-        return (self.last - self.first) * min(progress.step, self.steps) // self.steps
+        return 1 + (self.last - self.first) * min(progress.step, self.steps) // self.steps
 
     @property
     def full(self) -> int:

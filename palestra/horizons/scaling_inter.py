@@ -30,10 +30,10 @@ class Stages(Horizon):
         return self
 
     def __call__(self, progress: Progress) -> int:
-        return self.turns[self.stage(progress)]
+        return self.turns[self.stage(progress) - 1]
 
     def stage(self, progress: Progress) -> int:
-        return min(progress.step // self.every, len(self.turns) - 1)
+        return 1 + min(progress.step // self.every, len(self.turns) - 1)
 
     @property
     def full(self) -> int:

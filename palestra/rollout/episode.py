@@ -31,7 +31,7 @@ class EpisodeSpec:
     horizon: int
     seed: int
     step: int = 0
-    stage: int = 0
+    stage: int = 1
     reward_scale: float = 1.0
     is_baseline: bool = False
     """Sampled greedily, as the baseline of its group."""

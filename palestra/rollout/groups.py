@@ -24,7 +24,7 @@ class GroupRequest:
     task: Task
     group: int
     horizon: int
-    stage: int = 0
+    stage: int = 1
     reward_scale: float = 1.0
     with_baseline: bool = False
     """Add one episode, sampled greedily, as a baseline."""

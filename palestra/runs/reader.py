@@ -360,7 +360,7 @@ def stages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Consecutive training steps with the same stage and horizon."""
 
     def stage_and_horizon(row: dict[str, Any]) -> tuple[Any, Any]:
-        return row.get("stage", 0), row["horizon"]
+        return row.get("stage", 1), row["horizon"]
 
     played = [row for row in rows if "horizon" in row]
     found = []

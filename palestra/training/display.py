@@ -94,7 +94,7 @@ class LineDisplay(Display):
             envs = sorted({name.split("/")[1] for name in row if name.startswith("env/")})
             horizons, successes = [], []
             for prefix in [f"env/{env}/" for env in envs] or [""]:
-                horizons.append(f"{row[f'{prefix}horizon']} (stage {row[f'{prefix}stage'] + 1})")
+                horizons.append(f"{row[f'{prefix}horizon']} (stage {row[f'{prefix}stage']})")
                 successes.append(f"{row[f'{prefix}success']:.1%}")
             stops = []
             for name, share in row.items():

@@ -126,8 +126,8 @@ def test_groups_are_compared(runs, tmp_path, capsys):
         <= difference["success"][0]["high"]
     )
     assert plain["runs"][0]["stages"] == [
-        {"first_step": 1, "last_step": 2, "stage": 0, "horizon": 1}, {"first_step": 3,
-        "last_step": 4, "stage": 1, "horizon": 2},
+        {"first_step": 1, "last_step": 2, "stage": 1, "horizon": 1}, {"first_step": 3,
+        "last_step": 4, "stage": 2, "horizon": 2},
     ]  # fmt: skip
     report(
         capsys,

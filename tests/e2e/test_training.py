@@ -224,9 +224,9 @@ def test_the_run_folder(tmp_path):
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["step-000002", "step-000003"]
     rows = [row for row in run.metrics() if "reward" in row]
     assert [(row["step"], row["horizon"], row["stage"]) for row in rows] == [
-        (1, 1, 0),
-        (2, 1, 0),
-        (3, 2, 1),
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 2, 2),
     ]
     episodes = list(read_trajectories(run.trajectory_file("step-000003")))
     assert {e.horizon for e in episodes} == {2}

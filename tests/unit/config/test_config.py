@@ -13,6 +13,7 @@ from palestra.config import config as configs
 from palestra.config.config import Config, build, dump, load, warn_of_dropped
 from palestra.config.model import PretrainedModel
 from palestra.config.optimizer import OptimizerConfig
+from palestra.config.run import WarmStart
 from palestra.core.errors import ConfigError
 
 RECIPES = sorted((Path(__file__).parents[3] / "palestra" / "recipes").rglob("*.toml"))
@@ -381,3 +382,22 @@ def test_recipes_that_are_each_others_base(tmp_path):
     (tmp_path / "two.toml").write_text("base = 'one.toml'\n")
     with pytest.raises(ConfigError, match=r"two.toml: base = 'one.toml': expected another recipe"):
         load(tmp_path / "one.toml")
+
+
+@pytest.mark.parametrize(
+    ("model", "lora", "rate"),
+    [
+        ({"kind": "tiny"}, None, 2e-3),
+        ({"kind": "pretrained", "path": "x"}, None, 2e-5),
+        ({"kind": "pretrained", "path": "x"}, {"rank": 8}, 1e-4),
+    ],
+)
+def test_the_rate_of_a_warm_start_fits_the_model(model, lora, rate):
+    tree = {"model": model, "warm_start": {"episodes": 5}}
+    tree |= {} if lora is None else {"lora": lora}
+    assert build(tree).warm_start.lr == rate
+    as_object = tree | {"warm_start": WarmStart(episodes=5)}
+    assert Config.model_validate(as_object).warm_start.lr == rate
+    given = tree | {"warm_start": {"lr": 0.5}}
+    assert build(given).warm_start.lr == 0.5
+    assert build({"model": model}).warm_start is None

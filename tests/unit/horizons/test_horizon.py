@@ -59,7 +59,7 @@ def test_stages_of_the_paper():
         30,
         30,
     ]
-    assert [schedule.stage(Progress(step)) for step in (0, 100, 200)] == [0, 1, 2]
+    assert [schedule.stage(Progress(step)) for step in (0, 100, 200)] == [1, 2, 3]
     assert schedule.full == 30
 
 
@@ -83,12 +83,12 @@ def stages(schedule, *success):
 
 def test_adaptive_goes_on_at_the_gate_and_back_at_a_breakdown():
     schedule = Adaptive(turns=(5, 10, 20), window=2, gate=0.6, fall=0.2, plateau=None)
-    # means of two: .55 no, .65 on (1); .7 on (2), the last; .6 and .5 stay, .4 is less than .7 -
-    # .2: back (1)
-    # the gate of stage 1 is now (.7 + 1) / 2 = .85: .75 is not enough, .9 is
+    # means of two: .55 no, .65 on (2); .7 on (3), the last; .6 and .5 stay, .4 is less than .7 -
+    # .2: back (2)
+    # the gate of stage 2 is now (.7 + 1) / 2 = .85: .75 is not enough, .9 is
     success = (0.5, 0.6, 0.7, 0.7, 0.7, 0.6, 0.6, 0.4, 0.4, 0.7, 0.8, 1.0, 0.9)
-    assert stages(schedule, *success) == [0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 1, 1, 2, 2]
-    assert set(stages(schedule, *[0.45] * 50)) == {0}  # time alone does nothing
+    assert stages(schedule, *success) == [1, 1, 1, 2, 2, 3, 3, 3, 3, 2, 2, 2, 3, 3]
+    assert set(stages(schedule, *[0.45] * 50)) == {1}  # time alone does nothing
     assert schedule.full == 20
 
 
@@ -96,8 +96,8 @@ def test_adaptive_goes_on_at_a_plateau_but_never_by_time_alone():
     schedule = Adaptive(turns=(5, 10), window=2, gate=0.9, plateau=0.01)
     # windows of two: .2 then .2 differ by nothing -> on after four steps; rising ones (.1 -> .3) do
     # not count
-    assert stages(schedule, 0.2, 0.2, 0.2, 0.2) == [0, 0, 0, 0, 1]
-    assert set(stages(schedule, *[0.02 * step for step in range(40)])) == {0}
+    assert stages(schedule, 0.2, 0.2, 0.2, 0.2) == [1, 1, 1, 1, 2]
+    assert set(stages(schedule, *[0.02 * step for step in range(40)])) == {1}
 
 
 def test_adaptive_passes_a_stage_too_short_to_succeed_in():
@@ -106,8 +106,8 @@ def test_adaptive_passes_a_stage_too_short_to_succeed_in():
     success, found = [], []
     for step in range(40):
         found.append(schedule.stage(Progress(step, tuple(success))))
-        success.append((0.10, 0.15, 0.5)[found[-1]])
-    assert found[-1] == 2
+        success.append((0.10, 0.15, 0.5)[found[-1] - 1])
+    assert found[-1] == 3
 
 
 @pytest.mark.parametrize("by_stage", [(0.7, 0.1), (0.5, 0.1), (0.95, 0.2)])
@@ -117,9 +117,9 @@ def test_adaptive_does_not_swing_for_ever(by_stage):
     success, found = [], []
     for step in range(300):
         found.append(schedule.stage(Progress(step, tuple(success))))
-        success.append(by_stage[found[-1]])
+        success.append(by_stage[found[-1] - 1])
     assert sum(now != then for now, then in itertools.pairwise(found)) <= 4
-    assert set(found[-100:]) == {0}
+    assert set(found[-100:]) == {1}
 
 
 @pytest.mark.parametrize("bad", [{"turns": (5,)}, {"turns": (5, 5)}, {"turns": (5, 9), "fall": 0}])
@@ -136,17 +136,17 @@ GATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 def test_a_success_of_exactly_the_gate_opens_it(gate, window):
     """Ten times 0.6 add up to 5.999999999999999 in floats."""
     schedule = Adaptive(turns=(5, 10), window=window, gate=gate, plateau=None)
-    assert schedule.stage(Progress(window, (gate,) * window)) == 1
+    assert schedule.stage(Progress(window, (gate,) * window)) == 2
     uneven = (gate - 0.05, gate + 0.05) * (window // 2) + (gate,) * (window % 2)
-    assert schedule.stage(Progress(window, uneven)) == 1
+    assert schedule.stage(Progress(window, uneven)) == 2
     below = (gate,) * (window - 1) + (gate - 0.001,)
-    assert schedule.stage(Progress(window, below)) == 0
+    assert schedule.stage(Progress(window, below)) == 1
 
 
 def test_a_fall_of_exactly_the_bound_is_none_and_a_plateau_of_exactly_the_bound_is_one():
     schedule = Adaptive(turns=(5, 10), window=1, gate=0.9, fall=0.3, plateau=None)
-    assert schedule.stage(Progress(2, (0.9, 0.6))) == 1  # 0.9 - 0.3 is 0.6000000000000001
-    assert schedule.stage(Progress(2, (0.9, 0.599))) == 0
+    assert schedule.stage(Progress(2, (0.9, 0.6))) == 2  # 0.9 - 0.3 is 0.6000000000000001
+    assert schedule.stage(Progress(2, (0.9, 0.599))) == 1
     flat = Adaptive(turns=(5, 10), window=1, gate=0.9, fall=0.3, plateau=0.1)
-    assert flat.stage(Progress(2, (0.3, 0.4))) == 1  # 0.4 - 0.3 is 0.10000000000000003
-    assert flat.stage(Progress(2, (0.3, 0.402))) == 0
+    assert flat.stage(Progress(2, (0.3, 0.4))) == 2  # 0.4 - 0.3 is 0.10000000000000003
+    assert flat.stage(Progress(2, (0.3, 0.402))) == 1

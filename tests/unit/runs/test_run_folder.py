@@ -29,8 +29,8 @@ def test_a_real_run(tmp_path):
     assert about["config"] == (run.folder / "config.toml").read_text()
     assert about["rows"] == run.metrics()
     assert about["stages"] == [
-        {"first_step": 1, "last_step": 2, "stage": 0, "horizon": 1},
-        {"first_step": 3, "last_step": 3, "stage": 1, "horizon": 2},
+        {"first_step": 1, "last_step": 2, "stage": 1, "horizon": 1},
+        {"first_step": 3, "last_step": 3, "stage": 2, "horizon": 2},
     ]
     assert [(result["phase"], result["file"]) for result in about["evals"]] == [
         ("raw", "eval/step-000000-raw.json"),
@@ -150,18 +150,18 @@ def test_the_end_of_the_log(tmp_path):
 def test_stages_follow_the_rows(tmp_path):
     rows = [
         {"step": 0, "phase": "raw"},
-        {"step": 1, "horizon": 5, "stage": 0},
-        {"step": 2, "horizon": 5, "stage": 0},
+        {"step": 1, "horizon": 5, "stage": 1},
+        {"step": 2, "horizon": 5, "stage": 1},
     ]
     rows += [
         {"step": 2, "phase": "interim"},
-        {"step": 3, "horizon": 7, "stage": 1},
-        {"step": 4, "horizon": 5, "stage": 0},
+        {"step": 3, "horizon": 7, "stage": 2},
+        {"step": 4, "horizon": 5, "stage": 1},
     ]
     assert [(s["first_step"], s["last_step"], s["stage"], s["horizon"]) for s in stages(rows)] == [
-        (1, 2, 0, 5),
-        (3, 3, 1, 7),
-        (4, 4, 0, 5),
+        (1, 2, 1, 5),
+        (3, 3, 2, 7),
+        (4, 4, 1, 5),
     ]
 
 
