@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BROWSER := $(VENV)/.browser
 RAY := $(VENV)/.ray
+DOCS := $(VENV)/.docs
 
-.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types bench learn-all results-cpu viewer clean
+.PHONY: map train test test-slow test-chaos test-hostile test-gpu test-ray test-agentgym test-browser test-sites test-viewer lint types docs reference bench learn-all results-cpu viewer clean
 
 train: $(INSTALLED)
 	$(BIN)/palestra train quickstart $(ARGS)
@@ -65,6 +66,14 @@ test-viewer:
 map: $(INSTALLED)
 	$(BIN)/python -m tests.support.folder_map
 
+# The documentation site, into site/. A warning, a broken link or one to a missing heading is an error.
+docs: $(DOCS)
+	$(BIN)/python -m website.build
+
+# The pages of docs/reference/ that come from the code.
+reference: $(INSTALLED)
+	$(BIN)/python -m website.reference
+
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/engine.py
 
@@ -82,6 +91,10 @@ $(RAY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ray]"
 	touch $@
 
+$(DOCS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
 learn-all: $(INSTALLED)
 	$(BIN)/python benchmarks/learn_all.py $(ARGS)
 
@@ -90,4 +103,4 @@ results-cpu: $(INSTALLED)
 	$(BIN)/python benchmarks/results.py run horizon-cpu algorithm-cpu $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
