@@ -59,6 +59,9 @@ class Chosen:
         own = given.get(table)
         if name in given or (own is not None and not key):
             return
+        # Flags of a table, such as horizon.kind, are the user's own choice of the table.
+        if not key and any(setting.startswith(f"{table}.") for setting in given):
+            return
         if isinstance(own, Mapping) and key in own:
             return
         self.settings[name] = value

@@ -1,0 +1,21 @@
+"""What is chosen for a run without a recipe."""
+
+import palestra
+
+
+def test_flags_of_a_table_are_not_replaced_by_what_is_chosen_for_it():
+    flags = {
+        "horizon.kind": "stages",
+        "horizon.turns": [3, 6],
+        "horizon.every": 5,
+        "warm_start.noise": 0.5,
+    }
+    config = palestra.configure("guess", **flags)
+    assert config.horizon == palestra.Stages(turns=[3, 6], every=5)
+    assert config.warm_start == palestra.WarmStart(noise=0.5)
+
+
+def test_a_table_without_flags_is_chosen():
+    config = palestra.configure("guess", steps=3)
+    assert config.horizon == palestra.Fixed(turns=20)
+    assert config.warm_start == palestra.WarmStart(episodes=300, updates=60)
