@@ -16,6 +16,7 @@ import sys
 from html.parser import HTMLParser
 from importlib.metadata import metadata
 from pathlib import Path
+from textwrap import indent
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,10 @@ FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 API = re.compile(r"^### (\w+)\n\n(?=::: palestra\.\1$)", re.MULTILINE)
 """A heading of the API's page, which a code host shows. On the site mkdocstrings writes it."""
+IN_LIST = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
+"""The indent of what belongs to an item of a list. The generator's Markdown wants four blanks."""
+ITEM = re.compile(r"\n(?:- |\d+\. )\S?")
+"""A list that the generator took for the rest of a paragraph: a blank line before it is missing."""
 ELEMENTS = {"a": "href", "link": "href", "script": "src", "img": "src", "iframe": "src"}
 LOADED = {"stylesheet", "preload", "preconnect", "icon", "modulepreload"}
 """Values of `rel` with which a browser fetches what a `link` names."""
@@ -41,7 +46,11 @@ def repository() -> str:
 
 
 def for_site(text: str, page: Path, repository: str) -> str:
-    """A page with its links to folders and out of `docs/` as links into the repository."""
+    """A page as the generator reads it.
+
+    Links to folders and out of `docs/` lead into the repository, and the contents of lists are
+    indented by four blanks.
+    """
 
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found[1], found[2], found[3] or ""
@@ -55,12 +64,16 @@ def for_site(text: str, page: Path, repository: str) -> str:
         kind = "tree" if path.is_dir() else "blob"
         return f"[{words}]({repository}/{kind}/main/{path.relative_to(ROOT)}{anchor})"
 
+    def prose(piece: str) -> str:
+        return IN_LIST.sub(" " * 4, LINK.sub(link, piece))
+
     text = API.sub(r'<a id="\1"></a>\n\n', text)
     pieces, end = [], 0
     for fence in FENCE.finditer(text):
-        pieces += [LINK.sub(link, text[end : fence.start()]), fence[0]]
+        block = indent(fence[0], " " * (4 - len(fence[1]))) if fence[1] else fence[0]
+        pieces += [prose(text[end : fence.start()]), block]
         end = fence.end()
-    return "".join([*pieces, LINK.sub(link, text[end:])])
+    return "".join([*pieces, prose(text[end:])])
 
 
 def prepare() -> None:
@@ -75,17 +88,22 @@ def prepare() -> None:
 
 
 class Page(HTMLParser):
-    """What a built page links to, what can be linked to in it, and what it loads."""
+    """What a built page links to, what can be linked to in it, what it loads, and what is not
+    rendered as it was meant.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
         self.anchors = {"", "__top"}
         self.loaded: list[str] = []
+        self.lost: list[str] = []
+        self._is_paragraph = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
+        self._is_paragraph = tag == "p" or (self._is_paragraph and tag not in ("pre", "li"))
         self.anchors |= {values[name] for name in ("id", "name") if name in values}
         if tag not in ELEMENTS or ELEMENTS[tag] not in values:
             return
@@ -94,9 +112,17 @@ class Page(HTMLParser):
         if tag not in ("a", "link") or LOADED & set(values.get("rel", "").split()):
             self.loaded.append(target)
 
+    def handle_endtag(self, tag: str) -> None:
+        self._is_paragraph = self._is_paragraph and tag != "p"
+
+    def handle_data(self, data: str) -> None:
+        if self._is_paragraph and ITEM.search(data):
+            self.lost.append(" ".join(data.split())[-60:])
+
 
 def problems(site: Path) -> list[str]:
-    """Broken links and anchors of a built site, and what a page loads from other hosts.
+    """Broken links and anchors of a built site, lists that are no lists, and what a page loads from
+    other hosts.
 
     The generator checks links between pages. It does not check links to pictures and data, those
     that mkdocstrings writes, and what its own theme loads.
@@ -117,6 +143,7 @@ def problems(site: Path) -> list[str]:
                 found.append(f"{name}: {target} has no such anchor")
         outside = [target for target in page.loaded if urlsplit(target).netloc]
         found += [f"{name}: loads {target} from another host" for target in outside]
+        found += [f"{name}: a list needs a blank line before it: {text}" for text in page.lost]
     return found
 
 

@@ -22,6 +22,7 @@ from palestra.envs.serving import wire
 from palestra.envs.serving.openapi import IN_PATH, ROUTES
 from palestra.horizons import horizons
 from palestra.runs.metric_glossary import all_metrics, describe
+from tests.support.overlap import STREAM
 from tests.support.training import ECHO, MIXTURE, trained
 from tests.unit.repository.test_docs import SOURCE
 from website import build, reference
@@ -69,6 +70,14 @@ def test_code_and_pictures_stay_as_they_are():
     assert build.for_site(text, PAGE, "https://host/us/it") == text
 
 
+def test_the_contents_of_lists_are_indented_by_four_blanks():
+    text = "- one\n  more\n\n  ```\n  code\n    inner\n  ```\n  - nested\n\n```\n  as it is\n```\n"
+    assert build.for_site(text, PAGE, "") == (
+        "- one\n    more\n\n    ```\n    code\n      inner\n    ```\n    - nested\n\n"
+        "```\n  as it is\n```\n"
+    )
+
+
 def test_a_link_to_a_missing_file_ends_the_build():
     with pytest.raises(SystemExit, match="nothing.py"):
         build.for_site("[x](../../nothing.py)", PAGE, "")
@@ -79,6 +88,7 @@ def test_broken_links_and_foreign_scripts_of_a_built_site_are_found(tmp_path):
         '<h1 id="top">A</h1><a href="b.html#here">1</a><a href="b.html#gone">2</a>'
         '<a href="c.json">3</a><img src="d.png"><a href="#top">4</a>'
         '<script src="https://cdn.test/x.js"></script><a href="https://arxiv.org/abs/1">5</a>'
+        "<p>text\n- <b>no</b> item</p><pre>\n- code</pre>"
     )
     (tmp_path / "b.html").write_text('<h2 id="here">B</h2><a href="a.html">A</a>')
     assert build.problems(tmp_path) == [
@@ -86,6 +96,7 @@ def test_broken_links_and_foreign_scripts_of_a_built_site_are_found(tmp_path):
         "a.html: c.json does not exist",
         "a.html: d.png does not exist",
         "a.html: loads https://cdn.test/x.js from another host",
+        "a.html: a list needs a blank line before it: text -",
     ]
 
 
@@ -216,11 +227,10 @@ def test_the_page_of_the_wire_protocol_has_the_limits_of_the_code():
 # metrics
 
 MIXED = {name: value for name, value in ECHO.items() if name not in ("env", "horizon")}
-CORRECTED = {"algo.recompute_logprobs": True, "algo.correction.cap": 2.0}
 RUNS = {
     "guarded": (ECHO, {"guard.entropy_below": 1e-9, "algo.kl": 0.01}),
     "critic": (ECHO, {"algo.name": "ppo"}),
-    "asynchronous": (ECHO, {"rollout.max_staleness": 1, **CORRECTED}),
+    "asynchronous": (ECHO, STREAM),
     "prefetched": (ECHO, {"rollout.prefetch": 1, "rollout.skip_solved": 0.5}),
     "mixture": ({**MIXED, "mixture": MIXTURE}, {"algo.name": "dr_grpo"}),
     "baseline": (ECHO, {"algo.name": "remax"}),
