@@ -39,7 +39,8 @@ def blocks(page, language):
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
 )
-def test_python_blocks_run(page):
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # runs go to runs/
     names: dict = {"__name__": "docs"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
