@@ -2,10 +2,7 @@
 // system, so there a hidden frame takes the worker's place. As with a worker, messages are copied
 // and arrive later.
 if (location.protocol === "file:") {
-  const deliver = (receiver, message) => {
-    const data = structuredClone(message);
-    setTimeout(() => receiver.onmessage?.({ data }));
-  };
+  const deliver = (receiver, data) => setTimeout(() => receiver.onmessage?.({ data }));
 
   window.Worker = class {
     constructor(url) {
@@ -14,7 +11,7 @@ if (location.protocol === "file:") {
       this.ready = new Promise((resolve) => {
         this.frame.onload = () => {
           const inside = this.frame.contentWindow;
-          inside.postMessage = (message) => deliver(this, message);
+          inside.postMessage = (message) => deliver(this, structuredClone(message));
           const script = inside.document.createElement("script");
           script.onload = () => resolve(inside);
           script.onerror = (event) => this.onerror?.(event);
@@ -26,7 +23,8 @@ if (location.protocol === "file:") {
     }
 
     postMessage(message) {
-      this.ready.then((inside) => deliver(inside, message));
+      const copy = structuredClone(message);
+      this.ready.then((inside) => deliver(inside, copy));
     }
 
     terminate() {
